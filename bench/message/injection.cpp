@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: does a computation gain if the message that it needs was put into a cache?
+// Question: is a computation faster if the message that it reads was placed in a cache?
 //
 //   headrace-bench-injection ROUNDS STEP_KIB MESSAGE_BYTES,... WORKING_SET_BYTES,...
 //
-// Method. The sender, a child process pinned to one processor, plays the network interface; the
+// Method. The sender, a child process pinned to one processor, acts as the network interface; the
 // receiver is this process on another. A step has a communication phase, in which the receiver asks
 // for a message and waits for it, and a computation phase, in which it reads every word of the
 // message and then of its working set, in a chain of additions. The sender writes the message with
 // one of the placements of message::Producer and is idle during the computation. Both phases are
-// timed. For each pair of sizes the placements take turns in every round, for as many steps as
-// read STEP_KIB, 8 to 200; each round's value is the median of its steps.
+// timed. For each pair of sizes, each round measures every placement, in rotated order, for as many
+// steps as read STEP_KIB, 8 to 200; its value is the median of the steps.
 //
-// What the placements do is in docs/concepts/message.md. No store puts a line into the private
-// cache of the receiver, as a network interface with cache injection would; so the gain is that of
-// a line in the sender's cache, or the shared one, over one in memory. Prints one JSON document.
+// The placements: docs/concepts/message.md. No store puts a line into the receiver's private cache,
+// as a network interface with cache injection would; so the gain is that of a line in the sender's
+// or the shared cache over one in memory. Prints one JSON document.
 #include <fmt/format.h>
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
@@ -39,7 +39,7 @@ namespace {
 using message::Outcome;
 using message::Placement;
 
-/// Counts the cache misses of this thread, where that is allowed.
+/// Counts the cache misses of this thread, if permitted.
 class MissCounter {
  public:
   MissCounter() {
@@ -64,7 +64,7 @@ class MissCounter {
   void stop() const {
     if (descriptor_ >= 0) ::ioctl(descriptor_, PERF_EVENT_IOC_DISABLE, 0);
   }
-  /// Nothing where counting is not allowed.
+  /// nullopt if counting is not permitted.
   [[nodiscard]] std::optional<std::uint64_t> read() const {
     std::uint64_t value = 0;
     if (descriptor_ < 0 || ::read(descriptor_, &value, sizeof(value)) != sizeof(value)) return {};
@@ -96,12 +96,12 @@ struct Cell {
   std::vector<Step> rounds = {};
 };
 
-/// On a machine with other work, each step may wait for the other end's turn.
+/// On a loaded machine, each step may wait until the other end is scheduled.
 constexpr std::size_t kStepsMax = 200;
 
 volatile std::uint64_t g_result = 0;
 
-/// Each addition needs the one before, so that what a load takes is seen.
+/// Each addition depends on the one before, so that the latency of loads shows.
 std::uint64_t add_up(std::span<const std::byte> bytes, std::uint64_t sum) {
   for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
     std::uint64_t word = 0;
@@ -123,7 +123,7 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
     producer.place(cell.placement);
     const std::vector<std::byte> source(cell.message_bytes, std::byte{1});
     control.ready.store_release(1);
-    for (std::uint32_t sent = 0; control.stop.load_relaxed() == 0;) {  // A look that may be late.
+    for (std::uint32_t sent = 0; control.stop.load_relaxed() == 0;) {  // May be seen late.
       if (control.asked.load_acquire() == sent) {
         platform::pause();
         continue;
@@ -141,7 +141,7 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
   std::vector<double> computation;
   std::vector<double> total;
   std::uint64_t misses_before = 0;
-  // The first steps make pages present and fill the caches.
+  // The first steps fault pages in and warm the caches.
   for (std::size_t step = 0; step < step_count + 4; ++step) {
     if (step == 4) misses_before = counter.read().value_or(0);
     const std::uint64_t begin = platform::ticks();

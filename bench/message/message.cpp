@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: how many messages a second, and what round trip, has a queue between two processes?
+// Question: what are the throughput and the round-trip time of a queue between two processes?
 //
 //   headrace-bench-message ROUNDS MILLISECONDS
 //
 // Method. The sender is a child process pinned to one processor, the receiver is this process on
-// another. For each length of messages every queue is measured once a round, in an order that is
-// rotated; each is made again. Throughput: the sender copies messages from memory of its own into
-// the queue for MILLISECONDS, the receiver copies them to memory of its own and counts; the time is
-// that from the first message to the last. Queues of the same length have the same number of
-// slots, and send and receive batches of the same number; both ends look again after a PAUSE. The
-// first 8 bytes of a message are its number, which the receiver checks. Round trip: one message
-// goes to and fro between two queues; every trip is timed by itself. memcpy_own copies as many
-// bytes from and to as much memory, all in the caches of one processor. memcpy_across is what a
-// queue has to do at least: the slower of a copy into slots that the other processor read last and
-// one of slots that it wrote last, each alone. UDP may lose messages: those that arrive count.
-// Prints one JSON document.
+// another. For each message length every queue is measured once per round, in rotated order, on a
+// new queue. Throughput: for MILLISECONDS the sender copies messages from private memory into the
+// queue, and the receiver copies them to private memory and counts them; the time is from the first
+// message to the last. For each length, all queues have the same number of slots and use batches of
+// the same size; both ends retry after a PAUSE. The first 8 bytes of a message are its number,
+// which the receiver checks. Round trip: one message travels forth and back through two queues;
+// every trip is timed separately. memcpy_own copies as many bytes from and to as much memory, all
+// in the caches of one processor. memcpy_across is a lower bound for a queue: the slower of a copy
+// into slots that the other processor read last and a copy of slots that it wrote last, each alone.
+// UDP may lose messages: only received ones count. Prints one JSON document.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -47,18 +46,18 @@ using message::lab::Payload;
 
 std::chrono::milliseconds measured_time{50};
 
-/// Messages in a queue: 256 KiB of them, within bounds.
+/// Messages in a queue: 256 KiB, within bounds.
 constexpr std::size_t slots_for(std::size_t bytes) {
   return std::clamp<std::size_t>(std::size_t{256} * 1024 / bytes, 4, 4096);
 }
 
-/// What the two ends tell each other beside the messages.
+/// Signals between the two ends.
 struct Control {
   alignas(128) Atomic<std::uint32_t> ready;
   alignas(128) Atomic<std::uint32_t> stop;
 };
 
-/// Our queue, each end with the interface of the references.
+/// Our queue, with the interface of the references.
 template <std::size_t kBytes, message::Placement kPlacement = message::Placement::cache>
 class Ours {
  public:
@@ -112,14 +111,14 @@ class Ours {
   }
 
  private:
-  /// Long messages are copied by the queue, short ones in place.
+  /// Long messages use try_send and try_receive, short ones are copied in place.
   static constexpr bool kCopies = kBytes >= 4096 || kPlacement != message::Placement::cache;
   Queue queue_;
   std::optional<Producer> producer_;
   std::optional<Consumer> consumer_;
 };
 
-/// A queue of the literature in shared memory.
+/// A reference queue in shared memory.
 template <typename Inner, std::size_t kBytes>
 class InSharedMemory {
  public:
@@ -140,7 +139,7 @@ class InSharedMemory {
   Inner* inner_;
 };
 
-/// Sockets: the path through the kernel, which has no batches here.
+/// Sockets: a path through the kernel, without batches.
 template <std::size_t kBytes>
 class UnixStream {
  public:
@@ -157,7 +156,7 @@ class UnixStream {
   std::size_t send(const Payload<kBytes>* source, std::size_t /*count*/) {
     std::size_t done = 0;
     while (done < kBytes) {
-      // A stop in the middle of a message would leave the receiver waiting for its rest.
+      // Send whole messages: the receiver would wait for the rest of one.
       const ssize_t put = ::send(ends_[0], source->data() + done, kBytes - done, MSG_NOSIGNAL);
       if (put > 0) done += static_cast<std::size_t>(put);
       if (put <= 0 && errno != EINTR) return 0;
@@ -228,7 +227,7 @@ std::uint64_t number_of(const std::byte* message) {
   return number;
 }
 
-/// ns for one message.
+/// ns per message.
 template <std::size_t kBytes, typename Link>
 double measure_throughput(const Places& places, std::size_t batch, bool may_lose) {
   Control& control = *new (shared_memory(sizeof(Control))) Control;
@@ -238,7 +237,7 @@ double measure_throughput(const Places& places, std::size_t batch, bool may_lose
     const auto source = std::make_unique<Payload<kBytes>[]>(batch);
     control.ready.store_release(1);
     std::uint64_t number = 0;
-    while (control.stop.load_relaxed() == 0) {  // A look that may be late.
+    while (control.stop.load_relaxed() == 0) {  // May be seen late.
       for (std::size_t i = 0; i < batch; ++i) {
         const std::uint64_t each = number + i;
         std::memcpy(source[i].data(), &each, sizeof(each));
@@ -277,7 +276,7 @@ double measure_throughput(const Places& places, std::size_t batch, bool may_lose
   const double ns = std::chrono::duration<double, std::nano>(now - begin).count();
   const std::uint64_t counted = received;
   control.stop.store_relaxed(1);  // As above.
-  // A sender in the middle of send() may wait for room.
+  // The sender may be waiting for room in send().
   while (::kill(child, 0) == 0) {
     int status = 0;
     if (::waitpid(child, &status, WNOHANG) == child) {
@@ -306,7 +305,7 @@ Trips measure_round_trip(const Places& places) {
     back.begin_send();
     const auto message = std::make_unique<Payload<kBytes>>();
     control.ready.store_release(1);
-    while (control.stop.load_relaxed() == 0) {  // A look that may be late.
+    while (control.stop.load_relaxed() == 0) {  // May be seen late.
       if (there.receive(message.get(), 1) == 0) {
         platform::pause();
         continue;
@@ -339,7 +338,7 @@ Trips measure_round_trip(const Places& places) {
   return {.p50 = at(0.5), .p99 = at(0.99), .p999 = at(0.999)};
 }
 
-/// ns for one message of a copy on one processor.
+/// ns per message of a copy on one processor.
 template <std::size_t kBytes>
 double measure_memcpy_own(const Places& places) {
   pin(places.receiver);
@@ -361,9 +360,8 @@ double measure_memcpy_own(const Places& places) {
          static_cast<double>(copied);
 }
 
-/// ns for one message of the slower of two copies that take turns: into slots that the other
-/// processor read last, and of slots that the other processor wrote last. A queue whose ends copy
-/// at the same time can reach it and no more.
+/// ns per message of the slower of two alternating copies: into slots that the other processor read
+/// last, and of slots that it wrote last. A lower bound for a queue whose ends copy concurrently.
 template <std::size_t kBytes>
 double measure_memcpy_across(const Places& places) {
   constexpr std::size_t kSlots = slots_for(kBytes);
@@ -382,7 +380,7 @@ double measure_memcpy_across(const Places& places) {
     for (Payload<kBytes>& slot : shared.slots) {
       std::byte* const target = (turn == 0 ? slot : *own).data();
       const std::byte* const source = (turn == 0 ? *own : slot).data();
-      // As the queue copies (src/message/ends.hpp): faster than one call for lines of another core.
+      // In pieces, as the queue copies (src/message/ends.hpp): faster for lines of another core.
       for (std::size_t at = 0; at < kBytes; at += kPiece) {
         std::memcpy(target + at, source + at, kPiece);
       }
@@ -401,7 +399,7 @@ double measure_memcpy_across(const Places& places) {
   const Clock::time_point begin = Clock::now();
   while (Clock::now() - begin < measured_time) times.push_back(copy_slots(1));
   shared.stop.store_relaxed(1);  // Ordered by the turn.
-  shared.turn.store_release(0);  // The sender may have looked at `stop` too early.
+  shared.turn.store_release(0);  // The sender may have read `stop` too early.
   wait_for_child(child);
   const double slower = std::max(shared.sender_ns, median(times));
   ::munmap(&shared, sizeof(shared));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes on two processors that measure something together: the child sends, the parent
-// receives and has the clock.
+// Helpers for a benchmark of two processes on two processors: the child sends, the parent receives
+// and measures.
 #pragma once
 
 #include <fmt/format.h>
@@ -40,13 +40,12 @@ T value_of(Result<T> result) {
   return std::move(*result);
 }
 
-/// The two processors, far from each other if there is a choice: the first and the last that this
-/// process may use.
+/// The processors: the first that this process may use, and the last, preferably of another core.
 struct Places {
   CpuId sender;
   CpuId receiver;
-  bool same_core = false;  ///< Hardware threads of one core.
-  bool same_cpu = false;   ///< There is only one.
+  bool same_core = false;  ///< The two are hardware threads of one core.
+  bool same_cpu = false;   ///< Only one is available.
 };
 
 inline std::string sibling_list(CpuId cpu) {
@@ -62,7 +61,7 @@ inline Places find_places() {
   Places places{.sender = cpus.back(), .receiver = cpus.front()};
   const std::string siblings = sibling_list(places.receiver);
   for (const CpuId each : cpus) {
-    // The last one that is on another core, if there is one.
+    // The last one on another core, if any.
     if (sibling_list(each) != siblings) places.sender = each;
   }
   places.same_cpu = places.sender == places.receiver;
@@ -75,7 +74,7 @@ inline void pin(CpuId cpu) {
   static_cast<void>(value_of(platform::pin_this_thread(cpus).map([] { return 0; })));
 }
 
-/// Memory that parent and child share, zeroed and present.
+/// Memory shared by parent and child, zeroed and faulted in.
 inline void* shared_memory(std::size_t byte_count) {
   void* const mapped = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -83,7 +82,7 @@ inline void* shared_memory(std::size_t byte_count) {
   return mapped;
 }
 
-/// Runs `work` in a child on `cpu`, which dies with its parent.
+/// Runs `work` in a child pinned to `cpu`; the child is killed when its parent ends.
 template <typename Work>
 pid_t run_child(CpuId cpu, const Work& work) {
   std::fflush(stdout);

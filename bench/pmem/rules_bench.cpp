@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does each rule for persistent memory gain? A pair of cases for each: as the rule says, and
-// against it (docs/concepts/pmem.md). All on an anonymous mapping, that is on DRAM: lines are
-// flushed to it, durability is pretended. What only a DIMM shows (blocks, interleaving) is not
-// shown here, and the cases say what they do all the same. The pages are walked in order, so that
-// every line is out of the caches when it is its turn.
+// What does each rule for persistent memory gain (docs/concepts/pmem.md)? Per rule a pair of cases:
+// one follows it, one breaks it. All on an anonymous mapping, that is on DRAM: lines are flushed to
+// DRAM, durability is simulated. Effects that only a DIMM shows (blocks, interleaving) do not
+// appear. The pages are walked in order, so that no line is cached when it is accessed.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -26,7 +25,7 @@ using headrace::pmem::Medium;
 
 constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;
 
-/// Memory that fits no cache, walked again and again.
+/// Memory larger than the caches, used cyclically.
 class Pool {
  public:
   explicit Pool(bool populated = true)
@@ -62,7 +61,7 @@ std::span<const std::byte> source(std::size_t byte_count) {
   return std::span(kSource).first(byte_count);
 }
 
-/// Rule: choose the flush instruction. Argument: lines that are stored and flushed together.
+/// Rule: choose the flush instruction. Argument: lines stored and flushed together.
 void flush_by(benchmark::State& state, FlushInstruction instruction) {
   Pool pool;
   Medium medium = medium_of(instruction);
@@ -81,12 +80,12 @@ void flush_clean(benchmark::State& state) {
   for (auto _ : state) {
     std::byte* const place = pool.take(1024);
     medium.store(place, source(kLineBytes));
-    medium.persist(place, 1024);  // Of which fifteen lines are clean.
+    medium.persist(place, 1024);  // Fifteen of these lines are clean.
   }
 }
 
-/// Rules: whole blocks, past the caches. Argument: bytes at the beginning of each block that are
-/// streamed, with a fence each.
+/// Rules: whole blocks, non-temporal stores. Argument: bytes streamed at the start of each block,
+/// with a fence each.
 void block_streamed(benchmark::State& state) {
   Pool pool;
   Medium medium = best();
@@ -97,7 +96,7 @@ void block_streamed(benchmark::State& state) {
   }
 }
 
-/// Rule: store past the caches. The same through them, and flushed.
+/// Rule: use non-temporal stores. The same with cached stores, flushed.
 void block_flushed(benchmark::State& state) {
   Pool pool;
   Medium medium = best();
@@ -109,7 +108,7 @@ void block_flushed(benchmark::State& state) {
   }
 }
 
-/// Rule: store past the caches, for a value: as memset, or with its lines flushed.
+/// Rule: use non-temporal stores, also to fill. Against memset and flushes.
 void fill_streamed(benchmark::State& state) {
   Pool pool;
   Medium medium = best();
@@ -131,7 +130,7 @@ void fill_flushed(benchmark::State& state) {
   }
 }
 
-/// Rule: leave no line in part. 200 bytes as they are, or padded to a block.
+/// Rule: write no partial lines. 200 bytes, unpadded or padded to a block.
 void line_in_part(benchmark::State& state) {
   Pool pool;
   Medium medium = best();
@@ -150,7 +149,8 @@ void line_padded(benchmark::State& state) {
   }
 }
 
-/// Rule: prove by a checksum instead of a flag. 192 bytes, then the flag in the fourth line.
+/// Rule: validate by a checksum instead of a flag. 192 bytes, then the flag or checksum in the
+/// fourth line.
 void proof_by_flag(benchmark::State& state) {
   Pool pool;
   Medium medium = best();
@@ -204,7 +204,7 @@ void flag_in_another_line(benchmark::State& state) {
   }
 }
 
-/// Rule: fault pages in before measuring. A block in each page of a mapping, once.
+/// Rule: fault pages in before measuring. Writes a block in each page of a mapping, once.
 void pages(benchmark::State& state, bool populated) {
   Pool pool(populated);
   Medium medium = best();

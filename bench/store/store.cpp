@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: what does a block store cost beside the copies that it makes?
+// Question: what does a block store cost in addition to its copies?
 //
 //   headrace-bench-store ROUNDS MIB CYCLES SEED
 //
 // Method. An engine with one worker thread and no devices, a store with one tier of memory. Per
-// round, in an order that is rotated:
-//   copy_in_large   memcpy of MIB blocks of 1 MiB, taken in any order, to any places of memory as
+// round, in rotated order:
+//   copy_in_large   memcpy of MIB blocks of 1 MiB, in random order, to random places of memory as
 //                   large as the store's
-//   copy_out_large  the same back
-//   put_large       put of the same blocks, from submission to end
-//   get_large       the same back
-//   copy_in_small, copy_out_small    memcpy of 4 KiB blocks, MIB in all
+//   copy_out_large  the same, back
+//   put_large       put of the same blocks, from submission to completion
+//   get_large       the same, back
+//   copy_in_small, copy_out_small    memcpy of 4 KiB blocks, MIB MiB in total
 //   list_in_small, list_out_small    the same by copy::copy_many, lists of 64
 //   put_small, get_small             put and get of the same, in batches of 64, four in flight;
 //                                    the calling thread copies (StoreOptions::inline_max)
 //   put_small_handed, get_small_handed    the same, by the worker (inline_max 0)
-// Copies and store use the same buffers in the same order, and as much memory in huge pages behind
-// them. The bound is the faster of the two copies: no index, no list of free places, no keys. Times
-// are in ns a block by the clock; `*_cpu` is the processor time of all threads, waits included, and
-// `*_submit` the clock time of one submission. What was got is compared with what was put. The
-// cycles: CYCLES random puts, gets and removals of blocks of 64 to 4096 bytes in two tiers of
-// memory that are far too small, on a mover that refuses one request in 11 and fails one copy in
-// 200, or, short ones, by the calling thread; every block that is got is compared. Prints one JSON
+// Copies and store use the same buffers in the same order, and the same amount of huge-page memory.
+// The bound is the faster of the two copies: no index, no free list, no keys. Times are wall-clock
+// ns per block; `*_cpu` is the processor time of all threads, waits included, and `*_submit` the
+// wall-clock time of one submission. The blocks read are compared with those put. The cycles:
+// CYCLES random puts, gets and removals of blocks of 64 to 4096 bytes in two tiers of memory that
+// are far too small, on a mover that refuses one request in 11 and fails one copy in 200; short
+// transfers are copied by the calling thread. Every block read is compared. Prints one JSON
 // document.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -74,7 +74,7 @@ double now_ns(clockid_t clock) {
 
 using Series = std::map<std::string, std::vector<double>>;
 
-/// Blocks of one length: their bytes, keys, and stores that have all of them.
+/// Blocks of one length: their bytes, their keys, and stores for them.
 class Blocks {
  public:
   Blocks(engine::Engine& engine, std::size_t block_bytes, std::size_t byte_count,
@@ -91,7 +91,7 @@ class Blocks {
     }
     std::iota(order_.begin(), order_.end(), 0);
     for (std::size_t i = 0; i < count_; ++i) keys_.push_back(fmt::format("block {:08}", i));
-    // Each put fills another slot, and the one before is free when it ends.
+    // Each put fills a new slot, and frees the replaced one when it completes.
     const std::size_t capacity_bytes = 2 * byte_count + kBatch * block_bytes;
     for (const Bytes each : inline_max) {
       stores_.push_back(
@@ -99,7 +99,7 @@ class Blocks {
                                            .tiers = {{.capacity = Bytes(capacity_bytes)}},
                                            .inline_max = each})));
     }
-    // As the memory of a store.
+    // Allocated as the memory of a store.
     void* const pages =
         ::mmap(nullptr, capacity_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) die("there is not enough memory");
@@ -119,7 +119,7 @@ class Blocks {
     std::shuffle(places_.begin(), places_.end(), random);
     std::ranges::fill(target_, std::byte{0});
   }
-  /// `move` makes the copies of a list.
+  /// `move_all` copies a list of items.
   template <typename MoveAll>
   void copy(Series& series, const std::string& how, const std::string& size,
             const MoveAll& move_all) {
@@ -209,7 +209,7 @@ class Blocks {
   std::vector<std::size_t> places_;
 };
 
-/// Copies when it is polled; refuses and fails by chance.
+/// Copies when polled; refuses requests and fails copies at random.
 ///
 /// Threading: shared.
 class FaultyMover final : public engine::Mover {
@@ -280,7 +280,7 @@ class FaultyMover final : public engine::Mover {
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
-/// Puts, gets, removals and evictions of blocks that say which version of which key they are.
+/// Puts, gets, removals and evictions of blocks that contain their key and version.
 class Cycles {
  public:
   explicit Cycles(std::uint64_t seed) : random_(seed) {
@@ -379,7 +379,7 @@ class Cycles {
   Random random_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<store::Store> store_;
-  std::array<Batch, 8> batches_;  ///< End before the store.
+  std::array<Batch, 8> batches_;  ///< Destroyed before the store.
   std::uint64_t version_ = 0;
   std::uint64_t done_ = 0;
   std::size_t turn_ = 0;
@@ -410,7 +410,7 @@ int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count
     for (std::uint64_t round = 0; round <= rounds; ++round) {
       large.shuffle(round);
       small.shuffle(round);
-      // The first one warms up.
+      // The first round is a warm-up.
       for (std::size_t i = 0; i < parts.size(); ++i) {
         parts[(i + round) % parts.size()](round == 0 ? unused : series);
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer: which producer's turn it is, what a message is believed to be, and waiting.
+// The consumer: choice of the lane, validation of messages, and waiting.
 #include <chrono>
 #include <utility>
 
@@ -13,8 +13,8 @@ using detail::End;
 
 namespace {
 
-/// A round trip of a line between cores that are far apart; with half of it, messages of 64 bytes
-/// took 1.6 times as long there.
+/// A round trip of a line between distant cores. With half of it, messages of 64 bytes took 1.6
+/// times as long there.
 constexpr std::chrono::nanoseconds kGatherTime{400};
 
 }  // namespace
@@ -51,7 +51,7 @@ void Consumer::let_messages_gather() noexcept {
 }
 
 Outcome Consumer::look_further() noexcept {
-  // A producer that is always ready must not keep the others from their turn.
+  // A producer that always has messages must not starve the others.
   std::uint32_t index = static_cast<std::uint32_t>(lane_ - lanes_.get());
   if (++turn_ > kTurnMax) index = (index + 1) % lane_count_;
   for (std::uint32_t tried = 0; tried < lane_count_; ++tried) {
@@ -71,7 +71,7 @@ Outcome Consumer::look_further() noexcept {
 Outcome Consumer::when_empty() noexcept {
   // edge: message-closed (acquire)
   if (end_->segment().control().any_closed.load_acquire() == 0) return Outcome::empty;
-  // What was committed before the queue was closed can be seen now.
+  // Messages committed before the queue was closed are visible now.
   for (std::uint32_t i = 0; i < lane_count_; ++i) {
     const detail::Look look = lanes_[i].cursor.look();
     if (look == detail::Look::damaged) return refuse_damaged();
@@ -88,10 +88,10 @@ Outcome Consumer::lend_variable(Message& message) noexcept {
     const std::uint64_t position = lane.cursor.position();
     const std::uint64_t before_end = lane.geometry.before_end(position);
     const std::byte* const unit = lane.geometry.at(position);
-    // Read once: the producer may be hostile. Ordered by the look that found it.
+    // Read once: the producer may be hostile. Ordered by the look() that found it.
     const std::uint64_t length = *reinterpret_cast<const volatile std::uint64_t*>(unit);
     if (length == detail::kSkip) {
-      // What is skipped was published together with a message behind it.
+      // A skip is always published together with the message after it.
       if (before_end >= lane.cursor.count()) return refuse_damaged();
       lane.cursor.lend(before_end);
       continue;

@@ -21,17 +21,16 @@ namespace {
 using std::chrono::nanoseconds;
 using Clock = std::chrono::steady_clock;
 
-/// A sleep and its wake-up cost several microseconds, as do a few of these.
+/// A sleep and its wake-up cost several microseconds.
 constexpr nanoseconds kLookMax = std::chrono::microseconds(50);
 constexpr nanoseconds kRestMax = std::chrono::microseconds(10);
-/// A sleeper wakes itself to ask whether its peer still lives: soon at first, so that a wake-up
-/// that was missed where the kernel has no heavy barrier costs little; seldom in the end.
+/// A sleeper wakes itself to check whether its peer is alive: soon at first, because without a
+/// heavy barrier in the kernel a wake-up can be missed; then less and less often.
 constexpr nanoseconds kSliceMin = std::chrono::milliseconds(1);
 constexpr nanoseconds kSliceMax = std::chrono::seconds(1);
 constexpr nanoseconds kPollPeersEvery = std::chrono::milliseconds(10);
 
-/// Between two looks. `line` is null if what is waited for may come in several lines: UMWAIT
-/// watches one.
+/// Pauses between two looks. `line` is null if several lines may change: UMWAIT watches one.
 void pass(const void* line) {
   if (line != nullptr && platform::has_line_wait()) {
     platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
@@ -77,31 +76,32 @@ End::End(Segment segment, std::string name, std::uint64_t role)
 
 Result<EndPointer> End::attach(const platform::SharedFile& file, const std::string& name,
                                std::uint64_t role) {
-  // Opened again, because locks belong to what open() made: two ends must not share it.
+  // Opened again because locks belong to the open file description, which two ends must not share.
   Result<platform::SharedFile> own = platform::SharedFile::open_again(file.descriptor());
   if (!own) return fail(std::move(own.error()));
   const Result<bool> locked = own->try_lock(role);
   if (!locked) return fail(locked.error());
   if (!*locked) return EndPointer();
-  const std::uint32_t owner = own->identity().owner;  // Was checked when the queue was opened.
+  const std::uint32_t owner = own->identity().owner;  // Checked when the queue was opened.
   Result<Segment> segment = Segment::map_file(std::move(*own), owner, &file);
   if (!segment) return fail(std::move(segment.error()));
   EndPointer end(new End(std::move(*segment), name, role));
   platform::join_shared_barrier();
   Atomic<std::uint64_t>& state = end->own_state();
-  // Only the holder of the lock writes it. Peers compare it; it publishes nothing.
+  // Relaxed: only the lock holder writes it. Peers compare it; it publishes nothing.
   state.store_relaxed((state.load_relaxed() | 1U) + 2);
   return end;
 }
 
 End::~End() {
-  if (fault_.load_relaxed() == kForked) {  // This process's own word.
+  if (fault_.load_relaxed() == kForked) {  // Private; publishes nothing.
     segment_.file.forget();
     return;
   }
   Atomic<std::uint64_t>& state = own_state();
   state.store_relaxed((state.load_relaxed() | 1U) - 1);  // As in attach().
-  // Before the descriptor leaves the guard's sight: a fork between the two must not keep the role.
+  // Unlock while the fork guard still covers the descriptor: a fork before close() must not keep
+  // the role.
   segment_.file.unlock(role_);
 }
 
@@ -111,13 +111,13 @@ Atomic<std::uint64_t>& End::own_state() const {
 }
 
 Outcome End::fault_outcome() const {
-  // This end's own word.
+  // Private; publishes nothing.
   return fault_.load_relaxed() == kForked ? Outcome::forked : Outcome::damaged;
 }
 
 Outcome End::refuse_damaged() {
   std::uint32_t none = kNone;
-  fault_.compare_exchange_relaxed(none, kDamaged);  // This end's own word.
+  fault_.compare_exchange_relaxed(none, kDamaged);  // Private; publishes nothing.
   return fault_outcome();
 }
 
@@ -128,7 +128,7 @@ PeerNews End::ask_for_peers() {
     const bool alive = segment_.file.is_locked_by_another(peer.lock);
     any_alive = any_alive || alive;
     if (alive || (state & 1U) == 0 || state == peer.lost_state) continue;
-    if (peer.state->load_relaxed() != state) continue;  // Another attached or it detached.
+    if (peer.state->load_relaxed() != state) continue;  // Another peer attached, or it detached.
     peer.lost_state = state;
     return PeerNews::lost;
   }
@@ -151,7 +151,7 @@ Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const 
   const auto ask = [&] {
     const PeerNews news = end.ask_for_peers();
     if (news == PeerNews::none) return nothing;
-    // What the peer did before it ended comes first.
+    // First report what the peer published before it ended.
     const Outcome last = look();
     if (last != nothing) return last;
     return news == PeerNews::lost ? Outcome::peer_lost : Outcome::replaced;
@@ -178,7 +178,7 @@ Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const 
       slice = std::min(2 * slice, kSliceMax);
       seen = look();
     }
-    word.store_relaxed(0);  // At worst a wake-up that finds no sleeper.
+    word.store_relaxed(0);  // Relaxed: at worst a wake-up finds no sleeper.
     if (seen != nothing) return seen;
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ends of a queue have: the mapped segment, a role, what has gone wrong, and how to wait.
-// Not here: messages (producer.cpp, consumer.cpp).
+// State common to both ends of a queue: the mapped segment, role, fault, and waiting. Not here:
+// messages (producer.cpp, consumer.cpp).
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,19 @@
 
 namespace headrace::message::detail {
 
-/// The segment, mapped, and what its head says. The head was read once and is not read again.
+/// The mapped segment, and a copy of its head, which is never read again.
 ///
-/// Threading: immutable, but for what lies in it.
+/// Threading: immutable, except for the shared memory.
 struct Segment {
   platform::SharedFile file;
   platform::SharedMap map;
   Head head;
 
-  /// `mapped` is the same file, opened by another call: a mapping keeps what it was made of open,
-  /// in children of fork() too, and with it the locks.
+  /// `mapped` is the same file from another open(): a mapping keeps its open file, and so the
+  /// locks, alive, even in children of fork().
   ///
-  /// Fails: corrupt_data, version_mismatch; permission_denied if the file is not `owner`'s.
+  /// Fails: corrupt_data, version_mismatch; permission_denied if the file does not belong to
+  ///        `owner`.
   [[nodiscard]] static Result<Segment> map_file(platform::SharedFile file,
                                                 std::optional<std::uint32_t> owner,
                                                 const platform::SharedFile* mapped = nullptr);
@@ -53,14 +54,14 @@ struct Segment {
   }
 };
 
-/// A peer as the end that waits for it sees it.
+/// A peer, as seen by the end that waits for it.
 struct Peer {
   Atomic<std::uint64_t>* state = nullptr;
   std::uint64_t lock = 0;
-  std::uint64_t lost_state = 0;  ///< The state of the last peer whose end was reported.
+  std::uint64_t lost_state = 0;  ///< State of the last peer that was reported as lost.
 };
 
-/// What a wait found out about the peers.
+/// The result of a check of the peers.
 enum class PeerNews : std::uint8_t { none, lost, replaced };
 
 /// One end.
@@ -72,21 +73,21 @@ class End {
   static constexpr std::uint32_t kDamaged = 1;
   static constexpr std::uint32_t kForked = 2;
 
-  /// Takes the lock `role` of the file if it is free, and marks `state` as attached.
+  /// Takes the lock `role` of the file if it is free, and marks the end as attached.
   ///
-  /// Returns: null if another end has it.
+  /// Returns: null if another end holds the lock.
   [[nodiscard]] static Result<EndPointer> attach(const platform::SharedFile& file,
                                                  const std::string& name, std::uint64_t role);
   End(const End&) = delete;
   End& operator=(const End&) = delete;
-  /// Marks the role as detached and gives it back; does neither in a forked child.
+  /// Marks the end as detached and releases the role; does neither in a forked child.
   ~End();
 
   [[nodiscard]] const Segment& segment() const { return segment_; }
   [[nodiscard]] Atomic<std::uint32_t>& fault() { return fault_; }
   [[nodiscard]] std::uint64_t role() const { return role_; }
   [[nodiscard]] Outcome fault_outcome() const;
-  /// From now on every call returns `damaged`.
+  /// Makes every later call return `damaged`.
   Outcome refuse_damaged();
 
   void watch(Peer peer) { peers_.push_back(peer); }
@@ -97,7 +98,7 @@ class End {
   [[nodiscard]] Atomic<std::uint64_t>& own_state() const;
 
   Segment segment_;
-  const std::string name_;  ///< Empty for a queue without a name.
+  const std::string name_;  ///< Empty for an unnamed queue.
   const std::uint64_t role_;
   Atomic<std::uint32_t> fault_{kNone};
   const platform::FaultGuard fault_guard_;
@@ -105,8 +106,8 @@ class End {
   std::vector<Peer> peers_;
 };
 
-/// As memcpy. In pieces, because from the size of a core's second cache on, the C library copies by
-/// another method on AMD's processors, which takes 3 times as long for lines of another core.
+/// As memcpy, in pieces: from the size of the L2 cache on, the C library uses another method on AMD
+/// processors, which takes 3 times as long for lines of another core.
 inline void copy_bytes(std::byte* target, std::span<const std::byte> source) noexcept {
   constexpr std::size_t kPieceBytes = std::size_t{64} * 1024;
   while (!source.empty()) {
@@ -117,8 +118,8 @@ inline void copy_bytes(std::byte* target, std::span<const std::byte> source) noe
   }
 }
 
-/// Waits until `look` returns something else than `nothing`. Sleeps on `word`, which the other end
-/// sets to 0. `line` is where the other end writes, or null if there are several such places.
+/// Waits until `look` returns anything but `nothing`. Sleeps on `word`, which the other end sets to
+/// 0. `line` is the line that the other end writes, or null if there are several.
 Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const Wait& wait,
                  Outcome nothing, const std::function<Outcome()>& look);
 

@@ -16,15 +16,15 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Fills in what follows from framing, lengths and counts. All of them are below kSegmentBytesMax.
+/// Derives the other fields from framing, lengths and counts, which are all below kSegmentBytesMax.
 void lay_out(Head& head) {
   head.data_offset = round_up(kHeadBytes + head.lane_count * kLaneBytes, kPageBytes);
   head.lane_data_bytes = round_up(head.unit_bytes * head.unit_count, kPageBytes);
   head.segment_bytes = head.data_offset + head.lane_count * head.lane_data_bytes;
 }
 
-/// Longest message of a variable ring: twice that and its length fits, so that what is skipped at
-/// the end can never keep a message out of an empty ring.
+/// Longest message of a variable ring. Twice a message and its length fits, so that with the skip
+/// at the end a message always fits into an empty ring.
 constexpr std::uint64_t longest_in(std::uint64_t capacity_bytes) {
   return capacity_bytes / 2 - kVariableUnitBytes;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outcomes and placements as texts.
+// Names of outcomes and placements.
 #include <optional>
 #include <string>
 

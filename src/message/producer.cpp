@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer: where a message goes, and waiting for room.
+// The producer: placement of messages, and waiting for room.
 #include <algorithm>
 #include <utility>
 
@@ -64,7 +64,7 @@ Outcome Producer::put(std::span<const std::byte> message) {
     detail::copy_bytes(target.data(), message.first(cached));
     if (cached < message.size()) {
       platform::stream_bytes(target.data() + cached, message.subspan(cached));
-      platform::store_fence();  // Before the store that publishes.
+      platform::store_fence();  // Order the streamed bytes before publication.
     }
     if (placement_ == Placement::demote) platform::demote_lines(target);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues: made, opened, looked at, closed; roles given out.
+// Queues: creation, opening, state, closing, and roles.
 #include "headrace/message/queue.hpp"
 
 #include <fmt/format.h>
@@ -21,9 +21,9 @@ struct Queue::State {
       : segment(std::move(mapped)), name(std::move(file_name)) {}
 
   const Segment segment;
-  const std::string name;  ///< Empty for a queue without a name.
+  const std::string name;  ///< Empty for an unnamed queue.
   Atomic<std::uint32_t> fault{End::kNone};
-  // A truncated file is the ends' to report; a look at it must not end the process.
+  // Access to a truncated file must not end the process; the ends report it.
   const platform::FaultGuard guard{segment.map.bytes(), fault, End::kDamaged};
 };
 
@@ -96,7 +96,7 @@ Result<Producer> Queue::producer() const {
     if (!end) return fail(end.error().within("attach to a message queue as a producer"));
     if (*end == nullptr) continue;
     Producer producer(std::move(*end));
-    if (producer.fault_->load_relaxed() != End::kDamaged) return producer;  // Its own word.
+    if (producer.fault_->load_relaxed() != End::kDamaged) return producer;  // Publishes nothing.
     return fail(Code::corrupt_data, "attach to a message queue as a producer",
                 "its positions are damaged", "make the queue again");
   }
@@ -114,7 +114,7 @@ Result<Consumer> Queue::consumer() const {
     return fail(Code::capacity_exceeded, tried, "another consumer is attached", "end it first");
   }
   Consumer consumer(std::move(*end));
-  if (consumer.fault_->load_relaxed() != End::kDamaged) return consumer;  // Its own word.
+  if (consumer.fault_->load_relaxed() != End::kDamaged) return consumer;  // Publishes nothing.
   return fail(Code::corrupt_data, tried, "its positions are damaged", "make the queue again");
 }
 

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of RingLayout::checksums, for any memory of Medium's shape: the optimised variant.
+// The ring of RingLayout::checksums (the optimised variant), for any memory with Medium's
+// interface.
 //
-// An entry is a record of whole blocks, streamed past the caches and proved by a checksum, so that
-// one fence makes it durable, no line is fetched to be written, and no position is written on the
-// way. Recovery walks from the read position as long as records prove to be the next ones.
+// An entry is a record of whole blocks, written with non-temporal stores and validated by a
+// checksum. So one fence makes it durable, no line is fetched to be written, and no position must
+// be made durable. Recovery walks from the read position while each record is a valid next one.
 //
-// What makes a record the next one: its checksum (it is whole, of this ring), its position (it is
-// of this lap), its ordinal (it follows), and its generation, which never falls along the chain and
-// is at most that of the ring. The generation is there for what a crash leaves behind the end: of
-// three records in one batch the third may be whole and the second torn. The next producer fills
-// the gap, and the third must not come back to life behind it: it is of an older generation than
-// the gap's. The torn record itself loses its checksum before the gap is filled, since a second
-// crash may leave words of both.
+// A record is a valid next one by its checksum (whole, of this ring), its position (of this lap),
+// its ordinal (consecutive), and its generation, which never decreases along the chain and is at
+// most that of the ring. The generation guards against records that a crash leaves after the end:
+// of three records in one batch the third may be whole and the second torn. When the next producer
+// fills the gap, the third must not become valid: its generation is older than that of the gap. The
+// checksum of the torn record is erased before the gap is filled, since a second crash may leave
+// words of both.
 //
-// A damaged record is distinguished from the torn one of an enqueue that had not returned by either
-// of two facts: a whole record of a later batch lies behind it, or the producer had published a
-// position behind it (ProducerWords::written, stored only after the entries before it are durable).
-// After a power failure that word may be older than the last enqueue; only then is damage to the
-// newest entries taken for a torn enqueue.
+// A damaged record is distinguished from the torn record of an incomplete enqueue by either of two
+// facts: a whole record of a later batch follows it, or the producer had published a position after
+// it (ProducerWords::written, stored only after the entries before it are durable). After a power
+// failure that word may be older than the last enqueue; only then is damage to the newest entries
+// treated as a torn enqueue.
 //
 //   kept <= read <= written; written - kept <= capacity_bytes
-//   the producer's idea of `kept` is a value of `read` that is durable: what recovery may begin at
-//   is never overwritten.
+//   the producer's `kept` is a durable value of `read`: an entry at which recovery may start is
+//   never overwritten.
 #pragma once
 
 #include <fmt/format.h>
@@ -38,22 +39,22 @@
 
 namespace headrace::pmem::detail {
 
-/// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
-/// crash check must notice.
+/// The rules of the protocol. For each, lab/ring_check.cpp has a ring that breaks it, and the crash
+/// check must find it.
 // NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct BlockRules {
   static constexpr bool drains_before_it_returns = true;
-  static constexpr bool streams = true;  ///< Else through the caches, without a flush.
+  static constexpr bool streams = true;  ///< Else cached stores, without a flush.
   static constexpr bool streams_the_last_line = true;
   static constexpr bool proves_the_whole_record = true;  ///< Else its first line only.
   static constexpr bool checks_the_checksum = true;
   static constexpr bool checks_the_position = true;
   static constexpr bool checks_the_generation = true;
-  static constexpr bool keeps_what_may_be_read_again = true;  ///< Else all that was read.
+  static constexpr bool keeps_what_may_be_read_again = true;  ///< Else only from `read` on.
   static constexpr bool flushes_the_read_position = true;
   static constexpr bool drains_the_read_position = true;
   static constexpr bool waits_for_the_acknowledgement = true;
-  static constexpr bool finds_the_end = true;  ///< Else believes the producer's word.
+  static constexpr bool finds_the_end = true;  ///< Else trusts the producer's word.
   static constexpr bool flushes_what_it_sees = true;
   static constexpr bool erases_what_was_torn = true;
 };
@@ -63,7 +64,7 @@ struct RecordHeader {
   std::uint64_t checksum = 0;
   std::uint64_t position = 0;
   std::uint64_t ordinal = 0;
-  std::uint64_t batch_position = 0;  ///< Where the batch that the record is of begins.
+  std::uint64_t batch_position = 0;  ///< Start of the record's batch.
   std::uint32_t byte_count = 0;      ///< Of the entry; kSkip in a record that fills the end.
   std::uint32_t generation = 0;
 
@@ -76,17 +77,17 @@ inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
 [[nodiscard]] constexpr std::uint64_t record_bytes(std::uint64_t entry_bytes) {
   return rounded_up(sizeof(RecordHeader) + entry_bytes, kBlockBytes);
 }
-/// The longest record: whole blocks, whose entry has a length that fits RecordHeader::byte_count.
+/// The longest record: whole blocks, with an entry length that fits RecordHeader::byte_count.
 [[nodiscard]] constexpr std::uint64_t block_record_bytes_max(std::uint64_t capacity_bytes) {
   constexpr std::uint64_t kMax = std::uint64_t{RecordHeader::kSkip} / kBlockBytes * kBlockBytes;
   return std::min(record_bytes_max(capacity_bytes) / kBlockBytes * kBlockBytes, kMax);
 }
-/// The longest entry of a ring of this layout.
+/// The longest entry with this layout.
 [[nodiscard]] constexpr std::uint64_t block_entry_bytes_max(std::uint64_t capacity_bytes) {
   return block_record_bytes_max(capacity_bytes) - sizeof(RecordHeader);
 }
 
-/// Reads records; see above for what makes one the next.
+/// Reads and validates records, as described above.
 template <typename Rules = BlockRules>
 class RecordReader {
  public:
@@ -101,8 +102,8 @@ class RecordReader {
     return header.byte_count == RecordHeader::kSkip ? ring_.before_end(position)
                                                     : record_bytes(header.byte_count);
   }
-  /// True if the record says of itself that it is at `position` and its checksum agrees. A skip is
-  /// a single block, whatever it skips.
+  /// True if the record belongs at `position` and its checksum matches. A skip has one block,
+  /// however much it skips.
   [[nodiscard]] bool is_whole(const RecordHeader& header, std::uint64_t position) const {
     const bool skip = header.byte_count == RecordHeader::kSkip;
     if (Rules::checks_the_position && header.position != position) return false;
@@ -132,7 +133,8 @@ class RecordReader {
             .generation = header.generation};
   }
 
-  /// With a producer at work (`at_rest` false) the end moves, and what is behind it proves nothing.
+  /// While a producer is attached (`at_rest` false) the end moves, so records after it prove no
+  /// damage.
   ///
   /// Fails: corrupt_data.
   [[nodiscard]] Result<Chain> recover(const std::string& tried, bool at_rest) const;
@@ -152,7 +154,7 @@ class RecordReader {
   }
 
  private:
-  /// A whole record behind the end whose batch began behind the end; nothing if there is none.
+  /// Position of a whole record whose batch starts after the end, if there is one.
   [[nodiscard]] std::optional<std::uint64_t> durable_behind(const Chain& chain) const {
     for (std::uint64_t at = chain.end.position + kBlockBytes;
          at < chain.kept + ring_.capacity_bytes; at += kBlockBytes) {
@@ -171,12 +173,12 @@ class RecordReader {
 template <typename Rules>
 Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_rest) const {
   Chain chain;
-  // Words of eight bytes are never torn. The other end changes only its own words, and the
-  // acknowledged entry stays until a producer goes on: this thread, or none.
+  // Eight-byte words are never torn. The other end writes only its own words, and only a producer
+  // may overwrite the acknowledged entry: this thread, or none.
   const std::uint64_t read = load_acquire(ring_.head->durable.read);  // edge: ring-words (acquire)
   chain.generation = load_acquire(ring_.head->durable.generation);    // edge: ring-words (acquire)
-  // Every value of this word was stored after the entries before it were durable. After a crash it
-  // may be older than the end, never newer.
+  // Stored only after the entries before it are durable. After a crash it may be older than the
+  // end, never newer.
   // edge: ring-words (acquire)
   const std::uint64_t published = load_acquire(ring_.head->producer.written);
   chain.kept = position_of(read);
@@ -223,8 +225,8 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
   return chain;
 }
 
-/// Flushes the entries that recovery found. A process that was killed may have stored them without
-/// waiting for them: they must be durable before a position behind them is published.
+/// Flushes the recovered entries. A killed process may have stored them without draining: they must
+/// be durable before a position after them is published.
 template <typename Memory>
 void flush_recovered(Memory& memory, const RingMemory& ring, const Chain& chain) {
   memory.label("recovered entries");
@@ -244,13 +246,13 @@ class BlockProducer {
   BlockProducer(Memory& memory, const RingMemory& ring)
       : memory_(memory), ring_(ring), reader_(ring) {}
 
-  /// Finds the end, and begins a new generation there.
+  /// Recovers, and starts a new generation at the end.
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
     Result<Chain> found = reader_.recover(tried, true);
     if (!found.has_value()) return found;
     chain_ = *found;
     flush_recovered(memory_, ring_, chain_);
-    // What is before the read position will be overwritten: the position has to be durable.
+    // The room before the read position will be overwritten: the position must be durable.
     memory_.label("read");
     if constexpr (Rules::flushes_what_it_sees) {
       memory_.persist(&ring_.head->durable.read, sizeof(std::uint64_t));
@@ -282,8 +284,8 @@ class BlockProducer {
     return Enqueue::done;
   }
 
-  /// Makes the end durable, so that the next recovery knows it: damage to the newest entry is then
-  /// not taken for a torn enqueue.
+  /// Makes the end durable, so that the next recovery does not treat damage to the newest entry as
+  /// a torn enqueue.
   void settle() {
     memory_.label("written");
     memory_.persist(&ring_.head->producer.written, sizeof(std::uint64_t));
@@ -300,18 +302,18 @@ class BlockProducer {
     const std::uint64_t& word = Rules::keeps_what_may_be_read_again
                                     ? ring_.head->consumer.read_durable
                                     : ring_.head->durable.read;
-    // After a crash the word may be an older one than recovery found, never a newer one.
+    // After a crash the word may be older than the recovered one, never newer.
     // edge: ring-words (acquire)
     chain_.kept = std::max(chain_.kept, position_of(load_acquire(word)));
     return end - chain_.kept <= ring_.capacity_bytes;
   }
 
-  /// A record that a crash tore may lie at the end. If the next one, at the same place, is torn as
-  /// well, it may have brought the words that the first one lacked, which would be whole then and
-  /// of no older generation than what is before it. Without its checksum it stays dead. No more
-  /// than that word is stored: zeros, too, may be words that it lacked.
+  /// The end may hold a torn record. If the next record, at the same place, is torn too, its words
+  /// may be those that the first one lacked: that would be whole then, with a valid generation.
+  /// Without its checksum it stays invalid. Only that word is stored: zeros, too, may be words that
+  /// it lacked.
   void erase_torn() {
-    // Without room nothing was begun there.
+    // Without room no record was started there.
     if (!has_room_until(chain_.end.position + kBlockBytes)) return;
     memory_.label("torn record");
     auto& word = *reinterpret_cast<std::uint64_t*>(ring_.at(chain_.end.position));
@@ -343,8 +345,8 @@ class BlockProducer {
     std::byte* const place = ring_.at(chain_.end.position);
     const std::span<const std::byte> rest = entry.subspan(head.size());
     const std::size_t whole = rest.size() / kLineBytes * kLineBytes;
-    // What is left, and zeros to the end of the block; written before anything is streamed, since
-    // loads of it would wait for its stores, and these for all streamed before them.
+    // The rest, zero-padded to the end of the block. Assembled before anything is streamed: loads
+    // of it wait for its stores, which wait for all lines streamed before them.
     alignas(kLineBytes) std::array<std::byte, kBlockBytes> last;
     const std::size_t last_bytes =
         static_cast<std::size_t>(record_bytes(entry.size())) - kLineBytes - whole;
@@ -366,7 +368,7 @@ class BlockProducer {
     } else {
       header.checksum = reader_.checksum(header, first.data(), kLineBytes);
     }
-    // No more than that word, which is first, for the same reason.
+    // Only the checksum, the first word, for the same reason.
     std::memcpy(first.data(), &header.checksum, sizeof(header.checksum));
     memory_.label("first line");
     put(place, first, nullptr);
@@ -384,7 +386,7 @@ class BlockProducer {
 
   void publish() {
     memory_.label("written (not durable)");
-    // For the consumer: the entries are durable before they can be seen.
+    // Tells the consumer; the entries are already durable.
     memory_.store_word(ring_.head->producer.written, chain_.end.position);
   }
 
@@ -406,8 +408,8 @@ class BlockConsumer {
         reader_(ring),
         lag_bytes_max_(acknowledgement == Acknowledgement::each ? 0 : ring.capacity_bytes / 4) {}
 
-  /// Begins at the oldest entry. With a producer at work, its word says where the entries end; else
-  /// (`at_rest`) the word may be older than a crash, and is corrected.
+  /// Starts at the oldest entry. While a producer is attached, its word gives the end of the
+  /// entries; otherwise (`at_rest`) the word may be stale after a crash, and is corrected.
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool at_rest) {
     Result<Chain> found = reader_.recover(tried, at_rest);
     if (!found.has_value()) return found;
@@ -415,7 +417,7 @@ class BlockConsumer {
     written_ = chain_.first.position;
     read_ = ring_.head->durable.read;
     if (at_rest) flush_recovered(memory_, ring_, chain_);
-    // It was visible, which is not durable: the producer may rely on it only then.
+    // The word was visible but perhaps not durable; the producer may rely only on a durable one.
     memory_.label("read");
     memory_.persist(&ring_.head->durable.read, sizeof(read_));
     publish();
@@ -435,7 +437,7 @@ class BlockConsumer {
         if (chain_.first.position == written_) return Next::empty;
       }
       const RecordHeader header = reader_.header_at(chain_.first.position);
-      // The generation may have grown since we attached: it is not this that a reader checks.
+      // No upper bound: the generation may have increased since this end attached.
       if (!reader_.follows(header, chain_.first, UINT64_MAX)) {
         return memory_.fault() != Fault::none ? Next::lost : Next::damaged;
       }
@@ -459,7 +461,7 @@ class BlockConsumer {
     if (read_ - position_of(read_durable_) >= lag_bytes_max_) settle();
   }
 
-  /// Makes what was acknowledged durable, and gives the producer the room.
+  /// Makes the acknowledgements durable, and releases the room to the producer.
   void settle() {
     if (read_ == read_durable_) return;
     memory_.label("read");
@@ -472,7 +474,8 @@ class BlockConsumer {
 
  private:
   void publish() {
-    // What recovery would begin at stays until the position behind it is durable; next() tells.
+    // After a fault the position may not be durable: keep the entry at which recovery would start.
+    // next() reports the fault.
     if (memory_.fault() != Fault::none) return;
     read_durable_ = read_;
     memory_.label("read_durable (not durable)");
@@ -484,8 +487,8 @@ class BlockConsumer {
   RecordReader<Rules> reader_;
   Chain chain_;
   std::uint64_t lag_bytes_max_;
-  std::uint64_t read_ = DurableWords::kNothingRead;          ///< The word as it is.
-  std::uint64_t read_durable_ = DurableWords::kNothingRead;  ///< As it is durable for certain.
+  std::uint64_t read_ = DurableWords::kNothingRead;          ///< The word as stored.
+  std::uint64_t read_durable_ = DurableWords::kNothingRead;  ///< Certainly durable.
   std::uint64_t written_ = 0;
   std::optional<std::uint64_t> lent_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recovery finds: the unacknowledged entries, as a chain from the read position. Recovery only
-// reads.
+// The result of recovery: the unacknowledged entries, as a chain from the read position. Recovery
+// only reads.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace headrace::pmem::detail {
 
-/// The position behind an entry, and what the header of the next entry must contain.
+/// The position after an entry, and the values required in the next header.
 struct Cursor {
   std::uint64_t position = 0;
   std::uint64_t ordinal = 0;
@@ -19,15 +19,15 @@ struct Cursor {
 };
 
 struct Chain {
-  /// Position of the last acknowledged entry, which the producer must not overwrite; the first
-  /// entry's if none was acknowledged.
+  /// Position of the last acknowledged entry, or of the first entry if none was acknowledged. The
+  /// producer must not overwrite it.
   std::uint64_t kept = 0;
-  Cursor first;  ///< The oldest entry that is not acknowledged.
+  Cursor first;  ///< The oldest unacknowledged entry.
   Cursor end;    ///< Where the next entry goes.
   std::uint64_t generation = 0;
 };
 
-/// A read word in its two forms.
+/// The two forms of the read word.
 [[nodiscard]] constexpr bool nothing_read(std::uint64_t word) {
   return (word & DurableWords::kNothingRead) != 0;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states that a recording allows at each moment, tried one after the other.
+// Tries the states that a recording allows at each moment.
 //
-// An *atom* is what a crash cannot split: up to eight bytes of one store in an aligned word. The
-// atoms of a line that are not durable for certain form *groups* in program order. Of a line is
-// durable, beyond what is certain: all groups before some group, and any of that group's atoms. A
-// store through the caches is a group of its own; neighbouring non-temporal stores are one.
+// An *atom* cannot be split by a crash: up to eight bytes of one store in an aligned word. The
+// atoms of a line that are not certainly durable form *groups* in program order. A state of a line
+// contains all groups before some group, and any subset of that group's atoms. Each cached store is
+// one group; adjacent non-temporal stores share one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kWordBytes = 8;
 constexpr std::uint64_t kMany = std::numeric_limits<std::uint64_t>::max();
-/// Among so many lines every choice of whole lines is tried.
+/// All combinations of whole lines are tried among at most this many lines.
 constexpr std::size_t kChoiceLinesMax = 8;
 
 struct Atom {
@@ -41,7 +41,7 @@ struct Group {
 
 struct Line {
   std::vector<Group> groups;
-  /// Groups that the next drain makes durable, for flushes; streamed ones are anyway.
+  /// Flushed groups, which the next drain makes durable; it does so for streamed ones anyway.
   std::size_t flushed_count = 0;
 };
 
@@ -49,7 +49,8 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b) {
   return b != 0 && a > kMany / b ? kMany : a * b;
 }
 
-/// A choice for one line: all groups before `group`, and of that one the atoms in `atoms`.
+/// A state of one line: all groups before `group`, and those atoms of `group` that are set in
+/// `atoms`.
 struct Choice {
   std::size_t group = 0;
   std::uint64_t atoms = 0;
@@ -68,13 +69,13 @@ std::uint64_t state_count(const Line& line) {
   return count;
 }
 
-/// The choice of number `index`, 0 being nothing and the last one everything.
+/// The choice with number `index`; 0 is nothing, the last one everything.
 Choice choice_of(const Line& line, std::uint64_t index) {
   for (std::size_t i = 0; i < line.groups.size(); ++i) {
     const std::uint64_t own = all_atoms(line.groups[i]);
     if (index < own) return {.group = i, .atoms = index};
     index -= own;
-    if (index == 0) return {.group = i + 1, .atoms = 0};  // One way to say it: states are counted.
+    if (index == 0) return {.group = i + 1, .atoms = 0};  // Unique encoding: states are counted.
   }
   return {.group = line.groups.size(), .atoms = 0};
 }
@@ -142,7 +143,7 @@ class Explorer {
         return;
       case Event::Kind::mark:
         mark_ = event.mark;
-        changed_ = true;  // The same states, but more is asked of them.
+        changed_ = true;  // The same states, but a stronger promise.
         return;
     }
   }
@@ -193,7 +194,7 @@ class Explorer {
         line.flushed_count = line.groups.size();
         continue;
       }
-      // Non-temporal stores wait beside the caches, where a flush does not reach them.
+      // Non-temporal stores wait in write-combining buffers, which a flush does not reach.
       const auto streamed = std::ranges::find_if(line.groups, &Group::streamed);
       settle(number, static_cast<std::size_t>(streamed - line.groups.begin()));
     }
@@ -213,7 +214,7 @@ class Explorer {
     }
   }
 
-  /// The first `count` groups of the line are durable.
+  /// Makes the first `count` groups of the line durable.
   void settle(std::uint64_t number, std::size_t count) {
     Line& line = lines_[number];
     for (std::size_t i = 0; i < count; ++i) {
@@ -228,8 +229,6 @@ class Explorer {
   void write(std::span<std::byte> memory, const Atom& atom) const {
     std::memcpy(memory.data() + atom.offset, recorder_.data().data() + atom.data, atom.byte_count);
   }
-
-  // A moment.
 
   void try_moment(std::size_t event_index) {
     if (!changed_) return;
@@ -273,7 +272,7 @@ class Explorer {
     try_state();
     set_all_to_everything();
     try_state();
-    // Whole lines, every choice among the last of them, which are those of the latest stores.
+    // Every combination of whole lines among the last ones in memory.
     const std::size_t line_count = std::min(pending_.size(), kChoiceLinesMax);
     const std::size_t first = pending_.size() - line_count;
     for (std::uint64_t mask = 0; mask < (std::uint64_t{1} << line_count) && !enough(); ++mask) {
@@ -283,7 +282,7 @@ class Explorer {
       }
       try_state();
     }
-    // One line alone in each of its states, the others all there, or none of them.
+    // One line in each of its states, with all or none of the others.
     const std::uint64_t share = options_.states_per_moment_max / (4 * pending_.size()) + 1;
     for (std::size_t line = 0; line < pending_.size(); ++line) {
       const std::uint64_t count = state_count(*pending_[line]);
@@ -297,7 +296,7 @@ class Explorer {
         try_state();
       }
     }
-    // Drawn ones: a few lines torn, the others there or not with a probability that is drawn too.
+    // Random states: a few lines torn, the others present with a random probability.
     for (std::uint64_t left = 4 * options_.states_per_moment_max; left > 0 && !enough(); --left) {
       const std::uint64_t there = random_.below(5);
       const std::uint64_t torn = random_.below(4);
@@ -353,7 +352,8 @@ class Explorer {
     }
   }
 
-  /// Gives lines back what they lost as long as the state stays bad, so that what remains matters.
+  /// Restores lost stores line by line while the state stays bad, so that only relevant losses
+  /// remain.
   void describe(std::string verdict) {
     std::vector<Choice> choices = choices_;
     for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -383,7 +383,7 @@ class Explorer {
   }
 
   void add_fate(std::vector<StoreFate>& fates, const Atom& atom) const {
-    // Neighbouring words of one store are told as one.
+    // Merge adjacent words of one store.
     if (!fates.empty() && fates.back().event_index == atom.event_index &&
         fates.back().offset + fates.back().byte_count == atom.offset) {
       fates.back().byte_count += atom.byte_count;

@@ -61,7 +61,7 @@ Result<Mapping> MappingAccess::map(platform::SharedFile file, const MapOptions& 
   if (!mapped.has_value()) return Failure(mapped.error());
   auto state = std::make_unique<Mapping::State>(std::move(file), std::move(*mapped));
   state->platform_granularity = of_platform(state->map.granularity());
-  // For tests of other programs, libpmem2 can be told what to say: no reason to believe it.
+  // The environment variable makes libpmem2 report any granularity (for tests): ignore its answer.
   state->persistent = state->platform_granularity != Granularity::page &&
                       !platform::trusted_variable("PMEM2_FORCE_GRANULARITY").has_value();
   state->granularity = options.granularity.value_or(state->platform_granularity);
@@ -114,7 +114,7 @@ Medium Mapping::medium() const {
 }
 
 Fault Mapping::fault() const {
-  // Set by this thread's own accesses, or at no particular moment.
+  // Set by this thread's accesses, or asynchronously: needs no order.
   return static_cast<Fault>(state_->fault.load_relaxed());
 }
 

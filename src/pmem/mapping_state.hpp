@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a mapping is made of; rings need its file for their locks.
+// The state of a mapping. Rings use its file for their locks.
 #pragma once
 
 #include <memory>
@@ -25,11 +25,11 @@ struct Mapping::State {
   bool persistent = false;
   std::string note;
   Atomic<std::uint32_t> fault{0};
-  std::optional<platform::FaultGuard> guard;  // Last: ends before what it guards.
+  std::optional<platform::FaultGuard> guard;  // Last: destroyed before what it guards.
 };
 
 struct MappingAccess {
-  /// Maps a file that is open.
+  /// Maps an open file.
   [[nodiscard]] static Result<Mapping> map(platform::SharedFile file, const MapOptions& options);
   [[nodiscard]] static const platform::SharedFile& file(const Mapping& mapping) {
     return mapping.state_->file;

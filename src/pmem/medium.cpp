@@ -108,8 +108,7 @@ std::string_view name(Fault fault) {
 }
 
 std::uint64_t Digest::value(std::uint64_t seed) const {
-  // Every lane by a bijection of its own, all at the same time: the enqueue of a short entry waits
-  // for this.
+  // One bijection per lane, all in parallel: this is on the critical path of a short enqueue.
   std::uint64_t result = seed + line_count * detail::kDigestStep;
   for (std::size_t i = 0; i < 8; ++i) {
     result ^= (lanes[i] ^ (lanes[i] >> 32U)) * (detail::kDigestKeys[i] | 1U);
@@ -141,8 +140,8 @@ void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest*
       "whole lines are streamed", lines.size());
   const std::size_t line_count = lines.size() / kLineBytes;
   if (digest == nullptr && line_count == 1) {
-    // A line alone was mostly just written, word by word. A load wider than a store that is still
-    // waiting waits for it, and it waits for all that was streamed before it.
+    // A single line was mostly just written, word by word. A load wider than a pending store waits
+    // for it, and that store waits for all lines streamed before it.
     detail::stream_words(target, lines.data());
   } else if (digest == nullptr) {
     kernels().stream(target, lines.data(), line_count, nullptr, 0);
@@ -195,14 +194,14 @@ void Medium::drain() {
   dirty_end_ = 0;
   if (platform::sync_pages(dirty) != 0 && fault_ != nullptr) {
     std::uint32_t none = static_cast<std::uint32_t>(Fault::none);
-    // Nothing is published by it, and what is lost stays lost.
+    // Relaxed: publishes nothing. An earlier fault is kept.
     static_cast<void>(
         fault_->compare_exchange_relaxed(none, static_cast<std::uint32_t>(Fault::sync_failed)));
   }
 }
 
 Fault Medium::fault() const {
-  // A word that a signal handler of this thread sets, or this thread itself.
+  // Set by this thread or a signal handler in it.
   return fault_ == nullptr ? Fault::none : static_cast<Fault>(fault_->load_relaxed());
 }
 

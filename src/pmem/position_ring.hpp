@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of RingLayout::positions, for any memory of Medium's shape: the variants naive,
-// clflushopt and clwb. The entry becomes durable, then the position behind it; an entry is there if
-// the position says so. Two flushes, two fences and two fetched lines where the optimised ring has
-// one fence; and nothing tells a damaged entry from a good one.
+// The ring of RingLayout::positions (variants naive, clflushopt and clwb), for any memory with
+// Medium's interface. The entry becomes durable, then the position after it; an entry exists if it
+// lies before the position. It needs two flushes, two fences and two fetched lines where the
+// optimised ring needs one fence, and it cannot detect damaged entries.
 //
-//   kept <= read <= written; written - kept <= capacity_bytes; what lies between is a chain of
-//   entries of which all bytes are durable.
+//   kept <= read <= written; written - kept <= capacity_bytes; between them is a chain of entries
+//   whose bytes are all durable.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,13 +20,13 @@
 
 namespace headrace::pmem::detail {
 
-/// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
-/// crash check must notice.
+/// The rules of the protocol. For each, lab/ring_check.cpp has a ring that breaks it, and the crash
+/// check must find it.
 // NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct PositionRules {
   static constexpr bool flushes_the_entry = true;
   static constexpr bool flushes_every_line = true;       ///< Else the first one.
-  static constexpr bool flushes_the_right_lines = true;  ///< Else those behind.
+  static constexpr bool flushes_the_right_lines = true;  ///< Else the following ones.
   static constexpr bool stores_before_it_flushes = true;
   static constexpr bool drains_after_the_entry = true;
   static constexpr bool stores_the_position_last = true;
@@ -39,7 +39,7 @@ struct PositionRules {
 // NOLINTEND(readability-identifier-naming)
 
 struct EntryHeader {
-  std::uint64_t byte_count = 0;  ///< kSkip: nothing more before the end of the data.
+  std::uint64_t byte_count = 0;  ///< kSkip: continue at the start of the data.
   std::uint64_t ordinal = 0;
 
   static constexpr std::uint64_t kSkip = UINT64_MAX;
@@ -48,7 +48,7 @@ struct EntryHeader {
 [[nodiscard]] constexpr std::uint64_t entry_extent(std::uint64_t entry_bytes) {
   return rounded_up(sizeof(EntryHeader) + entry_bytes, kLineBytes);
 }
-/// The longest entry of a ring of this layout.
+/// The longest entry with this layout.
 [[nodiscard]] constexpr std::uint64_t position_entry_bytes_max(std::uint64_t capacity_bytes) {
   return record_bytes_max(capacity_bytes) - sizeof(EntryHeader);
 }
@@ -63,7 +63,7 @@ class EntryReader {
     std::memcpy(&header, ring_.at(position), sizeof(header));
     return header;
   }
-  /// Nothing if no entry of that header can be there.
+  /// nullopt if no entry with that header fits there.
   [[nodiscard]] std::optional<std::uint64_t> extent(const EntryHeader& header,
                                                     std::uint64_t position) const {
     if (header.byte_count == EntryHeader::kSkip) return ring_.before_end(position);
@@ -119,7 +119,7 @@ class EntryReader {
   RingMemory ring_;
 };
 
-/// Flushes and waits as the instruction needs it.
+/// Flushes and fences as the instruction requires.
 template <typename Memory>
 class Settling {
  public:
@@ -128,7 +128,7 @@ class Settling {
   void flush(const void* begin, std::size_t byte_count) {
     memory_.flush_with(instruction_, begin, byte_count);
   }
-  /// After clflush there is nothing to wait for.
+  /// clflush needs no fence.
   void drain() {
     if (instruction_ != FlushInstruction::clflush || memory_.granularity() != Granularity::line) {
       memory_.drain();
@@ -156,7 +156,7 @@ class PositionProducer {
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
-    // What was visible to us was not yet durable for certain.
+    // The positions read may not be durable yet.
     settling_.flush(&ring_.head->durable.generation, sizeof(std::uint64_t));
     settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
     settling_.drain();
@@ -174,7 +174,7 @@ class PositionProducer {
     if (end - chain_.end.position > ring_.capacity_bytes / 4) return Enqueue::too_large;
     // edge: ring-words (acquire)
     chain_.kept = position_of(load_acquire(ring_.head->durable.read));
-    // What we saw we build on: it has to be durable.
+    // The producer builds on the positions it read: they must be durable.
     memory_.label("positions");
     if constexpr (Rules::flushes_what_it_sees) {
       settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
@@ -184,7 +184,7 @@ class PositionProducer {
     if constexpr (!Rules::stores_the_position_last) publish(end);
     for (const std::span<const std::byte> entry : entries) append(entry);
     if constexpr (Rules::drains_after_the_entry) settling_.drain();
-    // A position says that what is before it is durable; nothing but the position does.
+    // Publish a position only if everything before it is durable.
     if (memory_.fault() != Fault::none) return Enqueue::lost;
     if constexpr (Rules::stores_the_position_last) publish(end);
     return memory_.fault() == Fault::none ? Enqueue::done : Enqueue::lost;
@@ -263,7 +263,7 @@ class PositionConsumer {
       // edge: ring-words (acquire)
       const std::uint64_t written = load_acquire(ring_.head->durable.written);
       memory_.label("positions");
-      // No reader may see an entry that a crash could still undo.
+      // Lend no entry that a crash could still undo.
       if constexpr (Rules::flushes_what_it_sees) {
         settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
         settling_.drain();
@@ -273,7 +273,7 @@ class PositionConsumer {
       const std::uint64_t position = chain_.first.position;
       const EntryHeader header = reader_.header_at(position);
       const std::optional<std::uint64_t> byte_count = reader_.extent(header, position);
-      // Damage does not move the position: the next call reports it again.
+      // Keep the position at the damage: the next call reports it again.
       if (!byte_count.has_value() || *byte_count > written - position) return Next::damaged;
       const bool skip = header.byte_count == EntryHeader::kSkip;
       if (!skip && header.ordinal != chain_.first.ordinal) return Next::damaged;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills of any range by the steps of a medium, whole lines past the caches. Templates,
-// so that the crash checker's recorder makes the same steps as memory does.
+// Copies and fills of any range through a medium, whole lines with non-temporal stores. Templates,
+// so that the crash checker's recorder takes the same steps as memory.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace headrace::pmem::detail {
 
-/// Calls `whole(offset, byte_count)` for the whole lines of the range and `partial` for what lies
-/// before and behind them, each at most once.
+/// Calls `whole(offset, byte_count)` for the whole lines of the range, and `partial` for the parts
+/// before and after them; each part at most once.
 template <typename Whole, typename Partial>
 void split_into_lines(const std::byte* target, std::size_t byte_count, Whole whole,
                       Partial partial) {
@@ -37,14 +37,14 @@ void copy_range(Memory& memory, std::byte* target, std::span<const std::byte> so
       [&](std::size_t at, std::size_t byte_count) {
         memory.stream(target + at, source.subspan(at, byte_count));
       },
-      // A line that is written in part is better written where it is: in the cache.
+      // Partial lines are written in the cache and flushed.
       [&](std::size_t at, std::size_t byte_count) {
         memory.store(target + at, source.subspan(at, byte_count));
         memory.flush(target + at, byte_count);
       });
 }
 
-/// The lines are streamed from a few that are filled, which stay in the nearest cache.
+/// Streams the lines from a small filled buffer, which stays in the L1 cache.
 template <typename Memory>
 void fill_range(Memory& memory, std::byte* target, std::byte value, std::size_t byte_count) {
   alignas(kLineBytes) std::array<std::byte, 16 * kLineBytes> lines;

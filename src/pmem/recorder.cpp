@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recording, and what in it was for nothing. What the recording allows: explore.cpp.
+// The recording, and find_waste(). The states that a recording allows: explore.cpp.
 #include "headrace/pmem/recorder.hpp"
 
 #include <fmt/format.h>
@@ -130,8 +130,9 @@ void Recorder::mark(std::uint64_t mark) {
 Waste find_waste(const Recorder& recorder) {
   Waste waste;
   std::map<std::string, std::uint64_t> counts;
-  std::set<std::uint64_t> dirty;  // Lines stored to through the caches since their last flush.
-  std::map<std::uint64_t, std::set<std::uint64_t>> lines_of_block;  // On their way since a drain.
+  std::set<std::uint64_t> dirty;  // Lines with cached stores since their last flush.
+  std::map<std::uint64_t, std::set<std::uint64_t>>
+      lines_of_block;  // Flushed or streamed since a drain.
   std::map<std::uint64_t, std::uint32_t> label_of_block;
   bool waited_for = false;
   const auto on_its_way = [&](std::uint64_t line, const Event& event) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in files: who may attach, which ring is at work, and what it is asked through.
+// Rings in files: roles, the choice of the implementation, and the public interface.
 #include "headrace/pmem/ring.hpp"
 
 #include <fmt/format.h>
@@ -24,13 +24,13 @@ namespace headrace::pmem {
 namespace detail {
 namespace {
 
-/// Locks of a ring's file. Who attaches holds kAttaching for the moment, so that two ends do not
-/// recover at the same time.
+/// Locks of a ring's file. kAttachingLock is held while attaching, so that two ends do not recover
+/// at the same time.
 constexpr std::uint64_t kProducerLock = 0;
 constexpr std::uint64_t kConsumerLock = 1;
 constexpr std::uint64_t kAttachingLock = 2;
 
-/// Memory that nothing has to survive in.
+/// Memory without durability.
 struct VolatileMemory {
   void store(std::byte* target, std::span<const std::byte> source) {
     if (!source.empty()) std::memcpy(target, source.data(), source.size());
@@ -51,7 +51,7 @@ struct VolatileMemory {
 // NOLINTBEGIN(readability-identifier-naming): rules.
 struct VolatileRules : BlockRules {
   static constexpr bool checks_the_checksum = false;
-  static constexpr bool finds_the_end = false;  ///< Without checksums zeros are a record.
+  static constexpr bool finds_the_end = false;  ///< Without checksums zeros are valid.
 };
 // NOLINTEND(readability-identifier-naming)
 
@@ -124,7 +124,7 @@ class ConsumerOf final : public ConsumerEnd {
   Ring ring_;
 };
 
-/// The memory of a ring in no file.
+/// The memory of a volatile ring.
 ///
 /// Threading: immutable.
 class Pages {
@@ -139,14 +139,14 @@ class Pages {
   std::span<std::byte> bytes_;
 };
 
-/// What both ends have.
+/// State common to both ends.
 struct Place {
   std::optional<Mapping> mapping;
-  std::shared_ptr<Pages> pages;  ///< Of a ring in no file.
+  std::shared_ptr<Pages> pages;  ///< Volatile ring only.
   RingMemory ring;
   RingState state;
   std::string note;
-  /// Of the process that attached. A child of fork() has a copy of the positions and not the role.
+  /// When this end attached. A child of fork() has a copy of the positions but not the role.
   std::uint32_t fork_count = attaching_fork_count();
 
   [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count; }
@@ -193,7 +193,8 @@ Result<RingVariant> variant_for(RingLayout layout, const AttachOptions& options,
   const bool has_flush = !flush_instructions().empty();
   if (!options.variant.has_value()) {
     if (layout == RingLayout::checksums) return RingVariant::optimised;
-    // Without any flush instruction the granularity is page, and the instruction is not used.
+    // Without a flush instruction the granularity is page, and the variant's instruction is not
+    // used.
     return has_flush ? static_cast<RingVariant>(flush_instructions().back()) : RingVariant::clwb;
   }
   if (layout_of(*options.variant) != layout) {
@@ -224,7 +225,7 @@ std::uint64_t entry_bytes_max_of(RingLayout layout, std::uint64_t capacity_bytes
                                          : position_entry_bytes_max(capacity_bytes);
 }
 
-/// Opens and maps the file of a ring and checks its head.
+/// Opens and maps a ring's file and checks its head.
 Result<Place> open_place(const std::string& path, const std::string& tried,
                          const MapOptions& options) {
   Result<platform::SharedFile> file = platform::SharedFile::open(path, !options.read_only);
@@ -259,7 +260,7 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
   return place;
 }
 
-/// Holds a lock of the file for a scope.
+/// Releases kAttachingLock at the end of a scope.
 class AttachingLock {
  public:
   explicit AttachingLock(const platform::SharedFile& file) : file_(file) {}
@@ -287,7 +288,7 @@ Result<void> take_role(const platform::SharedFile& file, std::uint64_t role, con
               fmt::format("end that one first; a ring has one {}", noun));
 }
 
-/// One of the two ends, as far as attaching goes.
+/// Differences between the two ends in attaching.
 struct Role {
   std::uint64_t lock = 0;
   std::uint64_t other_lock = 0;
@@ -306,7 +307,7 @@ constexpr Role kConsumer{.lock = kConsumerLock,
                          .taken = &RingState::has_consumer,
                          .other_taken = &RingState::has_producer};
 
-/// Takes `role` in the ring; `recover` makes the end of a place for a variant and attaches it.
+/// Takes `role` in the ring. `recover` creates the end for a place and a variant, and attaches it.
 ///
 /// Fails: as Producer::attach.
 template <typename Recover>
@@ -344,8 +345,8 @@ std::vector<std::byte> head_of(std::uint64_t file_bytes, RingLayout layout) {
   return head;
 }
 
-/// Makes a ring of all of a device. What lay behind its head is none of this ring's: its number is
-/// another.
+/// Makes a ring on a whole device. Old records in the data are not valid in it: their ring_id
+/// differs.
 ///
 /// Fails: as make_ring.
 Result<void> make_on_device(const std::string& path, RingLayout layout) {
@@ -371,7 +372,7 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
   }
   const std::vector<std::byte> head = head_of(bytes.size(), layout);
   Medium medium = mapping->medium();
-  // The magic number comes last: with it all of the ring is there.
+  // The magic number comes last: with it the ring is complete.
   constexpr std::size_t kMagicBytes = sizeof(Superblock::magic);
   medium.store(bytes.data() + kMagicBytes, std::span(head).subspan(kMagicBytes));
   medium.persist(bytes.data(), head.size());
@@ -475,7 +476,7 @@ Result<RingState> inspect_ring(const std::string& path) {
   if (!place.has_value()) return Failure(place.error());
   const platform::SharedFile& file = MappingAccess::file(*place->mapping);
   RingState& state = place->state;
-  // With both ends at work, what is looked at may be overwritten meanwhile: look again.
+  // With both ends attached, entries may be overwritten while they are read: retry.
   constexpr int kTriesMax = 16;
   for (int tries = 1;; ++tries) {
     state.has_producer = file.is_locked_by_another(detail::kProducerLock);
@@ -590,7 +591,7 @@ Consumer& Consumer::operator=(Consumer&& other) noexcept {
 }
 
 Consumer::~Consumer() {
-  // What was acknowledged lazily need not come again.
+  // Makes lazy acknowledgements durable.
   if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end->settle();
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where everything of a ring lies in its file. All numbers are little-endian words.
+// Layout of a ring's file. All numbers are little-endian words.
 //
-//   offset  0     Superblock: written once, before the file has its name; never changed.
-//           256   generation: how often a producer attached (durable).
-//           512   read and written: the positions (durable; which of them is, the protocol says).
+//   offset  0     Superblock: written before the file gets its name; never changed.
+//           256   generation: number of times a producer attached (durable).
+//           512   read and written: the positions (durable as the protocol requires).
 //           768   words of the producer, for the consumer: after a power failure they may be older
 //                 than the entries, never newer.
-//           1024  words of the consumer, for the producer alone: the same.
+//           1024  words of the consumer, for the producer: the same.
 //           4096  data: `capacity_bytes`, a whole number of blocks.
 //
-// Each group of words has a block of its own, so that the two ends never share a line and a write
-// back never takes another's words along.
+// Each group of words has a separate block, so that the two ends never share a line and a
+// write-back never includes the other's words.
 //
-// A position counts bytes since the ring was made; the place of position p is p % capacity. Entries
-// are contiguous: where one does not fit before the end of the data, a skip fills the rest.
+// A position counts bytes since the ring was made; position p is at offset p % capacity. Entries
+// are contiguous: if one does not fit before the end of the data, a skip fills the rest.
 #pragma once
 
 #include <cstddef>
@@ -42,31 +42,31 @@ struct Superblock {
   std::uint64_t capacity_bytes = 0;
   std::uint32_t layout = 0;  ///< RingLayout.
   std::uint32_t block_bytes = 0;
-  std::uint64_t ring_id = 0;  ///< Random: an entry of another ring is none of this one.
+  std::uint64_t ring_id = 0;  ///< Random; distinguishes entries of other rings.
   std::uint64_t reserved[9] = {};
-  std::uint64_t checksum = 0;  ///< Of the lines above, with this word zero.
+  std::uint64_t checksum = 0;  ///< Of the superblock, with this word zero.
 };
 static_assert(sizeof(Superblock) == 2 * kLineBytes);
 
 struct DurableWords {
   alignas(kBlockBytes) std::uint64_t generation = 0;
-  /// Where recovery begins, and, for the rings that keep it durable, where it ends.
+  /// Where recovery starts and, with RingLayout::positions, ends.
   alignas(kBlockBytes) std::uint64_t read = kNothingRead;
   std::uint64_t written = 0;
 
-  /// `read` is the position of the last entry that was acknowledged, which stays where it is, so
-  /// that recovery knows its number; or, with this bit, that nothing was acknowledged and the first
-  /// entry is at the position that the other bits give.
+  /// Without this bit, `read` is the position of the last acknowledged entry, which is kept so that
+  /// recovery knows its ordinal. With it, nothing was acknowledged, and the other bits are the
+  /// position of the first entry.
   static constexpr std::uint64_t kNothingRead = 1;
 };
 
 struct ProducerWords {
-  alignas(kBlockBytes) std::uint64_t written = 0;  ///< End of what the consumer may read.
-  std::uint64_t process_id = 0;                    ///< For messages.
+  alignas(kBlockBytes) std::uint64_t written = 0;  ///< End of the readable entries.
+  std::uint64_t process_id = 0;                    ///< For error messages.
 };
 
 struct ConsumerWords {
-  /// The value of `read` that is durable for certain: the producer may use what is before it.
+  /// A value of `read` that is durable: the producer may reuse the room before it.
   alignas(kBlockBytes) std::uint64_t read_durable = DurableWords::kNothingRead;
   std::uint64_t process_id = 0;
 };
@@ -83,9 +83,9 @@ static_assert(sizeof(Head) <= kDataOffset);
 
 [[nodiscard]] std::uint64_t checksum_of(const Superblock& superblock);
 
-/// A ring in memory: its head, its data and what never changes.
+/// A mapped ring: its head, its data and constants.
 ///
-/// Threading: immutable; what it points to has rules of its own.
+/// Threading: immutable; the memory it points to is not.
 struct RingMemory {
   Head* head = nullptr;
   std::byte* data = nullptr;
@@ -95,24 +95,24 @@ struct RingMemory {
   [[nodiscard]] std::byte* at(std::uint64_t position) const {
     return data + position % capacity_bytes;
   }
-  /// Bytes from the place of `position` to the end of the data.
+  /// Bytes from `position` to the end of the data.
   [[nodiscard]] std::uint64_t before_end(std::uint64_t position) const {
     return capacity_bytes - position % capacity_bytes;
   }
 };
 
-/// A ring may hold records (entries with what is around them) of an eighth of its capacity: one
-/// that is kept for its number, a quarter whose acknowledgement is not durable yet, one to come,
-/// and what two of them may skip at the end of the data always leave room.
+/// The longest record (entry with header and padding): an eighth of the capacity. A kept record, a
+/// quarter whose acknowledgement is not yet durable, a new record, and the skips of two records at
+/// the end of the data then always fit.
 [[nodiscard]] constexpr std::uint64_t record_bytes_max(std::uint64_t capacity_bytes) {
   return capacity_bytes / 8;
 }
 
-/// Writes the head of an empty ring of `file_bytes` into `head`, kDataOffset zeros.
+/// Writes the head of an empty ring of `file_bytes` into `head`, which holds kDataOffset zeros.
 void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout layout,
                  std::uint64_t ring_id);
 
-/// Checks the superblock and finds the ring.
+/// Checks the superblock and returns the ring.
 ///
 /// Fails: corrupt_data, version_mismatch; `file` is read and never written.
 [[nodiscard]] Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried,

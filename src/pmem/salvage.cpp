@@ -11,14 +11,14 @@
 namespace headrace::pmem::detail {
 namespace {
 
-/// Copies of records of one ring.
+/// Copies records of a ring.
 ///
 /// Threading: confined.
 class RecordCopier {
  public:
   explicit RecordCopier(const RingMemory& ring) : ring_(ring), reader_(ring) {}
 
-  /// The header of the entry at `offset` of the data, whose record is then in bytes(); nothing if
+  /// Copies the record at `offset` of the data, for entry(), and returns its header; nullopt if
   /// there is no whole one.
   [[nodiscard]] std::optional<RecordHeader> copy(std::uint64_t offset) {
     const RecordHeader seen = reader_.header_at(offset);
@@ -49,8 +49,8 @@ class RecordCopier {
   std::vector<std::byte> bytes_;
 };
 
-/// All whole records, by position; those that a crash left behind the end and a later producer
-/// passed are dropped.
+/// All whole records, by position, except those that a crash left after the end and that a later
+/// producer passed.
 std::vector<RecordHeader> find_records(RecordCopier& copier, std::uint64_t capacity_bytes) {
   std::vector<RecordHeader> found;
   for (std::uint64_t offset = 0; offset < capacity_bytes;) {
@@ -61,7 +61,7 @@ std::vector<RecordHeader> find_records(RecordCopier& copier, std::uint64_t capac
   std::ranges::sort(found, {}, &RecordHeader::position);
   std::vector<RecordHeader> kept;
   for (const RecordHeader& header : found) {
-    // Generations never fall along the ring.
+    // Generations never decrease along the ring.
     if (!kept.empty() && header.generation < kept.back().generation) continue;
     while (!kept.empty() && kept.back().ordinal >= header.ordinal) kept.pop_back();
     kept.push_back(header);
@@ -80,7 +80,7 @@ Salvage salvage_records(const RingMemory& ring, const std::function<void(const E
   std::uint64_t end = 0;
   for (const RecordHeader& header : find_records(copier, ring.capacity_bytes)) {
     const std::optional<RecordHeader> again = copier.copy(header.position % ring.capacity_bytes);
-    // A producer at work may have overwritten it.
+    // An attached producer may have overwritten it.
     if (!again.has_value() || again->checksum != header.checksum) continue;
     take({.bytes = copier.entry(header), .ordinal = header.ordinal});
     if (salvage.entry_count++ == 0) first = header.ordinal;

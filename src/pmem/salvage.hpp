@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Salvage: every entry of a checksum ring that proves itself, whatever else of the file is damaged.
+// Salvage: every entry of a checksum ring whose checksum verifies, however damaged the rest of the
+// file is.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@
 namespace headrace::pmem::detail {
 
 /// Reads only. The memory may change meanwhile: each record is copied before its checksum is
-/// tested.
+/// verified.
 [[nodiscard]] Salvage salvage_records(const RingMemory& ring,
                                       const std::function<void(const Entry&)>& take);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block: one version of what a key has, and where its copies lie. Index: the blocks by key.
+// Block: one version of a key's block, and the slots of its copies. Index: the blocks by key.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace headrace::store::detail {
 
-/// Slots are numbered from 1; 0 is none.
+/// From 1; 0 is none.
 using SlotNumber = std::uint32_t;
 
-/// Its life: made by a put, which fills a slot; live, in the index, from the end of the put until
-/// it is replaced, removed or dropped; then, if a transfer reads it, until that has ended.
+/// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
+/// until it is replaced, removed or dropped; then kept until no transfer uses it.
 ///
-/// Invariant: uses = reads of users in flight + moves in flight. A block with uses is not evicted,
-/// and its slots are not given to others.
+/// Invariant: uses = gets in flight + moves in flight. A block with uses is not evicted, and its
+/// slots are not reused.
 ///
 /// Threading: confined: under the mutex of the store.
 struct alignas(64) Block {
@@ -30,12 +30,12 @@ struct alignas(64) Block {
   Block* next = nullptr;  ///< In its bucket.
   std::string key;
   std::array<SlotNumber, kTiersMax> slots{};
-  std::uint64_t sequence = 0;  ///< Of its entries in files; 0: it has none yet.
+  std::uint64_t sequence = 0;  ///< Of its entries in files; 0: none yet.
   std::uint32_t byte_count = 0;
   std::uint32_t crc = 0;
   std::uint32_t uses = 0;
   std::uint32_t pins = 0;
-  std::uint32_t reads = 0;  ///< From other tiers than the first, since the last promotion.
+  std::uint32_t reads = 0;  ///< From tiers other than the first, since the last promotion.
   SlotNumber move_slot = 0;
   std::uint8_t failed_moves = 0;
   std::uint8_t move_to = 0;
@@ -59,7 +59,7 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 128, "there may be millions");
 
-/// A hash table of live blocks, and the memory of all.
+/// A hash table of live blocks, and the memory of all blocks.
 ///
 /// Threading: confined: under the mutex of the store.
 class Index {
@@ -76,9 +76,9 @@ class Index {
     while (block != nullptr && (block->hash != hash || block->key != key)) block = block->next;
     return block;
   }
-  /// Begins to load what find() and make() need: of a batch, all misses of the cache at once. First
-  /// the buckets of all, then their first blocks. In line: GCC 12 takes a function of nothing but
-  /// prefetches for one without effects, and drops it.
+  /// Prefetch for find() and make(), so that the cache misses of a batch overlap: first the buckets
+  /// of all keys, then their first blocks. Always inlined: GCC 12 treats a function of prefetches
+  /// only as free of side effects, and drops calls to it.
   [[gnu::always_inline]] void prefetch_bucket(std::uint64_t hash) const {
     __builtin_prefetch(static_cast<const void*>(&buckets_[hash & (buckets_.size() - 1)]));
   }
@@ -89,7 +89,7 @@ class Index {
     const std::size_t first = free_.size() - std::min(count, free_.size());
     for (const Block* const block : std::span(free_).subspan(first)) prefetch(*block);
   }
-  /// A block with this hash, whose key need not be the one that is meant; null if there is none.
+  /// A block with this hash, not necessarily with the same key; null if there is none.
   [[nodiscard]] const Block* guess(std::uint64_t hash) const {
     const Block* block = bucket(hash);
     while (block != nullptr && block->hash != hash) block = block->next;
@@ -100,7 +100,7 @@ class Index {
     __builtin_prefetch(lines);
     __builtin_prefetch(lines + 64);
   }
-  /// A block that is not live.
+  /// Returns a new block, which is not live.
   [[nodiscard]] Block& make(std::string_view key, std::uint64_t hash) {
     if (free_.empty()) free_.push_back(&blocks_.emplace_back());
     Block& block = *free_.back();
@@ -109,7 +109,7 @@ class Index {
     free_.pop_back();
     return block;
   }
-  /// The key must have none.
+  /// The key must not have a block yet.
   void insert(Block& block) {
     if (2 * count_ == buckets_.size()) grow();
     block.next = bucket(block.hash);
@@ -125,11 +125,11 @@ class Index {
     block.live = false;
     --count_;
   }
-  /// Of a block that is not live and has no slots.
+  /// The block must not be live nor have slots.
   void give_back(Block& block) {
     std::string key = std::move(block.key);
     block = Block{};
-    block.key = std::move(key);  // Its memory is for the next one.
+    block.key = std::move(key);  // Keeps its allocation for the next block.
     free_.push_back(&block);
   }
   [[nodiscard]] std::size_t count() const { return count_; }

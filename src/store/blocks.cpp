@@ -24,7 +24,7 @@ void StoreState::recover(std::size_t tier) {
       continue;
     }
     Block* block = state == SlotState::whole ? index_.find(header.key_text()) : nullptr;
-    // Of two, the newer one; and of one block, a tier has one copy.
+    // Keep the newer of two versions, and one copy of a block per tier.
     const bool is_new = state == SlotState::whole &&
                         (block == nullptr || header.sequence > block->sequence ||
                          (header.sequence == block->sequence && block->slots[tier] == 0));
@@ -65,8 +65,9 @@ void StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
 
 void StoreState::retire(Block& block) {
   index_.erase(block);
-  block.pins = 0;  // They are the key's.
-  // Now, and not when the last use ends: the process may end first, and the block be back.
+  block.pins = 0;  // Pins belong to the key.
+  // Invalidate now, not after the last use: the process may end before, and the block would
+  // reappear.
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     Tier& here = *tiers_[tier];
     if (here.file == nullptr) continue;
@@ -107,7 +108,7 @@ void StoreState::release(std::size_t tier, SlotNumber slot) {
 
 StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {
   Tier& here = *tiers_[tier];
-  // Where a slot is not free at once, eviction begins before the last one is taken.
+  // If freeing a slot takes time, eviction starts before the last one is taken.
   if (here.free.size() < here.low_water) {
     may_wait = make_room(tier, work);
     if (here.free.empty()) return 0;
@@ -126,7 +127,7 @@ bool StoreState::make_room(std::size_t tier, Work& work) {
   while (here.free.size() + coming() < here.low_water) {
     const SlotNumber slot = here.propose();
     if (slot == 0) break;
-    // Several that wait for the same room below gain nothing by being asked.
+    // If this block waits for room below, so would the next ones.
     bool is_waiting = false;
     Block& block = *here.owner[slot];
     if (evict(block, tier, work, is_waiting)) continue;
@@ -155,7 +156,7 @@ bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wai
       return true;
     }
     if (may_wait) return false;
-    // All below are pinned.
+    // Every block below is pinned.
   }
   ++here.statistics.evictions;
   drop_copy(block, tier);
@@ -187,7 +188,7 @@ void StoreState::promote(Block& block, std::size_t from, Work& work) {
   if (block.slots[0] != 0 || options_.promote_after == 0 || !block.live || block.moving) return;
   if (++block.reads < options_.promote_after) return;
   bool may_wait = false;
-  // Without a free slot, one is being made for the next read.
+  // If none is free, eviction makes room for the next read.
   const SlotNumber slot = take(0, work, may_wait);
   if (slot == 0) return;
   block.reads = 0;
@@ -217,7 +218,7 @@ void StoreState::settle_move(Block& block, std::size_t from, std::size_t to, Slo
   }
   if (!done) ++block.failed_moves;
   if (!block.live) return end_if_unused(block);
-  // A file keeps what was acknowledged; a copy in memory would take room for nothing.
+  // A copy in a file is durable and kept; one in memory would waste room.
   const bool leaves =
       done && block.uses == 0 && block.pins == 0 && (is_demotion || source.file == nullptr);
   if (leaves) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block store of headrace.h by that of C++.
+// The block store of headrace.h, implemented by the C++ store.
 #include <algorithm>
 #include <new>
 #include <span>
@@ -64,7 +64,7 @@ void tell(headrace_error* into, int os_errno, std::string_view code, std::string
   into->text[text.copy(into->text, sizeof(into->text) - 1)] = '\0';
 }
 
-/// Null if there is no memory left.
+/// Null if out of memory.
 template <typename Start>
 headrace_transfer* start(const Start& start_one) {
   try {

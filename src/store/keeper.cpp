@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper: the store's own thread. It makes files durable, which may block, and polls movers
-// that have no thread.
+// The keeper: the store's thread. It makes files durable, which may block, and polls movers without
+// a thread.
 #include <chrono>
 
 #include "headrace/platform/thread.hpp"
@@ -9,7 +9,7 @@
 namespace headrace::store {
 namespace {
 
-/// Between two looks at devices; and at an engine that was full.
+/// Intervals between polls of devices, and between retries at a full engine.
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kFullInterval{1};
 
@@ -95,11 +95,11 @@ void StoreState::settle(std::size_t tier) {
   pmem::Medium medium = file->mapping.medium();
   detail::settle(medium, given_up, data);
   {
-    // Headers are stored under the mutex, so that what removes a block finds them.
+    // Headers are stored under the mutex, so that a removal finds them.
     const Lock lock(mutex_);
     for (Publication& each : fresh) {
       Block& block = *each.block;
-      if (each.flight == nullptr && !block.live) continue;  // Removed while it was moved.
+      if (each.flight == nullptr && !block.live) continue;  // Removed during the move.
       if (block.sequence == 0) block.sequence = ++sequence_;
       const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
       detail::publish(

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies where in the file of a tier, and the order of stores by which a block becomes durable.
-// Not here: when it is done (keeper.cpp).
+// Layout of a tier's file, and the order of stores that makes a block durable. Not here: when they
+// are executed (keeper.cpp).
 //
 //   offset               bytes         what
-//   0                    72            Head: written when the file is made, never again
+//   0                    72            Head: written when the file is made, then constant
 //   4096                 256 a slot    SlotHeader of slot 1, 2, ...
-//   data_offset          stride_bytes  data of slot 1, then that of slot 2, ...; each from a page
-//   on
+//   data_offset          stride_bytes  data of slot 1, 2, ...; each starts at a page
 //
-// A slot holds a block if the check of its header fits the rest of it. The protocol, each step
-// durable before the next begins:
-//   1. the header of a slot that is given up loses its check    (invalidate, settle)
-//   2. the slot may get other data, which is made durable       (the engine, settle)
+// A slot holds a block if the check of its header matches the rest of the header. The protocol,
+// each step durable before the next begins:
+//   1. the check in the header of a given-up slot is set to 0 (invalidate, settle)
+//   2. other data is written to the slot and made durable (the engine, settle)
 //   3. the header is stored and made durable                    (publish, drain): acknowledged
-// So a header whose check fits lies beside the data it was stored for, whenever power fails: before
-// step 1 is durable the data is still that of the old header, and step 3 begins after step 2.
-// A torn header does not fit. Of two entries of a key the one with the greater sequence counts.
+// So whenever power fails, a header whose check matches belongs to the data of its slot: before
+// step 1 is durable the slot still has the data of the old header, and step 3 begins after step 2.
+// The check of a torn header does not match. Of two entries of a key, that with the greater
+// sequence is valid.
 #pragma once
 
 #include <array>
@@ -38,10 +38,10 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kHeadBytes = 4096;
 inline constexpr std::size_t kSlotHeaderBytes = 256;
 inline constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 50U;
-/// Of the lock bytes of the file.
+/// Lock byte of the file.
 inline constexpr std::uint64_t kOwnerLock = 0;
 
-/// Plain numbers, little endian.
+/// Little endian.
 struct Head {
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
@@ -52,14 +52,14 @@ struct Head {
   std::uint64_t data_offset = 0;
   std::uint64_t file_bytes = 0;
   std::uint64_t unused = 0;
-  std::uint64_t check = 0;  ///< Of all before it.
+  std::uint64_t check = 0;  ///< Of all fields before it.
 
   friend bool operator==(const Head&, const Head&) = default;
 };
 static_assert(sizeof(Head) == 72, "the layout is that of every build");
 
 struct SlotHeader {
-  std::uint64_t check = 0;  ///< Of all behind it, and the slot's number. 0: no block.
+  std::uint64_t check = 0;  ///< Of all fields after it, and the slot's number. 0: no block.
   std::uint64_t sequence = 0;
   std::uint32_t byte_count = 0;
   std::uint32_t crc = 0;
@@ -73,34 +73,34 @@ struct SlotHeader {
 };
 static_assert(sizeof(SlotHeader) == kSlotHeaderBytes, "the layout is that of every build");
 
-/// Fails: invalid_argument for what would be larger than kFileBytesMax.
+/// Fails: invalid_argument if the file would be larger than kFileBytesMax.
 [[nodiscard]] Result<Head> head_of(std::uint64_t block_bytes, std::uint64_t slot_count,
                                    const std::string& tried);
-/// Believes nothing: every number is compared with what head_of() would have written. `file_bytes`:
-/// 0 of a device.
+/// Trusts nothing: compares every number with what head_of() would have written. `file_bytes` is 0
+/// for a device.
 ///
 /// Fails: corrupt_data, version_mismatch.
 [[nodiscard]] Result<Head> read_head(std::span<const std::byte> bytes, std::uint64_t file_bytes,
                                      const std::string& tried);
 
-/// With its check.
+/// Includes the check.
 [[nodiscard]] SlotHeader slot_header(std::uint64_t slot, std::string_view key,
                                      std::uint32_t byte_count, std::uint64_t sequence,
                                      std::optional<std::uint32_t> crc);
 enum class SlotState : std::uint8_t { empty, torn, whole };
-/// Copies the header from `place` and says what it is.
+/// Copies the header from `place` and returns the state of the slot.
 [[nodiscard]] SlotState read_slot(const std::byte* place, std::uint64_t slot,
                                   std::uint64_t block_bytes, SlotHeader& header);
 
-/// Step 1, first half: by one store, so that it is done at once for this machine.
+/// Step 1, first half: one store, which survives the end of the process at once.
 template <typename Medium>
 void invalidate(Medium& medium, std::byte* place) {
   medium.label("take the check away");
   medium.store_word(*reinterpret_cast<std::uint64_t*>(place), 0);
 }
 
-/// Step 1, second half, of `given_up`; step 2 of `data`, which the engine has made durable itself
-/// unless the medium's granularity is a page.
+/// Step 1, second half, for `given_up`; step 2 for `data`, which the engine has already made
+/// durable unless the granularity is page.
 template <typename Medium>
 void settle(Medium& medium, std::span<std::byte* const> given_up,
             std::span<const std::span<const std::byte>> data) {
@@ -112,7 +112,7 @@ void settle(Medium& medium, std::span<std::byte* const> given_up,
   if (!given_up.empty() || !data.empty()) medium.drain();
 }
 
-/// Step 3, of one header; drain() afterwards makes it durable.
+/// Step 3 for one header; durable after drain().
 template <typename Medium>
 void publish(Medium& medium, std::byte* place, const SlotHeader& header) {
   medium.label("publish");

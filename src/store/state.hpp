@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreState: what a store is inside. One mutex guards all but the bytes of blocks; no engine call
-// and no callback is made while it is held. docs/internals/store.md has the way of a block.
+// StoreState: the implementation of Store. One mutex guards everything but the bytes of blocks; no
+// engine call and no callback is made while it is held. See docs/internals/store.md.
 #pragma once
 
 #include <array>
@@ -25,14 +25,14 @@
 namespace headrace::store {
 namespace detail {
 
-/// What a transfer and the store share of a batch.
+/// State of a batch, shared by its transfer and the store.
 struct Flight {
   static constexpr std::uint32_t kRunning = 0;
-  static constexpr std::uint32_t kSlept = 1;  ///< It runs, and a thread sleeps until it ends.
+  static constexpr std::uint32_t kSlept = 1;  ///< Running, and a thread sleeps until it completes.
   static constexpr std::uint32_t kEnded = 2;
 
-  std::vector<BlockEnd> ends;  ///< Under the mutex of the store until it has ended.
-  std::size_t left = 0;        ///< As ends.
+  std::vector<BlockEnd> ends;  ///< Guarded by the store's mutex until completion.
+  std::size_t left = 0;        ///< Guarded likewise.
   TransferOptions options;
   engine::Waiting waiting = engine::Waiting::adaptive;
   Atomic<std::uint32_t> word{kRunning};
@@ -41,15 +41,15 @@ struct Flight {
 /// One block in a chunk.
 struct Step {
   Block* block = nullptr;
-  std::uint32_t index = 0;  ///< In the batch, of put and get.
-  SlotNumber slot = 0;      ///< That is written, of put and move.
-  std::uint8_t from = 0;    ///< Tier, of get and move.
-  std::uint8_t to = 0;      ///< Tier, of put and move.
+  std::uint32_t index = 0;  ///< Put, get: index in the batch.
+  SlotNumber slot = 0;      ///< Put, move: slot that is written.
+  std::uint8_t from = 0;    ///< Get, move: tier.
+  std::uint8_t to = 0;      ///< Put, move: tier.
 };
 
 enum class Kind : std::uint8_t { put, get, move };
 
-/// One job of the engine: several copies for one flight, or moves between tiers.
+/// One engine job: copies of one flight, or moves between tiers.
 struct Chunk {
   StoreState* store = nullptr;
   Kind kind = Kind::put;
@@ -63,13 +63,13 @@ struct Chunk {
   engine::Job job;
 };
 
-/// What is left to be done once the mutex is released.
+/// Work to do after the mutex is released.
 struct Work {
-  /// For puts and gets of so many bytes in all, between memory, the submitting thread copies.
+  /// The submitting thread copies puts and gets in memory of up to this many bytes in total.
   std::size_t inline_bytes_max = 0;
   std::size_t byte_count = 0;  ///< Of puts and gets.
   std::vector<Chunk*> chunks;
-  std::array<Chunk*, 3> open{};  ///< By Kind: the one that takes more steps.
+  std::array<Chunk*, 3> open{};  ///< By Kind: the chunk that accepts more steps.
   std::vector<std::shared_ptr<Flight>> ended;
 };
 
@@ -78,10 +78,10 @@ struct Work {
 /// Threading: shared.
 class StoreState final : public Store {
  public:
-  // Not inlined: GCC 12 takes new and the operator below for a mismatch where it sees both.
+  // Not inlined: GCC 12 reports new and the operator below as mismatched if it sees both.
   [[gnu::noinline]] ~StoreState() override;
-  /// In a child of fork() the thread cannot be joined, and what another one was changing is half
-  /// done: the child loses the memory.
+  /// In a child of fork() the thread cannot be joined, and the state may be inconsistent: the
+  /// memory is leaked.
   static void operator delete(StoreState* state, std::destroying_delete_t how);
 
   [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier,
@@ -108,10 +108,10 @@ class StoreState final : public Store {
   using Tier = detail::Tier;
   using Work = detail::Work;
 
-  /// Of one job: so long one of several workers is kept, and so soon the first blocks end.
+  /// Limits of one job: bound how long it occupies a worker, and when its first blocks complete.
   static constexpr std::size_t kChunkBytes = std::size_t{4} << 20U;
   static constexpr std::size_t kChunkSteps = 256;
-  /// Moves of a block that failed before it is dropped.
+  /// Failed moves of a block before it is dropped.
   static constexpr std::uint32_t kFailedMovesMax = 3;
 
   StoreState(engine::Engine& engine, const StoreOptions& options);
@@ -119,20 +119,20 @@ class StoreState final : public Store {
 
   // Blocks and slots: blocks.cpp.
   void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
-  /// The block becomes what its key has.
+  /// Makes the block the current one of its key.
   void commit(Block& block, std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
-  /// Takes a live block out of the index; it ends when no transfer uses it.
+  /// Removes a live block from the index; it is freed when no transfer uses it.
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
   void end_if_unused(Block& block) HEADRACE_REQUIRES(mutex_);
   void drop_copy(Block& block, std::size_t tier) HEADRACE_REQUIRES(mutex_);
   void release(std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
-  /// A free slot of the tier, or 0; `may_wait` says whether one may come.
+  /// A free slot of the tier, or 0; `may_wait` is set if one may become free.
   [[nodiscard]] SlotNumber take(std::size_t tier, Work& work, bool& may_wait)
       HEADRACE_REQUIRES(mutex_);
-  /// Evicts until as many slots as the low water are free or about to be. Returns whether one is,
-  /// or whether a block that could go is in use.
+  /// Evicts until `low_water` slots are free or being freed. Returns whether a slot may become
+  /// free: one is being freed or filled, or an evictable block is in use.
   bool make_room(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);
-  /// False if the block cannot go at present. `may_wait`: it could later.
+  /// False if the block cannot be evicted now. `may_wait` is set if it may be later.
   bool evict(Block& block, std::size_t tier, Work& work, bool& may_wait) HEADRACE_REQUIRES(mutex_);
   void move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
@@ -149,18 +149,19 @@ class StoreState final : public Store {
       HEADRACE_REQUIRES(mutex_);
   void end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
            std::size_t byte_count, Work& work) HEADRACE_REQUIRES(mutex_);
-  /// Loads what the end of a put needs of the block that it replaces, of all blocks at once.
+  /// Prefetches what completing the puts of a chunk needs of the replaced blocks.
   void prefetch_replaced(const Chunk& chunk) const HEADRACE_REQUIRES(mutex_);
   void end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_get(const FlightPointer& flight, const Step& step, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
-  /// Submits and announces what `work` holds.
+  /// Submits the chunks of `work` and announces its transfers.
   void finish(Work& work);
   void send(Chunk& chunk, std::size_t inline_bytes_max);
   void announce(detail::Flight& flight);
-  /// The job of `chunk` has ended, or was refused with `refused`.
+  /// Completes the steps of `chunk` after its job; `refused` is not `running` if the engine refused
+  /// it.
   void conclude(Chunk& chunk, Outcome refused);
   void wake_keeper() HEADRACE_REQUIRES(mutex_);
 
@@ -168,13 +169,13 @@ class StoreState final : public Store {
   void keep();
   [[nodiscard]] bool has_settling() const HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
-  /// Makes durable what tiers have, and frees what they have given up.
+  /// Makes the tier's new blocks durable, and frees its given-up slots.
   void settle(std::size_t tier);
 
   engine::Engine& engine_;
   const StoreOptions options_;
   const std::uint32_t fork_count_;
-  bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls.
+  bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls it.
 
   mutable Mutex mutex_;
   Condition keeper_wake_;
@@ -184,14 +185,14 @@ class StoreState final : public Store {
   StoreStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Chunk>> chunks_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);
-  /// The engine was full.
+  /// Chunks that a full engine refused.
   std::deque<Chunk*> unsent_ HEADRACE_GUARDED_BY(mutex_);
-  /// Chunks that were begun and whose conclusion has not returned.
+  /// Chunks started whose conclude() has not returned.
   std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool keeper_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
-  /// event_ once it has been made, for threads without the mutex.
+  /// event_ once it exists, for threads without the mutex.
   Atomic<const platform::EventDescriptor*> signalled_{nullptr};
   std::thread keeper_;  ///< Last: it uses everything.
 };

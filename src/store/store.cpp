@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face: options, names, waiting.
+// The public interface: options, names, waiting.
 #include "headrace/store/store.hpp"
 
 #include <fmt/format.h>
@@ -80,8 +80,8 @@ Result<void> check(const StoreOptions& options) {
   return {};
 }
 
-/// Waits until the flight has ended, as EngineOptions::waiting says, or `time_max` has passed.
-/// Returns whether it has.
+/// Waits, in the mode of EngineOptions::waiting, until the flight completes or `time_max` has
+/// passed. Returns whether it completed.
 bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
   static engine::WaitHistory history;
   engine::Waiter waiter(flight.waiting, false, history, platform::ticks());
@@ -174,7 +174,7 @@ StoreState::StoreState(engine::Engine& engine, const StoreOptions& options)
   for (const engine::MoverInfo& mover : engine.movers()) is_polled_ = is_polled_ || mover.polled;
 }
 
-// By value, as those of the engine and the cache.
+// By value, as in the engine and the cache.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
   const Result<void> valid = check(options);
@@ -218,7 +218,7 @@ void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*h
 }
 
 void StoreState::announce(Flight& flight) {
-  // Before the transfer ends: what waits for it may then end the store.
+  // Read before the transfer completes: a waiting thread may then destroy the store.
   const TransferOptions options = flight.options;
   // edge: event-made (acquire)
   const platform::EventDescriptor* const event = signalled_.load_acquire();

@@ -16,7 +16,7 @@ constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kLowWaterMax = 64;
 constexpr std::size_t kSlotsMax = cache::detail::Pool::kCountMax - 64;
 
-/// A device of zeros, which is what a new one has, becomes a store.
+/// Formats a device whose head is zero (a new one); otherwise reads its head.
 Result<Head> format_device(const platform::SharedFile& file, const Head& asked,
                            const std::string& tried) {
   Result<pmem::Mapping> mapping = pmem::Mapping::map(file.path());
@@ -52,7 +52,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     }
     const Result<void> made = platform::make_file(options.path, asked->file_bytes,
                                                   std::as_bytes(std::span(&*asked, 1)), 0600);
-    // Another process may have made it in between: then it decides what the file is.
+    // If another process made the file in between, use that one.
     if (!made && !platform::SharedFile::identity_at(options.path)) return fail(made.error());
   }
   Result<platform::SharedFile> file = platform::SharedFile::open(options.path, true);
@@ -80,7 +80,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
                     counted(head->slot_count, "block"), head->block_bytes, slot_count, block_bytes),
         "ask for what it has (a capacity of 0 takes that of the file), or name another");
   }
-  // The file that is locked, whatever has the name now.
+  // Map the locked file, even if the name now refers to another one.
   Result<pmem::Mapping> mapping = pmem::Mapping::map(
       file->is_device() ? options.path : fmt::format("/proc/self/fd/{}", file->descriptor()),
       options.durability == Durability::process
@@ -149,7 +149,7 @@ void Tier::start(std::byte* first, std::size_t stride_bytes, std::size_t count) 
 void Tier::add(SlotNumber slot, Block& block) {
   owner[slot] = &block;
   cache::detail::EntryState& entry = pool_[slot];
-  // relaxed: under the mutex of the store. What the order remembers of a block that left.
+  // relaxed: under the mutex of the store. The order remembers evicted blocks by this value.
   entry.address.store_relaxed(block.hash);
   order_.add(slot, entry, {});
   in_order_[slot] = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tier: slots of one length in memory or in a file, which of them are free, and which block goes
-// first. Not for: blocks and their transfers (state.hpp).
+// Tier: slots of one length in memory or in a file, the free ones, and the eviction order. Not
+// here: blocks and their transfers (state.hpp).
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ namespace headrace::store::detail {
 
 struct Flight;
 
-/// A file that is locked and mapped.
+/// A locked and mapped file.
 ///
-/// Ownership: the lock ends with it, and with the process.
+/// Ownership: the lock is released on destruction and at the end of the process.
 struct TierFile {
   TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& checked)
       : lock(std::move(open_file)), mapping(std::move(mapped)), head(checked) {}
@@ -43,17 +43,17 @@ struct TierFile {
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
 };
 
-/// What the keeper makes durable: a block that a put, or a move, has copied into a slot.
+/// A block copied into a slot by a put or move, which the keeper must make durable.
 struct Publication {
   Block* block = nullptr;
   SlotNumber slot = 0;
-  std::shared_ptr<Flight> flight;  ///< Null: it is a move.
-  std::uint32_t index = 0;         ///< In the batch.
-  std::uint8_t from = 0;           ///< Of a move.
+  std::shared_ptr<Flight> flight;  ///< Null for a move.
+  std::uint32_t index = 0;         ///< Put: index in the batch.
+  std::uint8_t from = 0;           ///< Move: tier.
   bool published = false;
 };
 
-/// A put that waits for room.
+/// A put waiting for a slot.
 struct WaitingPut {
   Block* block = nullptr;
   std::span<const std::byte> source;
@@ -62,7 +62,7 @@ struct WaitingPut {
 };
 
 /// Invariant: slot_count = free + given_up + being settled + lost + filling + slots of blocks.
-/// A slot that has a block and is not in `order` has been proposed and is being emptied.
+/// A slot with a block that is not in the order has been proposed for eviction.
 ///
 /// Threading: confined: under the mutex of the store.
 class Tier {
@@ -77,21 +77,21 @@ class Tier {
   [[nodiscard]] std::span<std::byte> data(SlotNumber slot, std::size_t byte_count) const {
     return {first_ + std::size_t{slot - 1} * stride_bytes_, byte_count};
   }
-  /// True if what is copied into a slot has to leave the caches of the processor by itself.
+  /// True if copies into a slot must be flushed from the processor's caches.
   [[nodiscard]] bool copies_durably() const {
     return file != nullptr && file->mapping.granularity() == pmem::Granularity::line;
   }
   [[nodiscard]] bool is_broken() const { return file != nullptr && file->is_broken(); }
 
-  /// The block of a slot may be evicted from now on.
+  /// Sets the block of a slot and makes it evictable.
   void add(SlotNumber slot, Block& block);
-  /// Takes the slot out of the order. `evicted`: it was proposed.
+  /// Clears the slot's block and removes the slot from the order.
   void remove(SlotNumber slot);
-  /// The slot to be given up next, or 0; it is out of the order then.
+  /// Takes the next slot to evict out of the order; 0 if there is none.
   [[nodiscard]] SlotNumber propose();
   void put_back(SlotNumber slot);
-  /// Begins to load what remove() needs: of a batch, first the entries of all, then what lies
-  /// beside them in the order. In line as those of Index.
+  /// Prefetch for remove(): for a batch, first all entries, then their neighbours in the order.
+  /// Always inlined, as in Index.
   [[gnu::always_inline]] void prefetch_entry(SlotNumber slot) const {
     if (slot != 0) __builtin_prefetch(&pool_[slot]);
   }
@@ -101,7 +101,7 @@ class Tier {
     prefetch_entry(pool_[slot].newer);
   }
   void touch(SlotNumber slot) { order_.touch(pool_[slot], {}); }
-  /// Of a slot that held no block, or one in memory.
+  /// For a slot in memory, or one that held no block.
   void free_slot(SlotNumber slot) { free.push_back(slot); }
 
   const std::optional<NodeId> node;
@@ -109,14 +109,14 @@ class Tier {
   std::uint32_t slot_count = 0;
   std::vector<Block*> owner;  ///< By slot.
   std::vector<SlotNumber> free;
-  /// Of a file: their headers have lost their check, not yet durably.
+  /// File only: slots whose headers are invalidated, not yet durably.
   std::vector<SlotNumber> given_up;
   std::vector<Publication> fresh;
   std::deque<WaitingPut> waiting;
   std::size_t settling = 0;  ///< Slots that the keeper is about to free.
-  std::size_t leaving = 0;   ///< Demotions in flight from here.
-  std::size_t filling = 0;   ///< Slots that puts and moves write to.
-  /// Eviction begins when fewer are free. More than 1 where a slot is not free at once.
+  std::size_t leaving = 0;   ///< Demotions in flight from this tier.
+  std::size_t filling = 0;   ///< Slots being written by puts and moves.
+  /// Eviction starts when fewer slots are free. More than 1 if freeing a slot takes time.
   std::size_t low_water = 1;
   TierStatistics statistics;
 
@@ -126,7 +126,7 @@ class Tier {
 
   std::byte* first_ = nullptr;
   std::size_t stride_bytes_ = 0;
-  std::span<std::byte> pages_;  ///< Of memory.
+  std::span<std::byte> pages_;  ///< Memory only.
   std::vector<std::uint8_t> in_order_;
   cache::detail::Pool pool_;
   cache::detail::Order order_;

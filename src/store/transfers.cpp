@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers: batches of puts and gets as jobs of the engine, from submission to announcement.
+// Transfers: batches of puts and gets as engine jobs, from submission to announcement.
 #include <algorithm>
 
 #include "headrace/platform/fork.hpp"
@@ -22,9 +22,9 @@ void refuse_all(Flight& flight, Outcome outcome) {
 
 constexpr engine::Completion kRefused;
 
-/// How the step of a completion ended.
+/// The outcome of a step.
 Outcome outcome_of(const engine::Completion& completion) {
-  // Even if a processor has done all of it.
+  // Even if a processor completed the copy.
   if (completion.late_write_possible) return Outcome::late_write;
   switch (completion.state) {
     case engine::JobState::done:
@@ -80,7 +80,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
       block.byte_count = static_cast<std::uint32_t>(asked.source.size());
       detail::WaitingPut put{.block = &block, .source = asked.source, .flight = flight, .index = i};
       bool may_wait = true;
-      // Puts that wait already come first.
+      // Puts already waiting go first.
       const SlotNumber slot = here.waiting.empty() ? take(tier, work, may_wait) : 0;
       if (slot != 0) {
         start_put(put, tier, slot, work);
@@ -155,7 +155,7 @@ void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& st
   const std::size_t byte_count = operation.byte_count();
   if (kind != Kind::move) {
     work.byte_count += byte_count;
-    // A page of a file may have to be read first.
+    // A page of the file may have to be read from disk.
     if (tiers_[kind == Kind::get ? step.from : step.to]->file != nullptr) work.inline_bytes_max = 0;
   }
   const std::optional<NodeId> source_node =
@@ -217,12 +217,12 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     answer = engine_.submit(chunk.job, chunk.operations.front(), options);
   } else {
     const std::size_t count = chunk.operations.size();
-    // What a former batch left is written over.
+    // Stale completions are overwritten.
     if (chunk.completions.size() < count) chunk.completions.resize(count);
     answer = engine_.submit_batch(
         chunk.job, {chunk.operations, std::span(chunk.completions).first(count)}, options);
   }
-  if (answer == engine::Submit::accepted) return;  // The chunk may be another one by now.
+  if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
   if (answer == engine::Submit::full) {
     const Lock lock(mutex_);
     unsent_.push_back(&chunk);
@@ -338,7 +338,7 @@ void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome 
   if (outcome == Outcome::done) {
     ++here.statistics.hits;
     statistics_.bytes_out += byte_count;
-    promote(block, step.from, work);  // In use, so that it does not make room for itself.
+    promote(block, step.from, work);  // While in use, so that the block does not evict itself.
   } else if (outcome == Outcome::corrupt && block.live) {
     retire(block);
   }

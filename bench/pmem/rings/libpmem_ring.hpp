@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings as one would write them on libpmem2's primitives: the rivals of the optimised ring.
-//   seed     The optimised ring of the seed, word for word: fixed slots, non-temporal copy,
-//   positions
-//            made durable by every step.
-//   staged   Our records, as libpmem2's users are told to write them: put together in DRAM with the
-//            checksum, copied by one non-temporal memcpy, one drain; no position on the way.
-//   same     Our own ring, its stores, flushes and fences by libpmem2.
+// Rings on libpmem2's primitives, to compare the optimised ring with.
+//   balcer   Balcer's optimised ring plus a missing drain: fixed slots, non-temporal copy,
+//            positions made durable by every step.
+//   staged   Our records, written as libpmem2 recommends: assembled in DRAM with the checksum,
+//            copied by one non-temporal memcpy, one drain; no durable position.
+//   same     Our ring, with stores, flushes and fences by libpmem2.
 #pragma once
 
 #include <libpmem2.h>
@@ -23,7 +22,7 @@
 
 namespace headrace::bench {
 
-/// libpmem2's functions for a mapping, in the shape of pmem::Medium.
+/// libpmem2's functions for a mapping, with the interface of pmem::Medium.
 ///
 /// Threading: confined.
 struct Pmem2Memory {
@@ -53,7 +52,7 @@ struct Pmem2Memory {
   [[nodiscard]] pmem::Fault fault() const { return pmem::Fault::none; }
 };
 
-/// The ring of the seed, enqueue and dequeue, both ends in one object.
+/// Balcer's ring, with both ends in one object.
 ///
 /// Threading: confined.
 class SeedRing {
@@ -78,7 +77,7 @@ class SeedRing {
     memory_.copy_bytes(slot, &byte_count, sizeof(byte_count), PMEM2_F_MEM_NODRAIN);
     memory_.copy_bytes(slot + sizeof(byte_count), entry.data(), entry.size(),
                        PMEM2_F_MEM_NONTEMPORAL | PMEM2_F_MEM_NODRAIN);
-    // Balcer's goes on without this; its position may then be durable before its entry.
+    // The original lacks this drain; its position may become durable before its entry.
     memory_.drain_all();
     store_release(positions_->write, next);  // edge: ring-words (release)
     memory_.persist_bytes(&positions_->write, sizeof(positions_->write));
@@ -111,7 +110,7 @@ class SeedRing {
   std::size_t slot_count_ = 1;
 };
 
-/// Our record, put together in DRAM and copied in one go.
+/// Our record, assembled in DRAM and copied at once.
 ///
 /// Threading: confined.
 class StagedProducer {

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: what does it cost to have an entry durable in each of the rings, and in the same ring
+// Question: what does it cost to make an entry durable in each of the rings, and in the same ring
 // on libpmem2's primitives?
 //
 //   headrace-bench-pmem DIRECTORY ROUNDS CAPACITY_MIB [ENTRY_BYTES...]
 //
-// Method. Each ring has a file of its own in DIRECTORY, all of whose pages are present. A round
-// runs every ring once for each length, in a new random order: it enqueues as many entries as fit
-// half the ring, then dequeues (with a copy to DRAM) and acknowledges them. Where the pages of a
-// file lie makes a tenth of a difference, so every few rounds all rings are made again, and what
-// that changes is part of the spread. Each half of a round is divided by the entries; what is timed
-// is the processor time of the thread, so that what others do on this core is not counted, though
-// what they do to the memory is. Both ends are in one thread: a ring's cost is measured and not the
-// traffic between two cores.
+// Method. Each ring has its own file in DIRECTORY, with all pages present. A round runs every ring
+// once per length, in a new random order: it enqueues as many entries as fit half the ring, then
+// dequeues (with a copy to DRAM) and acknowledges them. The placement of a file's pages changes
+// times by a tenth, so every few rounds all rings are made again, and that variation is part of the
+// spread. The time of each half round is divided by its number of entries. It is the processor time
+// of the thread, which excludes other load on this core, but not its effect on memory. Both ends
+// run in one thread, so the traffic between two cores is not measured.
 //
-// DIRECTORY is on ordinary memory (/dev/shm) unless it is on persistent memory: lines are flushed
-// to DRAM then, durability is pretended, and the document says so ("persistent"). Prints one JSON
-// document: nanoseconds per entry, one value per round.
+// If DIRECTORY is in ordinary memory (/dev/shm), lines are flushed to DRAM and durability is
+// simulated; "persistent" in the document is then false. Prints one JSON document: nanoseconds per
+// entry, one value per round.
 //
-// "store_stream" is no ring: the bytes of the optimised ring's records as one stream of
-// non-temporal stores, without a fence. That is the store bandwidth of the machine to
-// one stream, which no ring can pass; "store_stream_fenced" has a fence behind
-// each record, as what is durable when a call returns must. "flush_ns" is what a line costs that is
-// stored and flushed, sixteen to a fence, by each instruction.
+// "store_stream" is not a ring: the bytes of the optimised ring's records as one stream of
+// non-temporal stores, without fences. It is the store bandwidth of one stream, the reference for
+// the rings. "store_stream_fenced" has a fence after each record, as durability on return requires.
+// "flush_ns" is the time per line stored and flushed by each instruction, with one fence per
+// sixteen lines.
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,7 +72,7 @@ double thread_ns() {
 /// One ring for entries of one length.
 struct Subject {
   std::string name;
-  std::size_t batch = 1;  ///< Entries for each call of `enqueue`.
+  std::size_t batch = 1;  ///< Entries per call of `enqueue`.
   std::function<bool()> enqueue;
   std::function<bool()> dequeue;
   std::vector<double> enqueue_ns = {};
@@ -130,7 +129,7 @@ void add_ours(Arena& arena, std::vector<Subject>& subjects, const std::string& n
                           }});
 }
 
-/// A file mapped by libpmem2, with its functions.
+/// A file mapped by libpmem2, and its functions.
 struct Pmem2File {
   std::shared_ptr<pmem2_map> map;
   Pmem2Memory memory;
@@ -157,7 +156,7 @@ Pmem2File map_by_libpmem2(const std::string& path) {
                  .persist_bytes = pmem2_get_persist_fn(map)},
       .bytes = {static_cast<std::byte*>(pmem2_map_get_address(map)), pmem2_map_get_size(map)}};
   for (std::size_t i = 0; i < mapped.bytes.size(); i += 4096) {
-    // Every page is there before the first measurement, its contents as they are.
+    // Fault in every page before measuring, without changing it.
     volatile std::byte& byte = mapped.bytes[i];
     byte = byte;
   }
@@ -175,7 +174,7 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   }
   using Consumer = pmem::detail::BlockConsumer<Pmem2Memory>;
   using Producer = pmem::detail::BlockProducer<Pmem2Memory>;
-  /// What both ends need to stay alive.
+  /// State of both ends.
   struct Ends {
     explicit Ends(Pmem2File mapped)
         : file(std::move(mapped)),
@@ -214,7 +213,7 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   });
 }
 
-/// Writes the records of entries one behind the other, round and round.
+/// Writes records of entries sequentially and cyclically.
 void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, bool fences,
                 std::size_t entry_bytes) {
   pmem::MapOptions options{.granularity = pmem::Granularity::line};
@@ -244,7 +243,7 @@ void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, 
 std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
   std::vector<Subject> subjects;
   for (const pmem::FlushInstruction each : pmem::flush_instructions()) {
-    // The variants that are named after an instruction, and the one that uses the oldest of them.
+    // The variants named after an instruction, and naive, which uses clflush.
     const auto variant = static_cast<RingVariant>(each);
     add_ours(arena, subjects, std::string(name(variant)), variant, Acknowledgement::each,
              entry_bytes);
@@ -270,7 +269,7 @@ double measure(const std::function<bool()>& step, std::size_t step_count, std::s
   return (thread_ns() - begin) / static_cast<double>(entry_count);
 }
 
-/// Rounds on the same files.
+/// Rounds before the files are made again.
 constexpr std::uint64_t kRoundsPerPlace = 3;
 
 void run(Subject& subject, std::size_t entry_count) {
@@ -280,7 +279,7 @@ void run(Subject& subject, std::size_t entry_count) {
   subject.dequeue_ns.push_back(measure(subject.dequeue, count, count));
 }
 
-/// After a round to warm up.
+/// Runs the rounds after one warm-up round.
 void run_rounds(std::vector<Subject>& subjects, std::size_t entry_count, std::uint64_t round_count,
                 Random& random) {
   for (std::uint64_t round = 0; round <= round_count; ++round) {
@@ -296,7 +295,7 @@ void run_rounds(std::vector<Subject>& subjects, std::size_t entry_count, std::ui
   }
 }
 
-/// Adds the times, which are all that is left when the files are gone.
+/// Adds the times, which are kept when the files are removed.
 void add_to(std::vector<Subject>& measured, const std::vector<Subject>& subjects) {
   const auto append = [](std::vector<double>& times, const std::vector<double>& more) {
     times.insert(times.end(), more.begin(), more.end());
@@ -317,7 +316,7 @@ std::string list_of(const std::vector<double>& values) {
   return "[" + text + "]";
 }
 
-/// Nanoseconds per line, a value per round for each instruction.
+/// Nanoseconds per line, one value per round for each instruction.
 std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
   constexpr std::size_t kLines = 16;
   constexpr std::size_t kStepBytes = kLines * kLineBytes;
@@ -418,8 +417,8 @@ int main_of(const std::vector<std::string>& arguments) {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  // libpmem2 would answer for ordinary memory with msync: it is told to take it for persistent, as
-  // our own rings are. It looks once, when it is loaded.
+  // Make libpmem2 treat ordinary memory as persistent, as our rings do; it would use msync. It
+  // reads the variable once, when it is loaded.
   if (std::getenv("PMEM2_FORCE_GRANULARITY") == nullptr) {
     ::setenv("PMEM2_FORCE_GRANULARITY", "CACHE_LINE", 1);
     ::execv("/proc/self/exe", argv);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues of messages between threads or processes: shared memory, no system call on the way. Not
-// for: messages that survive the machine (pmem/ring.hpp), or another machine.
+// Message queues between threads or processes, in shared memory; sending and receiving make no
+// system call. Not for: durable messages (pmem/ring.hpp), or other machines.
 //
-// What is promised
-//   Order      Messages of one producer come in the order of their commits. Between producers there
-//              is no order, also not if one of them acted upon the other's message.
-//   commit     When it returns `done`, the message is in the queue: the consumer, or the next one,
-//              receives it, also if the producer is killed. A message whose commit has not returned
-//              is there as a whole or not at all.
-//   release    What was peeked does not come again once release() has returned. What a consumer had
-//              peeked and not released when it ended comes again to the next one.
-//   Death      An end that is killed at any instruction keeps no other end from going on. Its role
-//              is free at once. The peer gets `peer_lost` once, after it has received everything.
-//   Damage     The shared part is not trusted. Whatever another process writes there, an end
-//              returns `damaged`, or messages whose bytes are wrong; it never reads or writes
-//              outside the queue. Bytes that are peeked lie in the shared part and can still change
-//              while they are looked at; receive() copies them first.
-// A queue has no lock. An end that is stopped keeps its own messages back and nothing else.
+// Guarantees
+//   Order      Messages of one producer arrive in commit order. Messages of different producers are
+//              unordered, even if one producer acted on the other's message.
+//   commit     When it returns `done`, the consumer, or its successor, receives the message, even
+//              if the producer is killed. A message whose commit has not returned is received whole
+//              or not at all.
+//   release    Once release() has returned, peeked messages are not delivered again. Messages that
+//              a consumer peeked and did not release are delivered to the next consumer.
+//   Death      An end killed at any instruction blocks no other end. Its role is free at once. The
+//              peer gets `peer_lost` once, after it has received everything.
+//   Damage     The shared memory is not trusted. Whatever another process writes there, an end at
+//              worst returns `damaged` or wrong message bytes; it never accesses memory outside the
+//              queue. Peeked bytes are in shared memory and can change while you read them;
+//              receive() copies them first.
+// A queue has no lock. A stopped end delays only its own messages.
 #pragma once
 
 #include <algorithm>
@@ -44,66 +44,67 @@ namespace headrace::message {
 
 inline constexpr std::uint32_t kProducersMax = 64;
 
-/// fixed: every message has the same length and nothing is stored beside it. variable: each has
-/// its own, up to a limit, and 8 bytes beside it.
+/// fixed: every message has the same length, with no header. variable: lengths differ, up to a
+/// limit; each message has an 8-byte header.
 enum class Framing : std::uint32_t { fixed = 1, variable = 2 };
 
-/// What became of a call.
+/// The outcome of a call.
 enum class Outcome : std::uint8_t {
   done,
-  empty,      ///< No message at the moment.
-  full,       ///< Back-pressure: the consumer has to release first. Nothing was written.
+  empty,      ///< No message now.
+  full,       ///< Back-pressure: the consumer must release first. Nothing was written.
   too_large,  ///< Longer than message_bytes_max(), or not the fixed length. Nothing was written.
-  timed_out,  ///< Nothing came within the time limit.
+  timed_out,  ///< No message or room within the time limit.
   closed,     ///< The queue was closed, and everything in it was received.
-  peer_lost,  ///< The peer ended without detaching. Reported once for each peer; another may come.
-  replaced,   ///< No peer is there, and the name no longer leads to this queue: open it again.
-  damaged,    ///< The shared part is not what an honest peer would have written, or is gone.
-  forked,     ///< This is a child of the process that attached: attach here.
+  peer_lost,  ///< The peer ended without detaching. Reported once per peer; another may attach.
+  replaced,   ///< No peer is attached, and the path names another file or none: reopen it.
+  damaged,    ///< The shared memory holds what no correct peer would write, or is gone.
+  forked,     ///< This process is a child of the one that attached: attach again.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Outcome outcome);
 
-/// What a thread does while it waits.
+/// How a thread waits.
 enum class Waiting : std::uint8_t {
-  adaptive,  ///< Looks for up to 50 microseconds, then sleeps: an idle queue costs no processor.
-  poll,      ///< Looks again and again: soonest to see, and takes a whole processor.
+  adaptive,  ///< Polls for up to 50 microseconds, then sleeps: an idle queue uses no processor
+             ///< time.
+  poll,      ///< Never sleeps: lowest latency, uses a whole processor.
   sleep,     ///< Sleeps at once.
 };
 
 struct Wait {
   Waiting how = Waiting::adaptive;
-  /// Without one the wait ends only with a message, room, or a peer's end.
+  /// Default: no limit; the wait ends with a message, room, or the end of the peer.
   std::optional<std::chrono::nanoseconds> time_max = std::nullopt;
 };
 
 struct QueueOptions {
   Framing framing = Framing::variable;
-  /// The length of each message, or the longest; 0 with variable framing is the longest that fits.
+  /// Length of each message (fixed) or maximum length (variable; 0: the longest that fits).
   std::uint64_t message_bytes = 0;
-  /// For the messages of one producer; rounded up to a power of two of messages or of bytes.
+  /// Per producer; rounded up to a power of two of messages (fixed) or bytes (variable).
   Bytes capacity = kib(64);
-  /// How many producers may be attached at the same time, up to kProducersMax. Each has the
-  /// capacity to itself.
+  /// Producers that may be attached at the same time, up to kProducersMax. Each has a ring of the
+  /// full capacity.
   std::uint32_t producers_max = 1;
-  /// Of the file of a named queue, as chmod takes them; the umask takes some away.
+  /// Mode of the file of a named queue, as for chmod; the umask applies.
   std::uint32_t permissions = 0600;
 };
 
 struct QueueState {
   Framing framing = Framing::variable;
   std::uint64_t message_bytes_max = 0;
-  Bytes capacity;  ///< For each producer.
+  Bytes capacity;  ///< Per producer.
   std::uint32_t producers_max = 0;
-  std::uint32_t producer_count = 0;  ///< Attached at this moment.
+  std::uint32_t producer_count = 0;  ///< Attached now.
   bool has_consumer = false;
   bool closed = false;
 };
 
-/// A message, lent.
+/// A lent message.
 struct Message {
-  /// In the queue itself, until release().
+  /// Points into the queue. Valid until release().
   std::span<const std::byte> bytes;
-  /// Which producer's it is, from 0. A place is given to another producer when one has ended.
+  /// Number of its producer's place, from 0. Places are reused when a producer ends.
   std::uint32_t producer = 0;
 };
 
@@ -111,19 +112,19 @@ namespace detail {
 
 inline constexpr std::uint64_t kVariableUnitBytes = 8;
 inline constexpr std::uint64_t kVariableBytesMax = 0xFFFF'FFF0U;
-/// In the place of a length: the rest of the ring is skipped.
+/// Instead of a length: skip the rest of the ring.
 inline constexpr std::uint64_t kSkip = ~std::uint64_t{0};
-/// How far before its stores a producer asks for lines of short messages.
+/// Prefetch distance of a producer of short messages.
 inline constexpr std::uint64_t kAheadBytes = 256;
-/// After so many looks in a row that each found few messages, a consumer lets some gather.
+/// After this many consecutive looks that found few messages, a consumer pauses.
 inline constexpr std::uint32_t kBusyLooks = 4;
 inline constexpr std::size_t kPrefetchBytesMax = 4096;
 
-/// A private copy of what a ring looks like; nothing of it is read from shared memory again.
+/// A private copy of a ring's geometry; it is never read from shared memory again.
 struct Geometry {
   std::byte* data = nullptr;
   std::uint64_t unit_bytes = 0;
-  std::uint64_t mask = 0;  ///< Units, less 1.
+  std::uint64_t mask = 0;  ///< Number of units, minus 1.
   std::uint64_t message_bytes_max = 0;
   bool fixed = true;
 
@@ -139,7 +140,7 @@ struct Geometry {
   return 1 + (byte_count + kVariableUnitBytes - 1) / kVariableUnitBytes;
 }
 
-/// What both ends have of the segment: mapping, role, how it ended. Defined in src/message.
+/// Common state of both ends: mapping, role, fault. Defined in src/message.
 class End;
 struct EndDeleter {
   HEADRACE_API void operator()(End* end) const noexcept;
@@ -151,31 +152,31 @@ using EndPointer = std::unique_ptr<End, EndDeleter>;
 class Producer;
 class Consumer;
 
-/// A segment that holds a queue, and the two roles at it.
+/// A shared-memory segment with a queue, and its roles.
 ///
 /// Threading: shared.
-/// Ownership: a named queue stays until its file is removed; one without a name lives as long as a
-///            Queue, an end or a descriptor of it.
+/// Ownership: a named queue exists until its file is removed; an unnamed one as long as any Queue,
+///            end or descriptor of it.
 class HEADRACE_API Queue {
  public:
-  /// Makes a queue without a name. Its length is sealed: no process can truncate it.
+  /// Makes an unnamed queue. Its size is sealed: no process can truncate it.
   ///
   /// Fails: invalid_argument; capacity_exceeded, out_of_memory.
   [[nodiscard]] static Result<Queue> make(const QueueOptions& options = {});
-  /// Makes a queue in a new file, best in /dev/shm; whole or not at all.
+  /// Makes a queue in a new file, preferably in /dev/shm. It appears complete or not at all.
   ///
-  /// Fails: as make(); invalid_argument if something is there; permission_denied, io_failed.
+  /// Fails: as make(); invalid_argument if the path exists; permission_denied, io_failed.
   [[nodiscard]] static Result<Queue> make_named(const std::string& path,
                                                 const QueueOptions& options = {});
-  /// Opens what make_named() made. Only a file of the user `owner` is believed, which is the
-  /// effective user if nothing is given.
+  /// Opens a queue made by make_named(). The file must belong to the user `owner` (default: the
+  /// effective user).
   ///
-  /// Fails: not_found; permission_denied, also for another owner; corrupt_data for what is no
+  /// Fails: not_found; permission_denied, also for another owner; corrupt_data if it is not a
   ///        queue, damaged, or of another size; version_mismatch.
   [[nodiscard]] static Result<Queue> open(const std::string& path,
                                           std::optional<std::uint32_t> owner = std::nullopt);
-  /// Opens the queue that `descriptor` leads to: inherited, or received by SCM_RIGHTS. The
-  /// descriptor stays the caller's.
+  /// Opens the queue of `descriptor`, inherited or received by SCM_RIGHTS. The caller keeps
+  /// ownership of the descriptor.
   ///
   /// Fails: as open(); invalid_argument if it is not open.
   [[nodiscard]] static Result<Queue> from_descriptor(
@@ -187,21 +188,21 @@ class HEADRACE_API Queue {
   Queue& operator=(const Queue&) = delete;
   ~Queue();
 
-  /// To be passed on; closed with this object, and in programs that exec() starts.
+  /// For passing to another process. Owned by this object; close-on-exec.
   [[nodiscard]] int descriptor() const;
   [[nodiscard]] QueueState state() const;
 
-  /// Takes a producer's place.
+  /// Attaches a producer.
   ///
-  /// Fails: capacity_exceeded if all are taken; corrupt_data if the lane is damaged.
+  /// Fails: capacity_exceeded if all places are taken; corrupt_data if the lane is damaged.
   [[nodiscard]] Result<Producer> producer() const;
-  /// Takes the consumer's place.
+  /// Attaches the consumer.
   ///
-  /// Fails: capacity_exceeded if it is taken; corrupt_data.
+  /// Fails: capacity_exceeded if another consumer is attached; corrupt_data.
   [[nodiscard]] Result<Consumer> consumer() const;
 
-  /// No more messages: producers get `closed`; the consumer does when it has received all.
-  /// Idempotent. A commit at the same moment may come too late and be lost.
+  /// Closes the queue: producers get `closed`, and the consumer too once it has received
+  /// everything. Idempotent. A concurrent commit may be lost.
   void close() const;
 
  private:
@@ -210,25 +211,25 @@ class HEADRACE_API Queue {
   std::unique_ptr<State> state_;
 };
 
-/// Where the payload of send() is to lie. Lines end up where the processor's stores put them: never
-/// in the private cache of the receiver. See docs/concepts/message.md.
+/// Where send() places the payload. Lines end up where the processor's stores put them, never in
+/// the receiver's private cache. See docs/concepts/message.md.
 enum class Placement : std::uint8_t {
-  cache,   ///< Ordinary stores: in the sender's cache, or in the shared one.
+  cache,   ///< Ordinary stores: in the sender's or the shared cache.
   demote,  ///< As cache, then CLDEMOTE: from the sender's cache to the shared one.
-  memory,  ///< Stores past the caches.
+  memory,  ///< Non-temporal stores.
   header,  ///< The first line of each message as cache, the rest as memory.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Placement placement);
-/// Fails: invalid_argument, naming the placements there are.
+/// Fails: invalid_argument, with the list of placements.
 [[nodiscard]] HEADRACE_API Result<Placement> parse_placement(std::string_view text);
-/// False where the processor lacks the instruction; send() then stores as with `cache`.
+/// False if the processor lacks the instruction; send() then stores as with `cache`.
 [[nodiscard]] HEADRACE_API bool has_placement(Placement placement);
 
-/// Moves a message into the queue instead of send(): it may look at it, change it, or have an
-/// engine move it. When it returns, the bytes are in `target`.
+/// Copies a message into the queue in place of send(): it may read it, change it, or have an engine
+/// copy it. When it returns, the bytes must be in `target`.
 using Carry = std::function<void(std::span<std::byte> target, std::span<const std::byte> source)>;
 
-/// The end that fills.
+/// The sending end.
 ///
 /// Threading: confined.
 class HEADRACE_API Producer {
@@ -237,45 +238,45 @@ class HEADRACE_API Producer {
   Producer& operator=(Producer&&) noexcept = default;
   Producer(const Producer&) = delete;
   Producer& operator=(const Producer&) = delete;
-  /// Detaches. What was committed stays; what was only staged is gone.
+  /// Detaches. Committed messages stay; staged ones are lost.
   ~Producer() = default;
 
-  /// Room for one message of `byte_count` bytes in the queue itself; with fixed framing that is the
-  /// length of all. A second reserve() without stage() or commit() gives the same room.
+  /// Reserves room in the queue for one message of `byte_count` bytes (with fixed framing, the
+  /// fixed length). Another reserve() without stage() or commit() returns the same room.
   [[nodiscard]] Outcome reserve(std::size_t byte_count, std::span<std::byte>& room) noexcept;
-  /// With fixed framing: room for `count` messages side by side, each rounded up to 8 bytes; for
-  /// fewer at the end of the ring. `full` if that is more than there is room for.
+  /// Fixed framing only: reserves room for `count` contiguous messages, each rounded up to 8 bytes;
+  /// for fewer at the end of the ring. `full` if they do not fit.
   [[nodiscard]] Outcome reserve_many(std::size_t count, std::span<std::byte>& room) noexcept;
-  /// Finishes the message in the room that was reserved, or the first `count` of reserve_many();
-  /// not visible yet. `byte_count` may be less than was reserved, with variable framing.
+  /// Completes the message in the reserved room, or the first `count` of reserve_many(), without
+  /// publishing it. With variable framing, `byte_count` may be less than was reserved.
   void stage(std::size_t byte_count) noexcept;
   void stage_many(std::size_t count) noexcept;
-  /// Makes all that is staged visible at once, and wakes a consumer that sleeps.
+  /// Publishes all staged messages with one store, and wakes a sleeping consumer.
   Outcome publish() noexcept {
-    if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
+    if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
     return publish_and(0);
   }
-  /// stage() and publish().
+  /// stage(), then publish().
   Outcome commit(std::size_t byte_count) noexcept;
 
-  /// Copies a message into the queue if there is room; without waiting.
+  /// Copies a message into the queue if there is room. Never waits.
   [[nodiscard]] Outcome try_send(std::span<const std::byte> message);
-  /// The same, and waits for room.
+  /// As try_send(), but waits for room.
   [[nodiscard]] Outcome send(std::span<const std::byte> message, const Wait& wait = {});
-  /// Sends as many as there is room for, which become visible at once. `sent` is how many.
+  /// Sends as many messages as fit, published with one store. `sent` is their number.
   [[nodiscard]] Outcome try_send_all(std::span<const std::span<const std::byte>> messages,
                                      std::size_t& sent);
   /// Waits until a message of `byte_count` bytes fits.
   [[nodiscard]] Outcome wait_for_room(std::size_t byte_count, const Wait& wait = {}) noexcept;
 
-  /// How send() moves messages from now on.
+  /// Sets how send() copies messages from now on.
   void place(Placement placement);
-  /// The same, by a function of the user's.
+  /// The same, with a function of the caller.
   void place(Carry carry);
 
   [[nodiscard]] std::size_t message_bytes_max() const { return geometry_.message_bytes_max; }
-  /// Messages (fixed framing) or units of 8 bytes (variable) that were ever committed at this
-  /// place, by this producer and those before it.
+  /// Messages (fixed framing) or 8-byte units (variable) committed at this place so far, including
+  /// by earlier producers.
   [[nodiscard]] std::uint64_t position() const { return cursor_.published(); }
   /// Number of this producer's place.
   [[nodiscard]] std::uint32_t number() const { return number_; }
@@ -297,18 +298,18 @@ class HEADRACE_API Producer {
   Atomic<std::uint32_t>* fault_ = nullptr;
   Atomic<std::uint32_t>* cons_sleeps_ = nullptr;
   Atomic<std::uint32_t>* any_closed_ = nullptr;
-  std::uint64_t reserved_ = 0;  ///< Variable framing: units that stage() may take.
+  std::uint64_t reserved_ = 0;  ///< Variable framing: maximum units for stage().
   std::uint64_t skip_ = 0;      ///< Units at the end of the ring that stage() skips first.
-  std::uint64_t ahead_ = 1;     ///< How many units before its store a line is asked for.
+  std::uint64_t ahead_ = 1;     ///< Prefetch distance in units.
   std::uint32_t number_ = 0;
   Placement placement_ = Placement::cache;
   Carry carry_;
   detail::EndPointer end_;
 };
 
-/// The end that empties.
+/// The receiving end.
 ///
-/// Threading: confined; bytes that were lent may be read from any thread until release().
+/// Threading: confined; any thread may read lent bytes until release().
 class HEADRACE_API Consumer {
  public:
   Consumer(Consumer&&) noexcept;
@@ -317,24 +318,23 @@ class HEADRACE_API Consumer {
   Consumer& operator=(const Consumer&) = delete;
   ~Consumer();
 
-  /// Lends the next message, if there is one. Several may be lent. In a dense stream of messages
-  /// it waits up to 400 ns for more, which lets the producer go on.
+  /// Lends the next message, if there is one. Several may be lent. In a dense stream of messages it
+  /// waits up to 400 ns, so that the producer is not slowed down.
   [[nodiscard]] Outcome peek(Message& message) noexcept;
-  /// With fixed framing: lends up to `count` messages of one producer that lie side by side, each
-  /// rounded up to 8 bytes.
+  /// Fixed framing only: lends up to `count` contiguous messages of one producer, each rounded up
+  /// to 8 bytes.
   [[nodiscard]] Outcome peek_many(std::size_t count, Message& messages) noexcept;
-  /// Gives back everything that was lent, and wakes producers that sleep. `damaged` if pages of the
-  /// queue were gone meanwhile: what was lent may not be what was sent.
+  /// Returns all lent room to the producers and wakes sleeping ones. `damaged` if pages of the
+  /// queue were lost meanwhile: the lent bytes may be wrong.
   Outcome release() noexcept;
 
-  /// Copies the next message to `target` and releases it (and what was lent before).
-  /// `received` is its length; if that is more than the target has, `too_large`, and the message
-  /// stays.
+  /// Copies the next message to `target` and releases it, with everything lent before. `received`
+  /// is its length. `too_large` if the target is shorter; the message stays.
   [[nodiscard]] Outcome try_receive(std::span<std::byte> target, std::size_t& received) noexcept;
-  /// The same, and waits for a message.
+  /// As try_receive(), but waits for a message.
   [[nodiscard]] Outcome receive(std::span<std::byte> target, std::size_t& received,
                                 const Wait& wait = {}) noexcept;
-  /// Waits until there is a message that was not lent.
+  /// Waits until there is a message not yet lent.
   [[nodiscard]] Outcome wait_for_message(const Wait& wait = {}) noexcept;
 
   [[nodiscard]] std::size_t message_bytes_max() const { return message_bytes_max_; }
@@ -361,9 +361,9 @@ class HEADRACE_API Consumer {
 
   static constexpr std::uint32_t kTurnMax = 64;
 
-  Lane* lane_ = nullptr;  ///< The one that is emptied now.
+  Lane* lane_ = nullptr;  ///< The current lane.
   std::uint32_t turn_ = 0;
-  std::uint32_t busy_looks_ = 0;  ///< In a row, up to kBusyLooks.
+  std::uint32_t busy_looks_ = 0;  ///< Consecutive, up to kBusyLooks.
   std::uint32_t lane_count_ = 0;
   Atomic<std::uint32_t>* fault_ = nullptr;
   std::uint64_t message_bytes_max_ = 0;
@@ -371,10 +371,10 @@ class HEADRACE_API Consumer {
   detail::EndPointer end_;
 };
 
-// The way of every message, inline.
+// The hot path, inline.
 
 inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();       // This end's own word.
+  if (fault_->load_relaxed() != 0) return fault_outcome();       // Private; publishes nothing.
   if (any_closed_->load_relaxed() != 0) return Outcome::closed;  // Publishes nothing.
   switch (cursor_.room_for(unit_count)) {
     case detail::Look::ready:
@@ -389,7 +389,7 @@ inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
 
 inline Outcome Producer::reserve(std::size_t byte_count, std::span<std::byte>& room_span) noexcept {
   if (!geometry_.fixed) {
-    // Apart, so that the caller's can stay in registers.
+    // A local, so that the caller's variable can stay in registers.
     std::span<std::byte> found;
     const Outcome outcome = reserve_variable(byte_count, found);
     if (outcome == Outcome::done) room_span = found;
@@ -408,10 +408,10 @@ inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& r
   const Outcome outcome = room(some);
   if (outcome != Outcome::done) return outcome;
   room_span = {geometry_.at(position), some * geometry_.unit_bytes};
-  // Of a later batch: the way of a line from a core far away takes as long as many short messages.
-  // Only what the consumer gave back long ago: asked for when it has just been read, or right
-  // before their stores, lines are slower than left to the stores.
-  const std::uint64_t ahead = std::max(4 * ahead_, some);  // 1 KiB of short messages.
+  // Prefetch lines of a later batch: fetching a line from a distant core takes as long as many
+  // short messages. Only lines that the consumer released long ago: prefetching lines that it has
+  // just read, or right before their stores, is slower than no prefetch.
+  const std::uint64_t ahead = std::max(4 * ahead_, some);  // 1 KiB for short messages.
   if (!cursor_.has_room(some + ahead)) return outcome;
   const std::uint64_t later = position + ahead;
   const std::uint64_t bytes = std::min(some, geometry_.before_end(later)) * geometry_.unit_bytes;
@@ -452,8 +452,8 @@ inline Outcome Producer::commit(std::size_t byte_count) noexcept {
     return publish();
   }
   HEADRACE_CHECK(cursor_.has_room(1), "no more is staged than there is room for", byte_count);
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
-  // Only what the consumer has given back: a line that it still reads would have to come again.
+  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  // Only lines that the consumer has released: one that it still reads would be fetched twice.
   if (cursor_.has_room(1 + ahead_)) {
     prefetch_for_write(geometry_.at(cursor_.position() + 1 + ahead_));
   }
@@ -461,12 +461,12 @@ inline Outcome Producer::commit(std::size_t byte_count) noexcept {
 }
 
 inline Outcome Consumer::find_lane() noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
+  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
   if (lane_count_ > 1) return look_further();
   detail::ConsumerCursor& cursor = lane_->cursor;
   if (cursor.count() != 0) return Outcome::done;
-  // Messages come faster than looks. Each look takes the line of the published position from the
-  // producer, which then waits for it; fewer looks find more.
+  // Each look takes the line of the published position from the producer, whose next store then
+  // waits for it. Look less often, and find more messages each time.
   if (busy_looks_ == detail::kBusyLooks) let_messages_gather();
   switch (cursor.look()) {
     case detail::Look::ready:
@@ -489,7 +489,7 @@ inline Outcome Consumer::peek(Message& message) noexcept {
 inline Outcome Consumer::lend_next(Message& message) noexcept {
   Lane& lane = *lane_;
   if (!lane.geometry.fixed) {
-    // Apart, so that the caller's can stay in registers.
+    // A local, so that the caller's variable can stay in registers.
     Message found;
     const Outcome outcome = lend_variable(found);
     if (outcome == Outcome::done) message = found;
@@ -516,7 +516,7 @@ inline Outcome Consumer::peek_many(std::size_t count, Message& messages) noexcep
 }
 
 inline Outcome Consumer::release() noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
+  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
   if (lane_count_ > 1) {
     release_all();
   } else if (lane_->cursor.has_lent()) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping: a file or device of persistent memory in the address space, with what its platform says
-// of when stores become durable. An ordinary file can be mapped too: it works, is slow, and says
-// so.
+// Mapping: a file or device of persistent memory, mapped, with the granularity at which its
+// platform makes stores durable. An ordinary file can be mapped too, and is slow.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +17,29 @@
 namespace headrace::pmem {
 
 struct MapOptions {
-  /// Take this granularity for granted instead of asking the platform. With one finer than the
-  /// platform's, durability is pretended: for measuring and testing on ordinary memory.
+  /// Use this granularity instead of the platform's. One finer than the platform's only simulates
+  /// durability: for measuring and testing on ordinary memory.
   std::optional<Granularity> granularity = std::nullopt;
-  /// Flush with this instruction instead of the processor's best.
+  /// Flush with this instruction. Default: the processor's best.
   std::optional<FlushInstruction> flush = std::nullopt;
-  /// Only to be read; stores end the process.
+  /// Map read-only; a store raises SIGSEGV.
   bool read_only = false;
-  /// Make every page present before the first use, as a benchmark must.
+  /// Fault in every page when mapping, as a benchmark must.
   bool prefault = false;
 };
 
-/// Threading: shared; the bytes have the rules of who uses them.
+/// Threading: shared; the users of the bytes synchronise their accesses.
 /// Ownership: unmaps on destruction.
 class HEADRACE_API Mapping {
  public:
-  /// Maps all of a file or a device (devdax, fsdax by MAP_SYNC) by libpmem2.
+  /// Maps a whole file or device (devdax, fsdax with MAP_SYNC) with libpmem2.
   ///
-  /// The pages of a file can go away under a mapping: it is truncated, or a sparse file meets a
-  /// full disk. The process would be ended by SIGBUS; instead a handler, put in place by the first
-  /// mapping, lets the stores go nowhere and fault() says so from then on. Faults elsewhere go to
-  /// the handler that was there before.
+  /// A mapped file can lose pages: it is truncated, or it is sparse and its disk is full. Instead
+  /// of letting SIGBUS end the process, a handler installed by the first mapping discards the
+  /// stores, and fault() returns Fault::lost from then on. Faults at other addresses are passed to
+  /// the previous handler.
   ///
-  /// Fails: not_found, permission_denied, io_failed; invalid_argument for an empty file, something
+  /// Fails: not_found, permission_denied, io_failed; invalid_argument for an empty file, a file
   ///        that cannot be mapped, and a flush instruction that this processor lacks.
   [[nodiscard]] static Result<Mapping> map(const std::string& path, const MapOptions& options = {});
 
@@ -51,19 +50,19 @@ class HEADRACE_API Mapping {
   ~Mapping();
 
   [[nodiscard]] std::span<std::byte> bytes() const;
-  /// The granularity in use, and what the platform says.
+  /// The granularity in use, and the platform's.
   [[nodiscard]] Granularity granularity() const;
   [[nodiscard]] Granularity platform_granularity() const;
-  /// True if power may fail without harm: the platform saves lines or caches. It is false of every
-  /// ordinary file, whatever granularity was forced.
+  /// True if flushed data survives a power failure (ADR or eADR). False for every ordinary file,
+  /// even with a forced granularity.
   [[nodiscard]] bool is_persistent_memory() const;
-  /// One sentence that says what this memory is and what it costs, for people.
+  /// One sentence for a person: what this memory is and what durability costs on it.
   [[nodiscard]] const std::string& note() const;
-  /// A medium for one thread. Valid as long as the mapping.
+  /// A medium for one thread. Valid until the mapping is destroyed.
   [[nodiscard]] Medium medium() const;
   [[nodiscard]] Fault fault() const;
-  /// Brings the range to the media themselves, past the buffers that ADR saves: for a device that
-  /// may be taken out. Rarely needed, slow.
+  /// Writes the range to the media themselves, not only to the buffers that ADR saves: for a device
+  /// that may be removed. Slow and rarely needed.
   ///
   /// Fails: io_failed.
   [[nodiscard]] Result<void> deep_flush(std::span<const std::byte> range) const;

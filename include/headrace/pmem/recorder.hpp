@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorder: memory that remembers every store, flush and fence, and explore(): what persistent
-// memory could hold if power failed at any moment of the recording, with your recovery run on each.
-// Missing flushes show on no machine whose power stays on; here they do.
-// Not for programs: for code that takes its memory as a template parameter of Medium's shape.
+// Recorder: memory that records every store, flush and fence. explore() runs your recovery on the
+// states that persistent memory could hold if power failed at any moment of the recording. It finds
+// missing flushes, which go unnoticed on a machine until its power fails. For code that takes its
+// memory as a template parameter with Medium's interface.
 //
 // The model is that of x86-64:
 //   - A crash cannot split eight aligned bytes.
-//   - A line may be written back at any time. What of it is durable is a beginning of the stores to
-//     it in program order; lines know nothing of each other. One store() of several words counts as
-//     stores in any order, because what copies bytes may do it in any order.
+//   - A line may be written back at any time. Its durable part is a prefix of the stores to it in
+//     program order; lines are independent of each other. The words of one store() count as stored
+//     in any order, because memcpy may copy them in any order.
 //   - clflush makes the stores to its line durable at once; clflushopt and clwb by the next
-//   drain().
-//   - Non-temporal stores have no order, not even within a line, until drain(), which makes them
-//     durable.
-//   - With eADR (Granularity::byte) stores through the caches are durable at once.
+//     drain().
+//   - Non-temporal stores are unordered, even within a line, until drain() makes them durable.
+//   - With eADR (Granularity::byte) cached stores are durable at once.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +28,14 @@
 
 namespace headrace::pmem {
 
-/// What a recorder remembers.
+/// A recorded operation.
 struct Event {
   enum class Kind : std::uint8_t { store, word, stream, flush, drain, mark };
   Kind kind = Kind::store;
-  FlushInstruction instruction = FlushInstruction::clwb;  ///< Of a flush.
-  std::uint64_t offset = 0;                               ///< From the beginning of the memory.
+  FlushInstruction instruction = FlushInstruction::clwb;  ///< Flush only.
+  std::uint64_t offset = 0;                               ///< From the start of the memory.
   std::uint64_t byte_count = 0;
-  std::size_t data = 0;     ///< Of a store: where its bytes are in Recorder::data().
+  std::size_t data = 0;     ///< Store only: index of its bytes in Recorder::data().
   std::uint32_t label = 0;  ///< Index into Recorder::labels().
   std::uint64_t mark = 0;
 };
@@ -44,14 +43,14 @@ struct Event {
 /// Threading: confined.
 class HEADRACE_API Recorder {
  public:
-  /// Memory that begins as `initial`, all of it durable.
+  /// Memory initialised with `initial`, all of it durable.
   explicit Recorder(std::span<const std::byte> initial, Granularity granularity = Granularity::line,
                     FlushInstruction instruction = FlushInstruction::clwb);
 
-  /// What the processor sees. Aligned to a page.
+  /// The memory as the processor sees it. Aligned to a page.
   [[nodiscard]] std::span<std::byte> memory() { return memory_; }
 
-  // The shape of Medium. Stores outside the memory are a broken contract (checked).
+  // Medium's interface. Stores must lie in the memory (checked).
   void store(std::byte* target, std::span<const std::byte> source);
   void store_word(std::uint64_t& target, std::uint64_t value);
   void stream(std::byte* target, std::span<const std::byte> lines, Digest* digest = nullptr);
@@ -70,12 +69,12 @@ class HEADRACE_API Recorder {
   [[nodiscard]] Granularity granularity() const { return granularity_; }
   [[nodiscard]] Fault fault() const { return Fault::none; }
 
-  /// Names what the program does, for reports: goes before the labels.
+  /// Names the program's phase; reports prefix it to the labels.
   void phase(std::string text);
-  /// From here on, recovery is asked with `mark`: what the program has promised by now.
+  /// From here on, recovery is verified against `mark`: what the program has promised so far.
   void mark(std::uint64_t mark);
-  /// Called after each event with its index, for what another thread might do at that moment
-  /// through the same recorder; not called for the events of that.
+  /// Calls `other` after each event with its index, to simulate another thread that uses the same
+  /// recorder at that moment. Not called for the events that `other` records.
   void interleave(std::function<void(std::size_t)> other) { other_ = std::move(other); }
 
   [[nodiscard]] std::span<const std::byte> initial() const { return initial_; }
@@ -104,17 +103,17 @@ class HEADRACE_API Recorder {
 };
 
 struct ExploreOptions {
-  /// A moment with at most so many possible states has all of them tried.
+  /// If a moment has at most this many possible states, all are tried.
   std::uint64_t exhaustive_max = 4096;
-  /// Where there are more: every line alone against all others, every choice among a few lines, and
-  /// then drawn ones, until so many were tried.
+  /// If it has more: every line alone against all others, every combination of a few lines, then
+  /// random states, until this many were tried.
   std::uint64_t states_per_moment_max = 4096;
   std::uint64_t seed = 1;
   /// Stop at the first bad state.
   bool stop_at_first = true;
 };
 
-/// A store and what became of it.
+/// A store that was kept or lost.
 struct StoreFate {
   std::string label;
   std::uint64_t offset = 0;
@@ -122,46 +121,46 @@ struct StoreFate {
   std::size_t event_index = 0;
 };
 
-/// A state from which recovery does not live up to what was promised.
+/// A state from which recovery breaks a promise.
 struct BadState {
   std::size_t event_index = 0;  ///< Power failed before this event.
   std::string moment;           ///< Its label.
   std::uint64_t mark = 0;
-  std::string verdict;  ///< As recovery gave it.
-  /// Stores that had been executed and were lost, as few of them as are needed to go wrong.
+  std::string verdict;  ///< From Verify.
+  /// Executed stores that were lost, reduced to those needed for the failure.
   std::vector<StoreFate> lost;
-  /// Of the others that were not yet durable for certain, those that had reached the memory.
+  /// Of the other stores not certainly durable, those that reached the memory.
   std::vector<StoreFate> kept;
 
-  /// Some lines of text.
+  /// Multi-line text for a person.
   [[nodiscard]] HEADRACE_API std::string report() const;
 };
 
 struct Exploration {
-  std::uint64_t states_tried = 0;  ///< Different ones, within a moment.
+  std::uint64_t states_tried = 0;  ///< Distinct within each moment.
   std::uint64_t states_bad = 0;
   std::uint64_t moments = 0;
   std::uint64_t moments_exhaustive = 0;
   std::optional<BadState> first_bad;
 };
 
-/// What recovery says of a memory: an empty text if it lives up to `mark`, else what is wrong. May
-/// write to the memory, which is a copy.
+/// Runs recovery on `memory`. Returns an empty string if the promise of `mark` holds, else what is
+/// wrong. May write to the memory, which is a copy.
 using Verify = std::function<std::string(std::span<std::byte> memory, std::uint64_t mark)>;
 
-/// Tries the states that memory could be in at each moment of the recording. States only become
-/// more until a fence or clflush takes some away, so the moments just before those, before each
-/// mark and at the end have all of them.
+/// Tries the states that memory could be in at each moment of the recording. Possible states only
+/// accumulate until a fence or clflush removes some, so it suffices to test the moments just before
+/// those, before each mark and at the end.
 HEADRACE_API Exploration explore(const Recorder& recorder, const Verify& verify,
                                  const ExploreOptions& options = {});
 
-/// Work that made nothing durable, or more than was needed.
+/// Flushes and fences without effect, and partially written blocks.
 struct Waste {
   std::uint64_t clean_flushes = 0;    ///< Lines flushed without a store since their last flush.
-  std::uint64_t needless_drains = 0;  ///< With nothing flushed or streamed to wait for.
-  std::uint64_t partial_blocks = 0;   ///< Blocks of which a fence makes some lines durable only.
-  std::uint64_t blocks = 0;           ///< Blocks that were written at all.
-  /// One line for each kind and label, with a count.
+  std::uint64_t needless_drains = 0;  ///< With no preceding flush or stream.
+  std::uint64_t partial_blocks = 0;   ///< Blocks of which a fence makes only some lines durable.
+  std::uint64_t blocks = 0;           ///< Blocks written.
+  /// One line per kind and label, with a count.
   std::vector<std::string> details;
 };
 [[nodiscard]] HEADRACE_API Waste find_waste(const Recorder& recorder);

@@ -5,25 +5,24 @@
 // Guarantees
 //   enqueue      When it returns Enqueue::done, the entry is durable: every recovery finds it,
 //                complete and in order, until it is acknowledged. After a crash during enqueue the
-//                entry is either complete or absent. enqueue_all makes its entries durable together
-//                when it returns; after a crash during it, a prefix of them may be present.
-//   next         Lends the oldest entry that was not yet lent. It returns durable entries only.
-//   acknowledge  Removes every entry lent so far. A process that ends in any way does not undo it.
-//                Nor does a power failure with Acknowledgement::each; with Acknowledgement::lazy, a
-//                power failure may bring back up to a quarter of the ring. An entry that was lent
-//                and not acknowledged is lent again to the next consumer.
+//                entry is either complete or absent. enqueue_all makes its entries durable
+//                together; after a crash during it, a prefix of them may be present.
+//   next         Lends the oldest entry not yet lent. Returns durable entries only.
+//   acknowledge  Removes every entry lent so far. The end of the process never undoes it. Nor does
+//                a power failure with Acknowledgement::each; with Acknowledgement::lazy, a power
+//                failure may bring back up to a quarter of the ring. An entry lent but not
+//                acknowledged is lent again to the next consumer.
 // What "durable" means depends on the memory: see Granularity (medium.hpp) and Mapping::note().
 //
 // Damage (a media error, or another program that wrote to the file)
 //   checksums    Every entry is verified by a 64-bit checksum before it is lent. A damaged entry is
 //                reported, by recovery (corrupt_data) or by next() (Next::damaged), and never
-//                returned as data. One case cannot be told from an enqueue that a crash
-//                interrupted: damage to the newest entries after a power failure. They are then
-//                absent, without an error. After any other end of the producer that damage is
-//                reported too.
-//   positions    Entries carry no checksum. Only damage to lengths, ordinals and positions is
-//                found; changed bytes inside an entry are returned as they are. Use checksums, or
-//                put a checksum into your entries, if the memory may be damaged.
+//                returned as data. One case looks like an enqueue interrupted by a crash: damage to
+//                the newest entries after a power failure. They are then absent, without an error.
+//                If the producer ended in any other way, that damage is reported too.
+//   positions    Entries have no checksum. Only damage to lengths, ordinals and positions is
+//                detected; changed bytes inside an entry are returned as data. If the memory may be
+//                damaged, use checksums or put a checksum into your entries.
 #pragma once
 
 #include <cstddef>
@@ -45,14 +44,14 @@ namespace headrace::pmem {
 
 /// The format of a ring's file.
 enum class RingLayout : std::uint32_t {
-  positions = 1,  ///< Writes the entry, then the position behind it. Cannot detect changed bytes.
+  positions = 1,  ///< Writes the entry, then the position after it. Cannot detect changed bytes.
   checksums = 2,  ///< Writes whole blocks with a checksum. Detects any damage to an entry.
 };
 
-/// The code that works on a ring. The first three share RingLayout::positions and differ in the
-/// flush instruction.
+/// The implementation of a ring. The first three use RingLayout::positions and differ in the flush
+/// instruction.
 enum class RingVariant : std::uint8_t {
-  naive,  ///< Flushes everything it touches by clflush. A baseline.
+  naive,  ///< Flushes everything it touches with clflush. A baseline.
   clflushopt,
   clwb,
   optimised,  ///< RingLayout::checksums: non-temporal stores of whole blocks and one fence.
@@ -74,7 +73,7 @@ enum class Enqueue : std::uint8_t {
 
 /// When an acknowledgement becomes durable.
 enum class Acknowledgement : std::uint8_t {
-  lazy,  ///< Once for a quarter of the ring, and when the consumer is destroyed.
+  lazy,  ///< Once per quarter of the ring, and when the consumer is destroyed.
   each,  ///< Before acknowledge() returns.
 };
 
@@ -97,8 +96,8 @@ enum class Next : std::uint8_t {
 [[nodiscard]] HEADRACE_API std::string_view name(Next outcome);
 
 struct RingOptions {
-  /// Bytes for entries and their headers; rounded up to whole pages. One entry takes at most an
-  /// eighth of it, see entry_bytes_max().
+  /// Bytes for entries and their headers, rounded up to whole pages. One entry takes at most an
+  /// eighth; see entry_bytes_max().
   Bytes capacity = mib(1);
   RingLayout layout = RingLayout::checksums;
 };
@@ -111,15 +110,15 @@ struct AttachOptions {
   MapOptions map = {};
 };
 
-/// The state of a ring, as recovery finds it.
+/// The state of a ring as found by recovery.
 struct RingState {
   RingLayout layout = RingLayout::checksums;
   Bytes capacity;
   std::uint64_t generation = 0;       ///< Number of times a producer attached.
   std::uint64_t first_ordinal = 0;    ///< Ordinal of the oldest unacknowledged entry.
   std::uint64_t entry_count = 0;      ///< Unacknowledged entries.
-  std::uint64_t entry_bytes_max = 0;  ///< Longest entry that the ring takes.
-  bool has_producer = false;          ///< A process is attached as the producer now.
+  std::uint64_t entry_bytes_max = 0;  ///< Longest entry accepted.
+  bool has_producer = false;          ///< A producer is attached now.
   bool has_consumer = false;
 };
 
@@ -128,8 +127,8 @@ struct AttachedProducer;
 struct AttachedConsumer;
 }  // namespace detail
 
-/// Makes a ring in a new file, or on a device (devdax), which it takes as a whole and ignores the
-/// capacity. On failure no file is left behind.
+/// Makes a ring in a new file, or on a whole device (devdax), ignoring the capacity. On failure no
+/// file is left behind.
 ///
 /// Fails: invalid_argument if the file exists, if one of the first 4096 bytes of the device is not
 ///        zero, for a capacity below 4 KiB, and for any other kind of device; capacity_exceeded if
@@ -145,16 +144,16 @@ struct AttachedConsumer;
 /// What salvage_ring() found.
 struct Salvage {
   std::uint64_t entry_count = 0;
-  std::uint64_t acknowledged_count = 0;  ///< The first so many of them were acknowledged.
-  std::uint64_t missing_count = 0;       ///< Ordinals between the first and the last without entry.
+  std::uint64_t acknowledged_count = 0;  ///< How many of the first entries were acknowledged.
+  std::uint64_t missing_count = 0;       ///< Missing ordinals between the first and the last entry.
 };
 
 /// Passes every entry whose checksum verifies to `take`, in order of ordinals, and changes nothing.
-/// For a ring that attach refuses as damaged, and for a copy of the file that was made while the
-/// ring was in use: such a copy mixes moments, and attach may refuse it.
+/// For a ring that attach refuses as damaged, and for a copy of the file made while the ring was in
+/// use: such a copy is inconsistent, and attach may refuse it.
 ///
-/// Entries that were acknowledged and not yet overwritten are included. An entry behind a missing
-/// one may be of an enqueue that a crash interrupted. `bytes` are valid during the call of `take`.
+/// Acknowledged entries that are not yet overwritten are included. An entry after a missing one may
+/// belong to an enqueue that a crash interrupted. `bytes` are valid during the call to `take`.
 ///
 /// Fails: as inspect_ring for the file and its superblock; unsupported for RingLayout::positions.
 [[nodiscard]] HEADRACE_API Result<Salvage> salvage_ring(
@@ -169,7 +168,7 @@ struct VolatileRing;
 /// Ownership: holds the role by a lock on the file, until this object or its process ends.
 class HEADRACE_API Producer {
  public:
-  /// Takes the role and recovers: reads every unacknowledged entry.
+  /// Takes the role and runs recovery, which reads every unacknowledged entry.
   ///
   /// Fails: not_found; permission_denied, also for a read-only file; capacity_exceeded if another
   ///        process has the role; corrupt_data if the file is not a ring, too small, not a whole
@@ -188,11 +187,12 @@ class HEADRACE_API Producer {
   ///
   /// Cost: one fence; see `headrace bench pmem`.
   [[nodiscard]] Enqueue enqueue(std::span<const std::byte> entry);
-  /// Appends all entries or none, with one fence. Together they take at most a quarter of the ring.
+  /// Appends all entries or none, with one fence. Together they may take at most a quarter of the
+  /// ring.
   [[nodiscard]] Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries);
 
   [[nodiscard]] std::size_t entry_bytes_max() const;
-  /// Ordinal of the next entry, which is the number of entries enqueued so far.
+  /// Ordinal of the next entry: the number of entries enqueued so far.
   [[nodiscard]] std::uint64_t next_ordinal() const;
   /// One sentence about the memory: Mapping::note().
   [[nodiscard]] const std::string& note() const;
@@ -239,8 +239,8 @@ class HEADRACE_API Consumer {
   std::unique_ptr<detail::AttachedConsumer> attached_;
 };
 
-/// Makes a ring in ordinary memory, for two threads of one process. It is not durable: it flushes
-/// nothing and computes no checksums. The memory is freed when both ends are destroyed.
+/// Makes a ring in ordinary memory, for two threads of one process. Not durable: no flushes, no
+/// checksums. The memory is freed when both ends are destroyed.
 ///
 /// Fails: invalid_argument for a capacity below 4 KiB; out_of_memory.
 [[nodiscard]] HEADRACE_API Result<VolatileRing> make_volatile_ring(Bytes capacity);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store: blocks by key, kept in tiers of memory and files. The engine copies them in and out, and
-// between the tiers, so that the calling thread does not. For caches of others (key-value stores,
-// inference servers, storage targets) that bring their own keys.
-// Not for: memory that is addressed by its own address (cache/cache.hpp), or transfers between
-// machines.
+// Store: blocks by key, in tiers of memory and files. The engine copies them in, out and between
+// the tiers, off the calling thread. For programs that bring their own keys: key-value stores,
+// inference servers, storage targets. Not for: regions identified by address (cache/cache.hpp), or
+// transfers between machines.
 //
 // Sequential specification. The store is a map from keys to blocks. Each operation takes effect at
 // one instant:
-//   put      when its transfer ends the block: the key then has the new block, in all tiers
-//   get      at its submission: it gives the block that the key has then, even if that is replaced
-//            or removed before the copy ends
+//   put      when its transfer completes the block: it replaces the key's block in all tiers
+//   get      at submission: it returns the block that the key has then, even if that is replaced or
+//            removed before the copy completes
 //   remove, clear, pin, unpin, length, keys    during the call
-// Besides, a block that is not pinned and not in use may disappear when its tier needs room: from
-// a tier other than the last it goes to the next one, from the last tier it is dropped. "In use" is
-// a block that a transfer reads or writes.
+// Also, a block neither pinned nor in use (read or written by a transfer) may be evicted when its
+// tier is full: it moves to the next tier; from the last tier it is dropped.
 #pragma once
 
 #include <chrono>
@@ -38,60 +36,60 @@ inline constexpr std::size_t kTiersMax = 4;
 inline constexpr std::size_t kKeyBytesMax = 192;
 inline constexpr Bytes kBlockBytesMax = gib(1);
 
-/// What an acknowledged block in a file survives.
+/// What a block survives in a file once its put is done.
 enum class Durability : std::uint8_t {
-  power,    ///< The loss of power: acknowledged when it lies in the file's medium.
-  process,  ///< The end of the process, however it ends. Nothing is flushed.
+  power,    ///< Power loss: a put is done when the block is on the medium.
+  process,  ///< The end of the process, even by SIGKILL. Nothing is flushed.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Durability durability);
 
-/// A tier: memory on a node, or a file that is mapped (plain, on DAX, or a DAX device).
+/// A tier: memory on a node, or a mapped file (plain, on DAX, or a DAX device).
 struct TierOptions {
-  /// Bytes of blocks, rounded down to whole ones; each takes StoreOptions::block_bytes. 0, only of
-  /// a file that is there: as it was made.
+  /// Rounded down to whole blocks of StoreOptions::block_bytes. 0: the capacity of an existing
+  /// file.
   Bytes capacity = {};
-  /// Of memory: where its pages lie. Nothing: where the system puts them.
+  /// Memory only: node of its pages. Default: the system's choice.
   std::optional<NodeId> node = std::nullopt;
-  /// Not empty: the tier is this file. It is made if it is not there, with its room on the disk.
+  /// If not empty, the tier is this file. If missing it is created, with its disk space allocated.
   std::string path = {};
   Durability durability = Durability::power;
-  /// Which block goes first when the tier is full.
+  /// Chooses the block to evict when the tier is full.
   cache::Eviction eviction = cache::Eviction::s3_fifo;
 };
 
 struct StoreOptions {
-  /// Bytes of the longest block; shorter ones take as much room. At most kBlockBytesMax.
+  /// Maximum length of a block, up to kBlockBytesMax. Shorter blocks take the same room.
   Bytes block_bytes = mib(1);
-  /// The fastest first; 1 to kTiersMax.
+  /// 1 to kTiersMax, the fastest first.
   std::vector<TierOptions> tiers = {};
-  /// Each block is stored with its CRC-32C, made by the engine during the copy, and compared with
-  /// it when it is read.
+  /// Store a CRC-32C with each block, computed by the engine during the copy, and verify it on each
+  /// get.
   bool checksums = false;
-  /// A block that was read so often from another tier is copied to the first one. 0: never.
+  /// Copy a block to the first tier after this many reads from other tiers. 0: never.
   std::uint32_t promote_after = 2;
-  /// A transfer between memory of up to so many bytes in all, for which no device is taken, is
-  /// copied by the calling thread in its submission. To hand over 64 blocks costs as much processor
-  /// time as to copy the default. 0: all of it is handed over.
+  /// The calling thread copies a transfer in its submission if it has up to this many bytes in
+  /// total, all blocks are in memory and no device takes it. Handing over 64 blocks costs as much
+  /// processor time as copying the default. 0: hand over every transfer.
   Bytes inline_max = kib(256);
 };
 
-/// How the transfer of one block ended.
+/// The outcome of the transfer of one block.
 enum class Outcome : std::uint8_t {
   running,
   done,
   unknown_key,
-  bad_key,       ///< It is empty or longer than kKeyBytesMax.
+  bad_key,       ///< The key is empty or longer than kKeyBytesMax.
   wrong_length,  ///< put: empty, or longer than block_bytes. get: the target is too short.
   no_such_tier,
-  full,        ///< All blocks of the tier are pinned.
-  corrupt,     ///< The checksum differs. The block has been removed.
-  failed,      ///< The engine could not copy: memory that is not mapped, a device error.
-  late_write,  ///< As failed, and an abandoned device may still write to the target.
-  io_failed,   ///< The file has lost pages, or what was written could not be made durable.
+  full,        ///< Every block of the tier is pinned.
+  corrupt,     ///< The checksum does not match. The block has been removed.
+  failed,      ///< The engine could not copy: unmapped memory, a device error.
+  late_write,  ///< Failed, and an abandoned device may still write to the target.
+  io_failed,   ///< The file lost pages, or the block could not be made durable.
   closed,      ///< The engine was stopped, or belongs to the parent of this process.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Outcome outcome);
-/// What it means and what to do about it, one sentence for a person.
+/// One sentence for a person: the meaning, and what to do.
 [[nodiscard]] HEADRACE_API std::string_view explain(Outcome outcome);
 
 struct PutBlock {
@@ -100,18 +98,19 @@ struct PutBlock {
 };
 struct GetBlock {
   std::string_view key;
-  /// As long as the block, or longer.
+  /// At least as long as the block.
   std::span<std::byte> target;
 };
 struct BlockEnd {
   Outcome outcome = Outcome::running;
-  std::uint32_t byte_count = 0;  ///< Of the block, if done.
+  std::uint32_t byte_count = 0;  ///< Length of the block, if done.
 };
 
 struct TransferOptions {
-  /// Called once, when the last block of the batch has ended, with one end for each block in the
-  /// order of the batch. The thread is a mover's, the store's own, or the submitting one within its
-  /// submission. It holds no lock. It may submit; it may not wait for a transfer or end the store.
+  /// Called once, when the last block of the batch has completed, with one end per block in batch
+  /// order. Runs on a mover's thread, the store's thread, or the submitting one during its
+  /// submission, with no lock held. It may submit; it must not wait for a transfer or destroy the
+  /// store.
   void (*on_done)(void* context, std::span<const BlockEnd> ends) noexcept = nullptr;
   void* context = nullptr;
 };
@@ -121,26 +120,26 @@ namespace detail {
 struct Flight;
 }  // namespace detail
 
-/// A batch that was submitted. Destruction waits for its end.
+/// A submitted batch. Destruction waits until it completes.
 ///
-/// Ownership: the buffers of the batch are borrowed until it has ended. The store outlives it, but
-///            for transfers that have ended.
+/// Ownership: borrows the buffers of the batch until it completes. The store must outlive a
+///            transfer that is not complete.
 /// Threading: shared, except for destruction and assignment.
 class HEADRACE_API Transfer {
  public:
-  Transfer() = default;  ///< One that has ended, of no blocks.
+  Transfer() = default;  ///< A completed transfer of no blocks.
   Transfer(Transfer&& other) noexcept;
   Transfer& operator=(Transfer&& other) noexcept;
   ~Transfer();
 
-  /// True once every block has ended. Never blocks.
+  /// True once every block has completed. Never blocks.
   [[nodiscard]] bool poll() const;
   void wait() const;
-  /// As wait(), for at most `time_max`. Returns whether it has ended.
+  /// As wait(), for at most `time_max`. Returns whether it completed.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max) const;
-  /// One for each block, in the order of the batch. It must have ended (checked).
+  /// One per block, in batch order. The transfer must be complete (checked).
   [[nodiscard]] std::span<const BlockEnd> ends() const;
-  /// True if it has ended and every block is done.
+  /// True if the transfer is complete and every block is done.
   [[nodiscard]] bool all_done() const;
 
  private:
@@ -151,43 +150,42 @@ class HEADRACE_API Transfer {
 
 struct TierStatistics {
   std::uint64_t capacity_blocks = 0;
-  std::uint64_t blocks = 0;        ///< Now in the tier.
+  std::uint64_t blocks = 0;        ///< In the tier now.
   std::uint64_t hits = 0;          ///< Blocks read from it.
-  std::uint64_t puts = 0;          ///< Blocks put into it and ended as done.
-  std::uint64_t evictions = 0;     ///< Blocks that left it for room.
-  std::uint64_t promotions = 0;    ///< Blocks copied into it because they were read.
-  std::uint64_t demotions = 0;     ///< Blocks copied into it from the tier before.
+  std::uint64_t puts = 0;          ///< Puts into it that are done.
+  std::uint64_t evictions = 0;     ///< Blocks evicted from it.
+  std::uint64_t promotions = 0;    ///< Blocks copied into it after reads.
+  std::uint64_t demotions = 0;     ///< Blocks evicted into it from the tier above.
   std::uint64_t recovered = 0;     ///< Blocks found in its file when the store was made.
-  std::uint64_t dropped_torn = 0;  ///< Entries of its file that were not whole then.
-  std::uint64_t blocks_lost = 0;   ///< Room that an abandoned device may write to; not used again.
+  std::uint64_t dropped_torn = 0;  ///< Torn entries of its file found then.
+  std::uint64_t blocks_lost = 0;   ///< Slots that an abandoned device may write to; not used again.
 };
 
 /// Totals since the store was made.
 struct StoreStatistics {
-  std::uint64_t blocks = 0;     ///< Keys now.
+  std::uint64_t blocks = 0;     ///< In the store now.
   std::uint64_t misses = 0;     ///< Gets of unknown keys.
-  std::uint64_t dropped = 0;    ///< Blocks that left the store for room.
-  std::uint64_t corrupt = 0;    ///< Gets whose checksum differed.
-  std::uint64_t failed = 0;     ///< Blocks that ended as failed, late_write or io_failed.
-  std::uint64_t bytes_in = 0;   ///< By puts that are done.
-  std::uint64_t bytes_out = 0;  ///< By gets that are done.
+  std::uint64_t dropped = 0;    ///< Blocks evicted from the store.
+  std::uint64_t corrupt = 0;    ///< Gets with a checksum mismatch.
+  std::uint64_t failed = 0;     ///< Blocks with outcome failed, late_write or io_failed.
+  std::uint64_t bytes_in = 0;   ///< Of puts that are done.
+  std::uint64_t bytes_out = 0;  ///< Of gets that are done.
   std::vector<TierStatistics> tiers;
 };
 
 /// Threading: shared, except for construction and destruction.
-/// Ownership: borrows the engine, which outlives the store. Destruction waits for all transfers.
-///            Has a thread of its own, which makes files durable and drives devices. In a child of
-///            fork() nothing of it works: transfers end as closed.
+/// Ownership: borrows the engine, which must outlive the store. Destruction waits for all
+///            transfers. The store runs one thread, which makes files durable and polls devices. In
+///            a child of fork() the store is unusable: transfers complete as closed.
 class HEADRACE_API Store {
  public:
-  /// Makes the store; blocks in its files are there again.
+  /// Makes the store and recovers the blocks in its files.
   ///
-  /// Fails: invalid_argument for options that make no sense, a path that is named twice, and a file
-  ///        made with another block_bytes or capacity; capacity_exceeded for a file that another
-  ///        process, or another store of this one, has open, and for a full disk; version_mismatch
-  ///        and corrupt_data for a file of another version, one that is foreign or truncated;
-  ///        not_found, permission_denied, io_failed; out_of_memory for a node without room;
-  ///        unsupported if the thread cannot be made.
+  /// Fails: invalid_argument for invalid options and for a file made with another block_bytes or
+  ///        capacity; capacity_exceeded for a file that another process or store has open, a path
+  ///        named twice, and a full disk; version_mismatch; corrupt_data for a file that is not a
+  ///        store's or is truncated; not_found, permission_denied, io_failed; out_of_memory if a
+  ///        node is full; unsupported if the thread cannot be created.
   [[nodiscard]] static Result<std::unique_ptr<Store>> make(engine::Engine& engine,
                                                            StoreOptions options);
   Store(const Store&) = delete;
@@ -195,41 +193,40 @@ class HEADRACE_API Store {
   virtual ~Store();
 
   /// Starts copying blocks into `tier` and returns. A block in a file is done when it is durable.
-  /// Where the tier is full, others leave it first, and the put waits for that, not the caller.
+  /// If the tier is full, the put waits until blocks are evicted; the caller does not wait.
   ///
-  /// Cost: what is copied in one submission is one job of the engine for each 4 MiB. The calling
-  ///       thread copies only what engine::route gives it: transfers of at most
-  ///       StoreOptions::inline_max, and on an engine with devices jobs of at most 64 KiB that
-  ///       are too short for them.
+  /// Cost: one engine job per 4 MiB of a submission. The calling thread copies only what
+  ///       engine::route assigns to it: transfers of at most StoreOptions::inline_max and, on an
+  ///       engine with devices, jobs of at most 64 KiB that are too short for a device.
   [[nodiscard]] virtual Transfer put(std::span<const PutBlock> blocks, std::size_t tier = 0,
                                      const TransferOptions& options = {}) = 0;
   /// Starts copying blocks out and returns.
   [[nodiscard]] virtual Transfer get(std::span<const GetBlock> blocks,
                                      const TransferOptions& options = {}) = 0;
-  /// put() and get() of one block, waited for.
+  /// Put or get one block and wait for it.
   [[nodiscard]] BlockEnd put(std::string_view key, std::span<const std::byte> source,
                              std::size_t tier = 0);
   [[nodiscard]] BlockEnd get(std::string_view key, std::span<std::byte> target);
 
-  /// Bytes of the block; nothing if there is none.
+  /// Length of the block; nullopt for an unknown key.
   [[nodiscard]] virtual std::optional<std::size_t> length(std::string_view key) const = 0;
-  /// Keeps the block in its tiers until unpin(). Pins are counted. False if there is none.
+  /// Keeps the block in its tiers until unpin(). Pins are counted. False for an unknown key.
   [[nodiscard]] virtual bool pin(std::string_view key) = 0;
-  /// False if it was not pinned.
+  /// False if the block was not pinned.
   virtual bool unpin(std::string_view key) = 0;
-  /// Removes the block, pinned or not. It does not come back after the end of the process; after a
-  /// loss of power it may. False if there is none.
+  /// Removes the block, pinned or not. It may reappear after a power loss, but not after the end of
+  /// the process. False for an unknown key.
   virtual bool remove(std::string_view key) = 0;
-  /// Removes every block. Returns how many.
+  /// Removes every block. Returns their number.
   virtual std::size_t clear() = 0;
   /// In no order.
   [[nodiscard]] virtual std::vector<std::string> keys() const = 0;
   [[nodiscard]] virtual StoreStatistics statistics() const = 0;
 
-  /// An eventfd to which 1 is added whenever a transfer ends; made by the first call. Read it to
-  /// reset it. It belongs to the store.
+  /// An eventfd to which 1 is added whenever a transfer completes; created by the first call. Read
+  /// it to reset it. Owned by the store.
   ///
-  /// Fails: capacity_exceeded if no descriptor is left.
+  /// Fails: capacity_exceeded if the process has no free descriptor.
   [[nodiscard]] virtual Result<int> event_descriptor() = 0;
 
  protected:

@@ -17,8 +17,8 @@ struct Zmm {
   static Register all(long long value) { return _mm512_set1_epi64(value); }
   static Register add(Register a, Register b) { return _mm512_add_epi64(a, b); }
   static Register exclusive_or(Register a, Register b) { return _mm512_xor_si512(a, b); }
-  // The forms with a mask of all ones, which costs nothing: GCC 12 takes the operand that the
-  // others leave undefined for one that is used before it is set.
+  // Forms with an all-ones mask, which costs nothing: those without a mask pass an undefined
+  // operand, and GCC 12 warns that it is uninitialised.
   static Register multiply_halves(Register a) {
     return _mm512_maskz_mul_epu32(0xff, a, _mm512_maskz_srli_epi64(0xff, a, 32));
   }

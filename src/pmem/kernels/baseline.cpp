@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every processor can run: words, and on x86-64 the non-temporal store of SSE2, which every
-// one of them has.
+// Kernels for every processor: words, and on x86-64 the non-temporal stores of SSE2, which is
+// always available.
 #include <cstring>
 
 #include "kernels.hpp"

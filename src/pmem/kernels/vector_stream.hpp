@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector kernels, written once for any register width; avx2.cpp and avx512.cpp give the
-// register. Not for other files: what this is compiled to depends on the -m flags of the file that
-// includes it, and for the same reason everything is in an unnamed namespace and no std:: function
-// is called.
+// The vector kernels for any register width; avx2.cpp and avx512.cpp define the register. Not for
+// other files: the generated code depends on the -m flags of the including file. For that reason
+// everything is in an unnamed namespace and no std:: function is called.
 #pragma once
 
 #include <immintrin.h>
