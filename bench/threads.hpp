@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of a benchmark: pinned, started together, timed until the last one has ended.
+// Threads of a benchmark: pinned, started together, timed until the last one returns.
 #pragma once
 
 #include <pthread.h>
@@ -35,16 +35,14 @@ inline void pin(int cpu) {
   ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
 }
 
-/// Runs `work(index, wait_for_start)` on `count` threads, thread i pinned to processor i of those
-/// that are given, in turn: each has one of its own as long as there are enough. Without any, they
-/// stay where the system puts them. Each prepares
-/// itself, calls wait_for_start(), and works. Returns the time from the common start until the last
-/// has returned.
+/// Runs `work(index, wait_for_start)` on `count` threads; thread i is pinned to processor i modulo
+/// their number, or not pinned if `processors` is empty. `work` prepares, calls wait_for_start(),
+/// then works. Returns the time from the common start until the last thread returns.
 inline std::chrono::nanoseconds run_together(
     std::size_t count, const std::function<void(std::size_t, const std::function<void()>&)>& work,
     const std::vector<int>& processors = allowed_processors()) {
   using Clock = std::chrono::steady_clock;
-  // relaxed throughout: starting shots without data; joining publishes the times.
+  // relaxed throughout: the flags publish no data; join() publishes the times.
   Atomic<std::size_t> ready{0};
   Atomic<bool> go{false};
   std::vector<Clock::time_point> ends(count);

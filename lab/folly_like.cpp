@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A baseline after folly's memcpy (AVX2), built from our kernels. Its code is not folly's; its
-// thresholds are.
+// A baseline after folly's memcpy (AVX2): our kernels with folly's thresholds.
 #include "headrace/lab/meter.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "kernels/kernels.hpp"

@@ -8,7 +8,7 @@
 namespace headrace::copy::lab {
 namespace {
 
-/// A result that is not read need not be computed.
+/// Volatile, so that the comparison is not optimised away.
 thread_local volatile bool was_equal = false;
 
 template <std::size_t kIndex>

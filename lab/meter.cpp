@@ -29,32 +29,32 @@ namespace {
 
 constexpr const char* kTried = "measure copies";
 constexpr std::size_t kPageBytes = 4096;
-/// A batch is so many bytes, as far as one copy is not more: long enough for the clock.
+/// Bytes of a batch, or of one copy if that is longer: long enough for the clock.
 constexpr std::size_t kBatchBytesHot = std::size_t{1} << 20U;
 constexpr std::size_t kBatchBytesElsewhere = std::size_t{256} << 10U;
 constexpr std::size_t kBatchCopiesMax = 8192;
-/// Hot copies that are long are made so often, as far as that is not too much: a single one is more
-/// of what others do to the last-level cache than of who copies.
+/// Minimum copies in a batch of long hot copies, up to kBatchBytesHotMax: the time of a single one
+/// depends more on other programs' use of the last-level cache than on the subject.
 constexpr std::size_t kBatchCopiesHotMin = 4;
 constexpr std::size_t kBatchBytesHotMax = std::size_t{32} << 20U;
-/// Hot copies that are short alternate between several pairs of places, which together fit the
-/// first-level cache: how source and target lie to each other in their pages matters to short
-/// copies, and one pair would be one case of many.
+/// Short hot copies alternate between several pairs of places, which together fit the first-level
+/// cache: their time depends on the relative page offset of source and target, and a single pair
+/// would measure one case only.
 constexpr std::size_t kHotPairsMax = 8;
 constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
-/// Copies by which hot places become hot at the beginning of a round, beside one of the subject's.
+/// Copies that warm hot places at the start of a round, in addition to one by the subject.
 constexpr int kHotWarmings = 2;
-/// Longer copies are compared in part: the comparison is not what is to take the time.
+/// Longer copies are compared in part, to limit the time spent comparing.
 constexpr std::size_t kComparedBytesMax = std::size_t{64} << 10U;
-/// Loads that tell memory from a cache: some of them meet an interrupt, or another one's luck.
+/// Loads that tell memory from a cache; a few are distorted by interrupts or unexpected hits.
 constexpr std::size_t kProbeSamples = 1024;
 
-/// Of this all bytes are that are alike.
+/// Content with Options::alike.
 constexpr std::uint64_t kAlike = 0x0101010101010101U * kFillValue;
 
-/// Whole pages that are there.
+/// Prefaulted whole pages.
 ///
-/// Ownership: gives them back.
+/// Ownership: frees them.
 class Pool {
  public:
   static Result<Pool> make(std::size_t byte_count) {
@@ -83,18 +83,18 @@ class Pool {
   std::span<std::byte> bytes_;
 };
 
-/// Visits every number below a power of two before it visits one again, in an order that no
-/// prefetcher foresees: a linear congruential generator of full period. Goes on where the one
-/// before it stood, so that a round finds nothing in the caches that an earlier one put there.
+/// Visits every number below a power of two once per period, in an order that no prefetcher
+/// predicts: a linear congruential generator of full period. Continues where the previous walk
+/// stopped, so that a round finds nothing in the caches from an earlier one.
 class Walk {
  public:
   Walk(std::size_t count, std::uint64_t& at)
       : mask_(std::bit_floor(count) - 1), shift_((std::countr_one(mask_) + 1) / 2), at_(at) {}
   std::size_t next() {
     at_ = at_ * 6364136223846793005U + 1442695040888963407U;
-    // The lower bits of such a generator repeat soon, and those of two of them keep step: sources
-    // and targets would lie to each other in their pages in one way for ever. The upper bits are
-    // mixed in, which maps no two numbers to one.
+    // The lower bits of such a generator have a short period, in which two generators stay in step:
+    // the relative page offset of source and target would never change. Mixing in the upper bits
+    // fixes this and is a bijection.
     const std::uint64_t number = at_ & mask_;
     return static_cast<std::size_t>(number ^ (number >> shift_));
   }
@@ -105,20 +105,19 @@ class Walk {
   std::uint64_t& at_;
 };
 
-/// Where the walks of one thread stand.
+/// Positions of one thread's walks.
 struct Position {
   std::uint64_t source = 0;
   std::uint64_t target = 0;
 };
 
-/// One copy to be made.
 struct Errand {
   std::byte* target;
   const std::byte* source;
   std::size_t byte_count;
 };
 
-/// Where the copies of one thread read and write.
+/// Memory that one thread's copies read and write.
 struct Terrain {
   std::span<std::byte> source;
   std::span<std::byte> target;
@@ -128,9 +127,10 @@ std::size_t round_up(std::size_t byte_count, std::size_t unit) {
   return (byte_count + unit - 1) / unit * unit;
 }
 
-/// Bytes from the begin of one place to that of the next.
+/// Distance between the starts of adjacent places.
 std::size_t slot_bytes_of(const Conditions& conditions) {
-  // Room for any offset within a page; small copies lie closer, or a pool would hold too few.
+  // Room for any offset within a page; places of small copies are closer, so that a pool holds
+  // enough.
   const std::size_t room_bytes = conditions.bytes_max + (conditions.aligned ? 0 : kLineBytes);
   if (conditions.bytes_max < kPageBytes / 2) return round_up(room_bytes, kPageBytes / 4);
   return round_up(room_bytes, kPageBytes) + (conditions.aligned ? 0 : kPageBytes);
@@ -145,17 +145,16 @@ std::size_t batch_copies_of(const Conditions& conditions) {
                                  repeats ? kBatchCopiesHotMin : 1, kBatchCopiesMax);
 }
 
-/// How one copy lies in its places.
+/// Offsets of one copy within its places, and its length.
 struct Shape {
   std::size_t target_offset;
   std::size_t source_offset;
   std::size_t byte_count;
 };
 
-/// Draws what a round copies: the same shapes for every subject, at hot places the same places too.
-/// Each subject has them in an order of its own: a processor remembers hundreds of lengths in their
-/// order with the branches that they took, and a function that is called twice in a round, as
-/// memmove is, would be called by lengths that it knows.
+/// Draws the copies of a round: the same shapes for every subject, and the same places if hot. Each
+/// subject gets them in a different order: the branch predictor learns sequences of hundreds of
+/// lengths, which would favour a function that is measured twice in a round, as memmove is.
 class Draft {
  public:
   Draft(const Conditions& conditions, const Terrain& terrain, Position& position, Random& random)
@@ -169,7 +168,7 @@ class Draft {
     const bool hot = conditions.temperature == Temperature::hot;
     Shape shift{line_offset(), line_offset(), 0};
     for (Shape& shape : shapes_) {
-      // Hot copies stay in the same lines, or there would be more of them.
+      // Hot copies stay in the same lines, to keep the working set small.
       if (!hot) shift = {line_offset(), line_offset(), 0};
       shape = {shift.target_offset + byte_offset(), shift.source_offset + byte_offset(), length()};
     }
@@ -202,7 +201,7 @@ class Draft {
     return {terrain_.target.data() + targets_.next() * slot_bytes_,
             terrain_.source.data() + sources_.next() * slot_bytes_};
   }
-  /// Whole lines within the page that a long copy's slot has to spare.
+  /// Offset in whole lines, within the spare page of a long copy's slot.
   std::size_t line_offset() {
     if (conditions_.aligned || conditions_.bytes_max < kPageBytes / 2) return 0;
     return random_.below(kPageBytes / kLineBytes) * kLineBytes;
@@ -222,7 +221,7 @@ class Draft {
   std::vector<Pair> pairs_;  ///< Empty unless hot.
 };
 
-/// As the entry of a profile, for any table, with the table behind the arguments.
+/// As a profile's entry point, for any table, with the table as last argument.
 // NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
 [[gnu::noinline]] void* move_by_table(void* target, const void* source, std::size_t byte_count,
                                       const Dispatch* table) noexcept {
@@ -235,7 +234,7 @@ void copy_all(const Subject& subject, std::span<const Errand> errands) {
       move_by_table(errand.target, errand.source, errand.byte_count, subject.table);
     }
   } else if (subject.move == libc_move()) {
-    // As a program calls it: by its slot in the table of the dynamic linker.
+    // As a program calls it: through the PLT.
     for (const Errand& errand : errands) {
       std::memmove(errand.target, errand.source, errand.byte_count);
     }
@@ -260,7 +259,7 @@ bool is_right(const Errand& errand) {
                      errand.source + errand.byte_count - compared, compared) == 0;
 }
 
-/// What one thread does in a round: every subject in turn, beginning together with the others.
+/// One thread's part of a round: every subject in turn, started together with the other threads.
 struct Runner {
   std::span<const Subject> subjects;
   std::span<const std::size_t> order;
@@ -279,10 +278,9 @@ struct Runner {
     const bool hot = conditions.temperature == Temperature::hot;
     for (const std::size_t index : order) {
       const std::vector<Errand> errands = draft.batch();
-      // Not timed: the code into the caches, and hot places as well. By memmove first, and more
-      // than once: a long copy that has been made once is not in the last-level cache whole, nor is
-      // the target of one that goes past the caches, and the first one in a round, or behind
-      // such a one, would pay for that.
+      // Untimed warm-up of the code, and of hot places. By memmove first, and more than once: after
+      // one long copy, or a non-temporal one, the target is not entirely in the last-level cache,
+      // and the next subject would pay for that.
       const Errand& last = errands.back();
       const Errand nothing{last.target, last.source, 0};
       if (hot) {
@@ -294,7 +292,7 @@ struct Runner {
       } else {
         copy_all(subjects[index], std::span(&nothing, 1));
       }
-      // So that bytes which an earlier subject copied there do not pass for this one's.
+      // Overwrite bytes copied by an earlier subject, which could hide an error.
       if (!alike) {
         *last.target = ~*last.source;
         last.target[last.byte_count - 1] = ~last.source[last.byte_count - 1];
@@ -313,7 +311,7 @@ struct Meter::State {
   Pool targets;
   std::size_t last_level_bytes = 0;
   Random random{1};
-  std::vector<Position> positions{};  ///< One for each thread.
+  std::vector<Position> positions{};  ///< One per thread.
   std::uint64_t batch_count = 0;
   bool alike = false;
 
@@ -373,7 +371,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), state_->random);
   while (state_->positions.size() < conditions.thread_count) {
-    // Sources and targets walk differently from each other.
+    // Sources and targets walk in different orders.
     state_->positions.push_back({.source = state_->random(), .target = state_->random()});
   }
   std::vector<Runner> runners;
@@ -396,12 +394,12 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
     for (std::size_t i = 0; i < runners.size(); ++i) {
       try {
         threads.emplace_back([&, i] {
-          // Where that is not permitted threads run where the system puts them.
+          // If pinning is not permitted, the scheduler places the threads.
           static_cast<void>(platform::pin_this_thread(std::span(&cpus[i], 1)));
           runners[i].run([&] { together.arrive_and_wait(); });
         });
       } catch (const std::system_error& error) {
-        // The others wait for each other, and for no more than there are.
+        // Remove the missing threads from the barrier, for which the started ones wait.
         for (; i < runners.size(); ++i) together.arrive_and_drop();
         return fail(Code::capacity_exceeded,
                     fmt::format("start {}", counted(runners.size(), "copying thread")),
@@ -436,7 +434,7 @@ std::optional<ColdProbe> Meter::find_cold_probe() {
       static_cast<void>(seen);
     }
   };
-  // Sorted ticks of loads of random lines.
+  // Returns sorted ticks of loads of random lines.
   const auto draw = [this](std::span<const std::byte> bytes) {
     std::vector<std::uint32_t> ticks(kProbeSamples);
     for (std::uint32_t& each : ticks) {
@@ -454,7 +452,7 @@ std::optional<ColdProbe> Meter::find_cold_probe() {
   const double fast_memory = from_memory[kProbeSamples / 4];
   constexpr double kClearly = 1.3;
   if (fast_memory < kClearly * slow_cache) return std::nullopt;
-  // Where a page is made, or the thread interrupted, takes many times as long as memory.
+  // Page faults and interrupts take many times as long as memory.
   constexpr std::uint32_t kAtMost = 4;
   return ColdProbe{.ticks_min = static_cast<std::uint32_t>(std::sqrt(slow_cache * fast_memory)),
                    .ticks_max = kAtMost * from_memory[kProbeSamples / 2]};
@@ -490,18 +488,18 @@ std::optional<double> Meter::find_wide_cost() {
       const auto end = std::chrono::steady_clock::now() + kPause;
       while (std::chrono::steady_clock::now() < end) {
       }
-      // Another process may have had the processor and its caches meanwhile.
+      // Another process may have evicted the target from the caches.
       for (std::size_t at = 0; at < kPageBytes; at += kLineBytes) target[at] = source[at];
       times[which].alone_ns.push_back(time_ns(move, 1));
     }
   }
-  // The lower quarter: what comes on top is others' work, and what is looked for is always there.
+  // The lower quartile: other work only adds time, and the effect is always present.
   const auto typical = [](std::vector<double>& samples) {
     std::ranges::sort(samples);
     return samples[kSamples / 4];
   };
-  // A copy that comes alone pays for the clock and for branches not foreseen, by whatever
-  // registers: a difference of times, not a factor.
+  // With any registers an isolated copy pays for the clock and for mispredicted branches: a
+  // difference of times, not a factor.
   const double besides_ns = typical(times[0].alone_ns) - typical(times[0].in_batch_ns);
   return typical(times[1].alone_ns) / (typical(times[1].in_batch_ns) + std::max(0.0, besides_ns));
 }

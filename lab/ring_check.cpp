@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be checked: the rings of the library, and the gallery, in which each ring breaks one
-// rule and the checker has to notice. A rule whose breach goes unnoticed would be no rule.
+// The subjects: the library's rings, and a gallery of rings that each break one rule, which the
+// checker must notice.
 #include "headrace/lab/ring_check.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One ring under the recorder, whatever its rules: the script that it runs, and the judgement on
-// what recovery finds. check.cpp has the list of rings.
+// Checks one ring under the recorder, independent of its rules: runs a script, and verifies what
+// recovery finds. ring_check.cpp has the list of rings.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,8 +24,8 @@ namespace headrace::pmem::lab {
 
 using namespace detail;
 
-/// Memory on which everything is durable at once, for what happens after a crash and is not what a
-/// check is about.
+/// Memory in which every store is durable at once, for steps outside the recording, such as
+/// recovery.
 struct PlainMemory {
   void store(std::byte* target, std::span<const std::byte> source) {
     if (!source.empty()) std::memcpy(target, source.data(), source.size());
@@ -48,7 +48,7 @@ struct PlainMemory {
   [[nodiscard]] Fault fault() const { return Fault::none; }
 };
 
-/// The two ends of a ring with given rules.
+/// Producer and consumer of a ring with given rules.
 template <typename Rules>
 struct BlockEnds {
   static constexpr RingLayout kLayout = RingLayout::checksums;
@@ -93,17 +93,17 @@ struct PositionEnds {
   }
 };
 
-/// What was promised at a moment, in ordinals.
+/// What the ring guarantees at a moment, in ordinals.
 struct Promise {
-  std::uint64_t begun = 0;         ///< Entries below may be there.
-  std::uint64_t returned = 0;      ///< Entries below have to be there.
-  std::uint64_t seen = 0;          ///< Entries below were lent: they have to be there, too.
+  std::uint64_t begun = 0;         ///< Entries below may be present.
+  std::uint64_t returned = 0;      ///< Entries below must be present.
+  std::uint64_t seen = 0;          ///< Entries below were lent: they must be present, too.
   std::uint64_t letting_go = 0;    ///< Entries below may be gone.
-  std::uint64_t acknowledged = 0;  ///< Entries below have to be gone, if acknowledgements last.
-  std::uint64_t second_life = UINT64_MAX;  ///< Entries from here on are of the second life.
+  std::uint64_t acknowledged = 0;  ///< Entries below must be gone, if acknowledgements are durable.
+  std::uint64_t second_life = UINT64_MAX;  ///< Entries from here on belong to the second life.
 };
 
-/// Bytes of entry `ordinal`; a life is what lies between two crashes.
+/// Bytes of entry `ordinal`; a life is the time between two crashes.
 [[nodiscard]] inline std::vector<std::byte> entry_of(std::uint64_t ordinal, unsigned life) {
   // From one word to the largest that fits, and lengths on both sides of a line and a block.
   static constexpr std::array<std::size_t, 6> kLengths{8, 216, 472, 24, 217, 100};
@@ -126,7 +126,7 @@ class RingCheck {
     const Script prompt = record(Pace::prompt, std::nullopt);
     const Script slow = record(Pace::slow, std::nullopt);
     report_.waste = find_waste(*prompt.recorder);
-    // The plain scripts get most states, the others look at interleavings.
+    // Most states go to the scripts without interleaving.
     examine(prompt, options_.states_per_moment_max);
     if (!over()) examine(slow, options_.states_per_moment_max);
     if (!over()) tear_twice();
@@ -148,14 +148,14 @@ class RingCheck {
   static constexpr std::size_t kCapacity = 4096;
   static constexpr std::size_t kFileBytes = kDataOffset + kCapacity;
   static constexpr std::uint64_t kWarmUpCount = 29;
-  /// Of those, what a slow consumer has left: as much as fits.
+  /// Entries that a slow consumer leaves in the ring: as many as fit.
   static constexpr std::uint64_t kLeftCount = 10;
   static constexpr std::uint64_t kSecondCrashOneIn = 512;
   static constexpr std::uint64_t kSecondCrashStates = 48;
-  /// So many that each line alone is tried in all of its states.
+  /// Enough to try all states of every single line.
   static constexpr std::uint64_t kSecondTearStates = 8192;
 
-  /// Whether the ring is nearly empty all the time or nearly full.
+  /// prompt: the ring stays nearly empty. slow: it stays nearly full.
   enum class Pace : std::uint8_t { prompt, slow };
   static std::uint64_t left_count(Pace pace) { return pace == Pace::slow ? kLeftCount : 0; }
 
@@ -171,9 +171,9 @@ class RingCheck {
     return open_ring(file, "check a ring", layout).value();
   }
 
-  /// A ring with a history, so that there is an old lap to be taken for new entries.
+  /// A used ring: entries of an old lap could be mistaken for new ones.
   std::vector<std::byte> warmed_up(Pace pace) {
-    Recorder pages{std::vector<std::byte>(kFileBytes)};  // For its alignment.
+    Recorder pages{std::vector<std::byte>(kFileBytes)};  // For the alignment.
     const std::span<std::byte> file = pages.memory();
     format_ring(file, file.size(), Ends::kLayout, 0x5eed);
     PlainMemory memory;
@@ -195,7 +195,7 @@ class RingCheck {
     return {file.begin(), file.end()};
   }
 
-  /// Runs the script; with `other_at`, the consumer takes a step after that event as well.
+  /// Records the script; with `other_at`, the consumer also takes a step after that event.
   Script record(Pace pace, std::optional<std::size_t> other_at) {
     ++report_.runs;
     Script script;
@@ -263,14 +263,15 @@ class RingCheck {
     };
     bool was_killed = false;
     for (std::size_t done = 0; done < options_.entry_count;) {
-      // A prompt consumer meets two or three at once every third time. A slow one makes room for
-      // one only when there is none.
+      // With a prompt consumer, every third enqueue has up to three entries. A slow consumer takes
+      // an entry only when the ring is full.
       const std::size_t count = pace == Pace::prompt && done % 3 == 1
                                     ? std::min(options_.entry_count - done, std::size_t{3})
                                     : std::size_t{1};
       for (std::size_t tries = 0; !enqueue(count) && tries < kLeftCount; ++tries) {
         step(true);
-        // Once its process was killed, and another one knows only what it sees.
+        // Once, the producer is replaced, as after its process was killed: the new one knows only
+        // the ring's content.
         if (!std::exchange(was_killed, true)) attach_producer();
       }
       done += count;
@@ -311,7 +312,7 @@ class RingCheck {
     Promise after = promise;
     std::string wrong = walk(file, after);
     if (!wrong.empty()) return wrong;
-    // It goes on: what lies behind the end must stay dead.
+    // Continue: nothing behind the end may come back to life.
     const std::vector<std::byte> before(file.begin(), file.end());
     PlainMemory memory;
     const RingMemory ring = ring_in(file);
@@ -329,10 +330,10 @@ class RingCheck {
     return crash_again(before, after, kSecondCrashStates);
   }
 
-  /// Of one entry all is there but a word of its first line, and then power fails again while the
-  /// next one is written in its place: the second one must not complete the first.
+  /// An entry is complete except for one word of its first line, and power fails again while the
+  /// next entry is written in its place: the second must not complete the first.
   void tear_twice() {
-    Recorder pages(warmed_up(Pace::prompt));  // For its alignment.
+    Recorder pages(warmed_up(Pace::prompt));  // For the alignment.
     const std::span<std::byte> file = pages.memory();
     PlainMemory memory;
     auto producer = ends_.producer(memory, ring_in(file));
@@ -370,7 +371,7 @@ class RingCheck {
     }
   }
 
-  /// Goes on from `file` under a recorder of its own, with a crash at any moment of that.
+  /// Continues from `file` under a new recorder, with a crash at any moment.
   std::string crash_again(std::span<const std::byte> file, const Promise& promise,
                           std::uint64_t states_max) {
     ++report_.second_crashes;
@@ -408,7 +409,7 @@ class RingCheck {
     return "after a second crash: " + again.first_bad->report();
   }
 
-  /// Recovers and compares. Afterwards `promise` says what is there, all of it of before.
+  /// Recovers and compares. Afterwards `promise` describes what was found.
   std::string walk(std::span<std::byte> file, Promise& promise) {
     PlainMemory memory;
     const RingMemory ring = ring_in(file);

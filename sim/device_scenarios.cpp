@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios about DSA devices: how they are used, and what they then reach.
+// Scenarios about DSA devices: rates by size, mode of submission and configuration.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ const Parameter kOperation{
     "operation", Kind::word, {"copy", "fill", "compare", "crc", "copy-crc", "dualcast"}};
 const std::vector<std::string> kOperations = kOperation.values;
 
-/// Bytes read, written, and on the busier direction of the device's link, per byte.
+/// Per byte of the operation: bytes read, bytes written, and bytes on the busier direction of the
+/// device's link.
 struct Work {
   double reads;
   double writes;
@@ -64,7 +65,7 @@ double hold_ns(const DsaModel& dsa, std::uint32_t alignment) {
   return alignment >= 32 ? dsa.half_aligned_ns : dsa.misaligned_ns;
 }
 
-/// What all about one queue have in common.
+/// One device's queue, used by `threads` submitters.
 struct QueueUse {
   double bytes = 0;
   bool sync = false;
@@ -92,7 +93,7 @@ double rate_of(const Moved& moved, bool sync) {
   return sync ? moved.bytes / moved.elapsed_ns : moved.steady_gb_per_s;
 }
 
-/// What devices write into the cache stays there while all buffers together fit the DDIO ways.
+/// Data that devices write into the cache stays there if all buffers together fit the DDIO ways.
 bool stays_in_cache(const Model& model, double footprint_bytes) {
   const SocketModel& socket = model.sockets.front();
   return footprint_bytes <= socket.l3_bytes * socket.ddio_ways / socket.l3_ways;
@@ -262,8 +263,7 @@ struct Split {
   std::vector<std::uint32_t> devices;
 };
 
-/// Splits `bytes` among the devices that the library's policy of that name chooses of the first
-/// `count`.
+/// Splits `bytes` among the devices, of the first `count`, that the named mover policy chooses.
 Result<Split> split_by(const Model& model, const std::string& policy, std::size_t count,
                        double bytes, const Traffic& traffic) {
   auto chosen = choose_devices(model, policy, count, traffic.source, traffic.target,
@@ -347,7 +347,7 @@ Result<Outcome> remote(const Model& model, const Point& point) {
       {}};
 }
 
-/// Copies with the target in the cache by all of `devices`.
+/// Copies by `devices` devices that write into the cache.
 Moved cached_copies(const Model& model, std::uint32_t devices, std::uint32_t depth, double bytes) {
   const bool stays = stays_in_cache(model, bytes * depth * devices);
   const Traffic traffic =
@@ -415,7 +415,7 @@ Result<Outcome> page_faults(const Model& model, const Point& point) {
   if (fault == "touch") fault_ns = dsa.touch_ns;
   if (fault == "touch-huge") fault_ns = dsa.touch_huge_ns;
   const Moved moved = use_one(model, setup_of(1), {.bytes = 2 << 20});
-  // A fault stops the transfer that meets it, and the queue is in order behind it.
+  // A fault stalls its transfer and, as the queue is in order, those behind it.
   const double page_ns = page / moved.steady_gb_per_s + fault_ns;
   return Outcome{{{"gb_per_s", page / page_ns}, {"page_us", page_ns / 1e3}},
                  fault_ns > page / moved.steady_gb_per_s ? "faults" : moved.bound,
@@ -426,8 +426,7 @@ Result<Outcome> huge_pages(const Model& model, const Point& point) {
   if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   DeviceSetup setup = setup_of(4);
   const double bytes = point.size("bytes");
-  // Translations of pages that lie in order are fetched ahead; random ones only pages of 4 KiB
-  // have to be waited for.
+  // Translations of sequential pages are prefetched; only random pages of 4 KiB wait for theirs.
   const bool huge = point.word("pages") == "2MiB";
   setup.begin_ns = point.word("order") == "random" && !huge ? model.dsa.random_ns : 0;
   const Moved moved = use_one(model, setup, {.bytes = bytes, .batch = 32, .submissions = 64});
@@ -444,7 +443,7 @@ Result<Outcome> overtaking(const Model& model, const Point& point) {
       {.count = count, .depth = std::max(1U, point.count("depth")), .bytes = small}};
   const Moved moved =
       move_by_devices(model, setup_of(std::max(1U, point.count("engines"))), submitters);
-  // Until the first submitter ends, queue_bytes counts what ends, of both.
+  // queue_bytes counts the completions of both submitters until the first one finishes.
   const double behind = std::max(0.0, moved.queue_bytes[0] - large);
   return Outcome{
       {{"overtaken_by", std::round(behind / small)}, {"large_us", moved.ends_ns[0] / 1e3}},
@@ -468,7 +467,7 @@ Result<Outcome> break_even(const Model& model, const Point& point) {
   return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, "", {}};
 }
 
-/// What `automatic` chooses, beside what would have been best.
+/// Compares the choice of `automatic` with the best one.
 Result<Outcome> automatic(const Model& model, const Point& point) {
   if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const double bytes = point.size("bytes");

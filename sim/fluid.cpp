@@ -11,11 +11,11 @@
 namespace headrace::sim {
 namespace {
 
-/// Of an amount: what is left below this share of a byte is rounding.
+/// Remaining amounts below this are rounding errors.
 constexpr double kNothingBytes = 1e-6;
-/// Of a capacity: what is left below this share is rounding.
+/// Remaining shares of a capacity below this are rounding errors.
 constexpr double kNothingShare = 1e-12;
-/// The clock does not tell times apart that are nearer.
+/// Resolution of the simulated clock.
 constexpr double kNothingNs = 1e-6;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -59,7 +59,7 @@ void Fluid::run() {
     advance(next_ns);
     end_flows();
     while (!events_.empty() && events_.top().at_ns <= now_ns_) {
-      // The queue gives no mutable access; the action is copied.
+      // top() is const, so the action is copied.
       const Action action = events_.top().action;
       events_.pop();
       action();
@@ -67,8 +67,8 @@ void Fluid::run() {
   }
 }
 
-/// Progressive filling: in each round the flows that are not fixed grow alike until one resource is
-/// full; those that use it are fixed. Each round fixes at least one flow.
+/// Progressive filling: in each round all unfixed flows grow equally until a resource is full; the
+/// flows that use it are then fixed. Each round fixes at least one flow.
 void Fluid::share() {
   if (!stale_) return;
   stale_ = false;
@@ -122,10 +122,11 @@ void Fluid::advance(double to_ns) {
 
 void Fluid::end_flows() {
   const auto goes_on = [](const Flow& flow) {
-    // A flow whose rest takes less than the clock can tell is over, or time would stand still.
+    // A flow that would end within the clock's resolution has ended; otherwise time would not
+    // advance.
     return flow.remaining > kNothingBytes + flow.rate * kNothingNs;
   };
-  // Flows are in the order of their beginning; so they end.
+  // Stable: simultaneous flows end in the order in which they were added.
   const auto first = std::stable_partition(flows_.begin(), flows_.end(), goes_on);
   if (first == flows_.end()) return;
   std::vector<Flow> ended(std::make_move_iterator(first), std::make_move_iterator(flows_.end()));

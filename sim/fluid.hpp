@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fluid: simulated time in which flows share resources. Rates are weighted max-min fair: all flows
-// grow alike until a resource they use is full. Not for: packets, or anything with a clock.
+// grow equally until a resource they use is full. Not for: packets, or anything with a clock.
 #pragma once
 
 #include <cstdint>
@@ -20,38 +20,38 @@ struct Use {
   double weight = 1;
 };
 
-/// Time is in nanoseconds, amounts in bytes, so that a rate of 1 is 1 GB/s.
+/// Time is in nanoseconds, amounts in bytes, so a rate of 1 is 1 GB/s.
 ///
-/// Deterministic: events of one instant happen in the order in which they were asked for.
+/// Deterministic: simultaneous events run in the order in which they were scheduled.
 ///
 /// Threading: confined.
 class Fluid {
  public:
   using Action = std::function<void()>;
 
-  /// A resource that all its flows together use up to `capacity` (> 0).
+  /// Adds a resource; its flows together use at most `capacity` (> 0).
   [[nodiscard]] ResourceIndex add(std::string name, double capacity);
-  /// Carries `amount` over all of `uses` at once, and then calls `done`. A flow has at least one
-  /// use with a positive weight.
+  /// Carries `amount` over all of `uses` at once, then calls `done`. At least one use must have a
+  /// positive weight.
   void carry(double amount, std::vector<Use> uses, Action done) {
     add_flow(amount, std::move(uses), std::move(done), true);
   }
-  /// The same for what takes a resource's time and moves nothing: carried() leaves it out.
+  /// As carry(), for a flow that occupies resources but moves no bytes: carried() excludes it.
   void hold(double amount, std::vector<Use> uses, Action done) {
     add_flow(amount, std::move(uses), std::move(done), false);
   }
   /// Calls `action` after `delay_ns`.
   void after(double delay_ns, Action action);
-  /// Runs until nothing is left to happen.
+  /// Runs until no flow or event is left.
   void run();
 
   [[nodiscard]] double now_ns() const { return now_ns_; }
-  /// Amount that all flows together carried so far, those under way included.
+  /// Amount carried so far by all flows, including unfinished ones.
   [[nodiscard]] double carried() const { return carried_; }
   [[nodiscard]] const std::string& name(ResourceIndex resource) const {
     return resources_[resource].name;
   }
-  /// Share of its capacity that the resource gave so far, 0 to 1.
+  /// Share of the resource's capacity used so far, 0 to 1.
   [[nodiscard]] double utilisation(ResourceIndex resource) const;
   [[nodiscard]] std::size_t resource_count() const { return resources_.size(); }
 
@@ -60,7 +60,7 @@ class Fluid {
     std::string name;
     double capacity = 0;
     double used = 0;
-    // Of the filling that is under way.
+    // Scratch values of share().
     double left = 0;
     double weight = 0;
   };
@@ -69,7 +69,7 @@ class Fluid {
     double rate = 0;
     std::vector<Use> uses;
     Action done;
-    bool counts = true;  ///< By carried().
+    bool counts = true;  ///< Counted by carried().
     bool fixed = false;
   };
   struct Event {

@@ -15,7 +15,7 @@ namespace {
 constexpr double kLine = 64;
 constexpr std::size_t kWays = 16;
 
-/// Set-associative, least recently used goes first.
+/// Set-associative, LRU replacement.
 ///
 /// Threading: confined.
 class Cache {
@@ -24,7 +24,7 @@ class Cache {
       : set_count_(std::max<std::size_t>(1, static_cast<std::size_t>(bytes / kLine) / kWays)),
         lines_(set_count_ * kWays) {}
 
-  /// True if it was there; then it is the most recently used.
+  /// Returns true on a hit, and makes the line the most recently used.
   bool touch(std::uint64_t line) {
     Entry* const set = set_of(line);
     Entry* const found = find(set, line);
@@ -33,7 +33,7 @@ class Cache {
     return true;
   }
 
-  /// Puts a line in. Returns true if a line that memory does not have went out.
+  /// Inserts a line. Returns true if a dirty line was evicted.
   bool put(std::uint64_t line, bool dirty) {
     if (touch(line)) {
       set_of(line)->dirty = set_of(line)->dirty || dirty;
@@ -79,7 +79,7 @@ class Node {
     }
   }
 
-  /// The NIC writes a line; all other copies are snooped out.
+  /// The NIC writes a line, which invalidates all other copies.
   void write(std::uint64_t line, Level level, std::uint32_t core) {
     for (Cache& cache : l1_) cache.drop(line);
     for (Cache& cache : l2_) cache.drop(line);
@@ -106,7 +106,7 @@ class Node {
     }
     const bool in_l3 = l3_.touch(line);
     if (!in_l3) ++memory_lines_;
-    // The L3 takes what the L2 gives up: a line is in one of them.
+    // The L3 is exclusive: a line moves from L3 to L2.
     l3_.drop(line);
     put_l2(line, core, in_l3);
     return in_l3 ? model_.l3_ns : memory_ns_;
@@ -161,7 +161,7 @@ Result<InjectionOutcome> inject(const InjectionModel& model, const InjectionRun&
   InjectionOutcome outcome;
   double lines_before = 0;
   double time_ns = 0;
-  // The first message finds the caches empty and is not counted.
+  // The first message warms the caches and is not counted.
   for (std::uint32_t i = 0; i <= run.message_count; ++i) {
     const Message message{.index = i,
                           .bytes = run.message_bytes,
@@ -180,7 +180,7 @@ Result<InjectionOutcome> inject(const InjectionModel& model, const InjectionRun&
     time_ns += (run.polled ? model.poll_ns : model.interrupt_ns) +
                (run.protocol_on_nic ? model.nic_ns : model.host_ns) +
                run.message_bytes / model.line_gb_per_s;
-    // Compute: what is wanted of the message, and the working set.
+    // Compute: read `wanted` lines of the message, and the working set.
     for (std::uint64_t line = 0; line < wanted; ++line) {
       time_ns += node.read(kMessageBase + line, kReceiver) + model.work_ns;
     }

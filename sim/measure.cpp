@@ -23,9 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLine = 64;
-/// Bytes between two looks at the clock, so that the looks cost nothing.
+/// Bytes between clock reads, so that their cost is negligible.
 constexpr std::size_t kStep = std::size_t{256} << 10U;
-/// A thread that used less of its processor's time than this share of a round was not there.
+/// A thread that ran for less than this share of a round counts as preempted.
 constexpr double kPresentShare = 0.97;
 
 double ns_between(Clock::time_point begin, Clock::time_point end) {
@@ -43,7 +43,7 @@ class Memory {
   ~Memory() {
     if (!pages_.empty()) platform::free_pages(pages_);
   }
-  /// Of huge pages where they fit: what is asked about is memory, not the TLB.
+  /// Takes huge pages if `bytes` is large enough: the measurement is of memory, not of the TLB.
   [[nodiscard]] Result<void> take(std::size_t bytes, NodeId node) {
     const bool fits = platform::huge_page_bytes() > 0 && bytes >= platform::huge_page_bytes();
     auto pages = platform::allocate_pages(bytes, node,
@@ -58,8 +58,8 @@ class Memory {
   std::span<std::byte> pages_;
 };
 
-/// What one thread does in a round, until `deadline` or until the other one is done. Returns the
-/// value of the round.
+/// Work of one thread in a round, until `deadline` or until the other thread stops. Returns the
+/// round's value.
 using Body = std::function<double(std::uint32_t round, Clock::time_point deadline)>;
 
 struct Worker {
@@ -82,11 +82,11 @@ Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort&
   std::vector<Presence> presences(count);
   bool done = false;
   const auto end = Clock::now() + effort.time_max;
-  // Runs while all threads are in the barrier.
+  // Runs while all threads are blocked in the barrier.
   const auto judge = [&]() noexcept {
     done = std::any_of(errors.begin(), errors.end(), [](const auto& each) { return !!each; });
-    if (samples.round_count++ == 0) return;  // Nothing was measured yet.
-    // One that began late was missing, too.
+    if (samples.round_count++ == 0) return;  // Before the first round.
+    // A thread that started late counts as preempted, too.
     Clock::time_point first = presences.front().begin;
     Clock::time_point last = presences.front().end;
     for (const Presence& each : presences) {
@@ -113,7 +113,7 @@ Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort&
     for (std::uint32_t round = 1;; ++round) {
       barrier.arrive_and_wait();
       if (done) return;
-      // Sleepers wake one after the other.
+      // The barrier wakes threads one by one; spin until all are running.
       begun.fetch_add_acq_rel(1);
       while (begun.load_acquire() < round * count) platform::pause();
       const auto used = platform::thread_cpu_time();
@@ -136,7 +136,7 @@ Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort&
   return samples;
 }
 
-/// Reads every word; the sum keeps the compiler from leaving it out.
+/// Reads every word; the sum keeps the compiler from removing the loads.
 std::uint64_t read_all(const std::byte* first, std::size_t bytes) {
   std::uint64_t sum = 0;
   const auto* const words = reinterpret_cast<const std::uint64_t*>(first);
@@ -148,7 +148,7 @@ void keep(std::uint64_t value) {
   asm volatile("" : : "r"(value) : "memory");
 }
 
-/// The median of single trips, so that one in which the other thread was away does not count.
+/// The median of the trips, so that trips in which the other thread was preempted do not count.
 template <typename Trip>
 double median_trip_ns(Clock::time_point deadline, const Trip& trip) {
   std::vector<std::uint64_t> ticks;
@@ -166,7 +166,7 @@ Failure refuse(const std::string& cause) {
   return fail(Code::invalid_argument, "measure memory", cause, "give at least one");
 }
 
-/// The round that the first of two threads has ended: the second one stops then.
+/// The last round that the first of two threads finished; tells the second one to stop.
 class Stop {
  public:
   void set(std::uint32_t round) { round_.store_release(round); }
@@ -201,7 +201,7 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                          const auto begin = Clock::now();
                          double moved = 0;
                          auto now = begin;
-                         do {  // The round may be over before this thread first looks at the clock.
+                         do {  // The deadline may have passed before the first clock read.
                            for (std::size_t step = 0; step < kStep; step += stream.bytes) {
                              if (stream.span - at < stream.bytes) at = 0;
                              switch (stream.access) {
@@ -231,7 +231,7 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
   if (count < 2 || count > UINT32_MAX) return refuse("there are less than two lines, or over 2^32");
   Memory memory;
   if (auto taken = memory.take(count * kLine, node); !taken) return fail(taken.error());
-  // A cycle through all lines (Sattolo), the next one's number in each.
+  // One cycle through all lines (Sattolo); each line holds the index of the next.
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0U);
   std::mt19937 random(1);
@@ -346,7 +346,7 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
     return 0.0;
   };
   const Body count_messages = [&](std::uint32_t round, Clock::time_point deadline) {
-    while (receive(*receiver, other)) {  // Of the round before.
+    while (receive(*receiver, other)) {  // Drains the previous round.
     }
     const auto begin = Clock::now();
     double count = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: what memory and caches of this machine give to its processors. The only part of the
-// simulator that runs anything. Not for: what the figures become in a model, which Python decides.
+// Measure: bandwidth and latency of this machine's memory and caches. The only part of the
+// simulator that runs anything. Not for: turning the figures into a model, which is done in Python.
 //
-// Threads work in short rounds that begin at the same moment. A round in which one of them was not
-// on its processor all the time tells nothing of memory and is left out, so that figures taken
-// beside other work are those of the machine and not of its scheduler.
+// Threads work in short rounds that start at the same time. A round in which a thread was preempted
+// says nothing about memory and is left out, so figures taken beside other work describe the
+// machine and not its scheduler.
 #pragma once
 
 #include <chrono>
@@ -16,59 +16,57 @@
 
 namespace headrace::sim {
 
-/// How long something is measured.
+/// How long to measure.
 struct Effort {
-  std::uint32_t sample_count = 20;  ///< Undisturbed rounds that are wanted.
+  std::uint32_t sample_count = 20;  ///< Undisturbed rounds wanted.
   std::chrono::microseconds round_time{500};
   std::chrono::milliseconds time_max{1000};
 };
 
-/// What a measurement gave.
 struct Samples {
-  /// Of each thread, of each undisturbed round: GB/s, or nanoseconds.
+  /// By thread, then by undisturbed round: GB/s, or nanoseconds.
   std::vector<std::vector<double>> values;
   std::uint32_t round_count = 0;
-  /// Of them, those in which a thread lost its processor. If no round was undisturbed, `values` are
-  /// those of all.
+  /// Rounds in which a thread was preempted. If every round was disturbed, `values` has them all.
   std::uint32_t disturbed_count = 0;
 };
 
 enum class Access : std::uint8_t { read, fill, copy };
 
-/// One thread that goes through memory of its own, again and again from its beginning to its end.
+/// One thread that passes over private memory repeatedly, from start to end.
 struct Stream {
   Access access = Access::read;
   CpuId cpu;
-  NodeId node;            ///< Where the memory lies.
-  std::size_t span = 0;   ///< So much memory, and as much more for a copy's target.
-  std::size_t bytes = 0;  ///< Of one call of memset or memcpy; at most `span`.
+  NodeId node;            ///< Node of the memory.
+  std::size_t span = 0;   ///< Bytes of memory; a copy's target takes as much again.
+  std::size_t bytes = 0;  ///< Per call of memset or memcpy; at most `span`.
 };
 
-/// All threads at the same time; a byte read, written or copied counts once.
+/// Runs all streams at the same time; a byte read, written or copied counts once.
 ///
 /// Returns: GB/s.
-/// Fails: out_of_memory; invalid_argument for a processor that may not be used or no stream.
+/// Fails: out_of_memory; invalid_argument if `streams` is empty or names a processor that this
+/// process may not use.
 [[nodiscard]] Result<Samples> measure_streams(const std::vector<Stream>& streams,
                                               const Effort& effort);
 
-/// Loads that depend on each other, over `bytes` in random order.
+/// Measures dependent loads over `bytes` in random order.
 ///
-/// Returns: nanoseconds of one.
+/// Returns: nanoseconds per load.
 /// Fails: as measure_streams().
 [[nodiscard]] Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes,
                                               const Effort& effort);
 
-/// Two threads hand `bytes` to and fro: one writes them, then the other reads them and writes them
-/// in turn.
+/// Two threads pass `bytes` back and forth: one writes them, then the other reads and writes them.
 ///
-/// Returns: nanoseconds of one way, by the first thread's clock; twice the same series.
+/// Returns: nanoseconds one way, by the first thread's clock; one series.
 /// Fails: as measure_streams().
 [[nodiscard]] Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
                                                const Effort& effort);
 
-/// Messages of `bytes` by a message::Queue from the first processor to the second.
+/// Sends messages of `bytes` through a message::Queue from the first processor to the second.
 ///
-/// Returns: nanoseconds of one, seen by the receiver; if `trips`, of a message and its answer.
+/// Returns: nanoseconds per message at the receiver or, if `trips`, per round trip; one series.
 /// Fails: as measure_streams().
 [[nodiscard]] Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes,
                                                bool trips, const Effort& effort);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios about memory: what cores get of it, other kinds of it, and memory-side caches.
+// Scenarios about memory: bandwidth and latency of cores, kinds of memory, memory-side caches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,15 +23,15 @@ struct Stream {
   std::string bound;
 };
 
-/// Cores of a socket that stream through a node.
+/// Cores of a socket that read one node.
 struct Group {
   std::uint32_t node = 0;
   std::uint32_t socket = 0;
   double cores = 0;
 };
 
-/// A closed system: each core keeps its misses under way, so that lines / rate is the latency
-/// (Little's law). Every group carries as much. `outstanding_lines` are those of one core.
+/// A closed system: each core keeps `outstanding_lines` misses outstanding, so latency is lines /
+/// rate (Little's law). Every group carries the same amount.
 Stream stream(const Model& model, const std::vector<Group>& groups, double writes,
               double outstanding_lines) {
   World world(model);
@@ -130,8 +130,8 @@ Result<Outcome> memory(const Model& model, const Point& point) {
   return outcome;
 }
 
-/// Data of one node that is read several times: from where it lies, or after a move that the first
-/// pass overlaps with.
+/// Data of one node that is read several times: in place, or after a move that overlaps with the
+/// first pass.
 Result<Outcome> placement(const Model& model, const Point& point) {
   const auto source = node_of(model, point, "source");
   if (!source) return fail(source.error());
@@ -142,7 +142,7 @@ Result<Outcome> placement(const Model& model, const Point& point) {
   const double passes = std::max(1U, point.count("passes"));
   const std::uint32_t threads = std::max(1U, point.count("threads"));
   const std::string& pattern = point.word("pattern");
-  // A core that follows pointers has one miss under way.
+  // Pointer chasing has one outstanding miss.
   const double lines = pattern == "chase" ? 1 : model.core.outstanding_lines;
   const double writes = pattern == "update" ? 1 : 0;
   const auto pass_at = [&](std::uint32_t node) {
@@ -169,7 +169,7 @@ Result<Outcome> placement(const Model& model, const Point& point) {
   }
   const double stay_ns = passes * bytes / stay.read_gb_per_s;
   const double pass_ns = bytes / there.read_gb_per_s;
-  // Cores that move do not read meanwhile.
+  // While cores move the data they cannot read it.
   const double first_ns =
       devices == 0 ? moved.elapsed_ns + pass_ns : std::max(moved.elapsed_ns, pass_ns);
   const double moved_ns = first_ns + (passes - 1) * pass_ns;
@@ -185,14 +185,14 @@ Result<Outcome> placement(const Model& model, const Point& point) {
                      : std::vector<std::string>{}};
 }
 
-/// What one core does with memory or a cache, and what all together do with that cache.
+/// Rate of one core, and the ceiling of all cores that share the cache.
 struct CoreRate {
   double gb_per_s = 0;
   double all_gb_per_s = 0;  ///< 0: no limit.
   bool in_memory = false;
 };
 
-/// Between two sizes of calls in a straight line over the logarithm of the size.
+/// Interpolates linearly over the logarithm of the size.
 double call_rate(const CoreModel& core, double bytes, bool copies) {
   const auto rate = [&](const CallModel& call) {
     return copies ? call.copy_gb_per_s : call.fill_gb_per_s;
@@ -206,7 +206,7 @@ double call_rate(const CoreModel& core, double bytes, bool copies) {
   return rate(below) + part * (rate(*above) - rate(below));
 }
 
-/// A buffer lies in the first cache of which its thread's share holds nearly all of it.
+/// A buffer is in the smallest cache whose share per thread it fills to at most kFillMax.
 CoreRate core_rate(const Model& model, const std::string& access, double span, double bytes,
                    double threads) {
   constexpr double kFillMax = 0.75;
@@ -234,7 +234,7 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
   return {.gb_per_s = with_call(of(read, fill, core.copy_gb_per_s)), .in_memory = true};
 }
 
-/// Threads that each go through memory of their own, beside as many that do something else.
+/// Threads that access private memory, beside as many threads with another access.
 Result<Outcome> streams(const Model& model, const Point& point) {
   const double bytes = point.size("bytes");
   const double span = point.size("span");
@@ -251,9 +251,9 @@ Result<Outcome> streams(const Model& model, const Point& point) {
                   "use no more than the socket has");
   }
   World world(model);
-  // Amounts are nanoseconds that a thread would take alone, so that all are slowed down alike: who
-  // has more misses under way gets more. Rates do not change before the first flow ends, and each
-  // kind is counted by a resource of its own, which bounds nothing.
+  // Amounts are the nanoseconds that a thread would take alone, so all threads slow down by the
+  // same factor: a thread with more outstanding misses gets more. Rates do not change before the
+  // first flow ends. Each kind is counted by a resource that never limits it.
   constexpr double kAloneNs = 1e9;
   constexpr double kAnyRate = 1e12;
   constexpr double kWindowNs = 1e3;
@@ -299,8 +299,8 @@ Result<Outcome> messages(const Model& model, const Point& point) {
                 "use a record of 'headrace topo --measure --record FILE'");
   }
   const double bytes = point.size("bytes");
-  // A handover takes two lines, that of the message and the one that announces it; a queue a third
-  // one, the position of the other end. Messages follow each other while the one before is read.
+  // A handover transfers two lines: the message and its announcement. A queue transfers a third
+  // one, the other end's position. A message is sent while the previous one is read.
   const double body_ns = std::max(0.0, bytes - kLine) / core.handover_gb_per_s;
   const double message_ns = (core.handover_ns + body_ns) / 2;
   return Outcome{{{"trip_ns", 3 * core.handover_ns + 2 * body_ns},
@@ -340,7 +340,7 @@ Result<Outcome> optane(const Model& model, const Point& point) {
   const bool reads = point.word("access") == "read";
   const double dimm = reads ? pmem.read_gb_per_s : pmem.write_gb_per_s;
   const double dimms = point.word("interleaved") == "yes" ? pmem.dimm_count : 1;
-  // A partial line is read and written whole.
+  // A partial block is read and written as a whole.
   const double block = point.size("block");
   const double share = std::min(1.0, block / pmem.grain_bytes);
   constexpr double kRingBytes = 8.0 * 1073741824;
@@ -373,9 +373,9 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
   const double room = point.size("hbm");
   const double passes = std::max(1U, point.count("passes"));
   const double kept = std::min(bytes, room);
-  // Flat: the first pass reads DDR while what fits is moved, which reads it once more. In cache
-  // mode the first pass fills the cache; of a column that does not fit, a direct-mapped cache that
-  // is passed in order keeps what no other line displaces: 2 x room - bytes, at least nothing.
+  // Flat: the first pass reads DDR while the part that fits is moved, which reads it once more.
+  // Cache mode: the first pass fills the cache. Of a column that does not fit, a direct-mapped
+  // cache accessed in order keeps the lines that no other displaces: max(0, 2 x room - bytes).
   const double hits = std::clamp(2 * room - bytes, 0.0, bytes);
   const double ddr_rate = ddr.read_gb_per_s;
   const double cached = bytes / ddr_rate + (passes - 1) * (hits / hbm + (bytes - hits) / ddr_rate);

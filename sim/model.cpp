@@ -53,7 +53,7 @@ std::vector<Field> elements(const Field& field) {
   return field.elements(kElementMax);
 }
 
-/// A text with a number and its unit.
+/// Parses a number with its unit.
 double number(const Field& field, Kind kind, bool may_be_zero) {
   const std::string text = field.text(fmt::format("write it with its unit ({})", units_of(kind)));
   double amount = 0;
@@ -91,7 +91,7 @@ double quantity(const Field& field, Kind kind, bool may_be_zero = false) {
   return number(field["value"], kind, may_be_zero);
 }
 
-/// 0 for what is not there.
+/// 0 if absent.
 double optional(const Field& field, const char* key, Kind kind) {
   const Field member = field[key];
   return member.json() != nullptr ? quantity(member, kind) : 0;
@@ -140,7 +140,7 @@ SocketModel parse_socket(const Field& field) {
   return socket;
 }
 
-/// Each of a list has more bytes than the one before.
+/// Requires ascending `bytes` in a list.
 template <typename Each>
 void check_ascending(const std::vector<Each>& all, const Field& last) {
   if (all.size() > 1 && all.back().bytes <= all[all.size() - 2].bytes) {
@@ -258,7 +258,7 @@ InjectionModel parse_injection(const Field& field) {
 constexpr std::uint32_t kEnginesOfDevice = 4;
 constexpr std::uint32_t kEntriesOfDevice = 128;
 
-/// What no machine can be.
+/// Refuses contradictory models.
 void check(const Model& model, const Field& root) {
   std::set<std::uint32_t> sockets;
   for (const SocketModel& socket : model.sockets) sockets.insert(socket.socket);
@@ -325,7 +325,7 @@ const SocketModel& Model::socket(std::uint32_t number) const {
                        [&](const SocketModel& socket) { return socket.socket == number; });
 }
 
-/// Walks the text, which is correct JSON, keeping the way of the value that begins.
+/// Scans the text, which is valid JSON, tracking the path of the current value.
 std::size_t line_of(std::string_view text, std::string_view way) {
   struct Level {
     bool is_list = false;

@@ -50,7 +50,7 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
 std::vector<double> split(double bytes, std::size_t count) {
   const auto total = static_cast<std::size_t>(bytes);
   const std::size_t parts = engine::detail::part_count(total, count);
-  // Only the address counts, and that of no memory is as good as any.
+  // Only the address matters; nothing is accessed, so any address will do.
   const std::span<std::byte> none(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40U), total);
   const engine::Operation copy = engine::Operation::copy(none, none);
   std::vector<double> sizes;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenario qdp: a query that filters column a and aggregates column b, with b moved by devices or
-// by cores while a is scanned. The query's own Schedule says what each worker does next, and the
-// cache's own order which copies make room.
+// Scenario qdp: a query that filters column a and aggregates column b, while devices or cores
+// prefetch b. Workers follow the library's query Schedule; evictions follow the cache's Order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,31 +19,31 @@ namespace {
 
 using Kind = Parameter::Kind;
 
-/// Chunks of a point; longer columns are extrapolated.
+/// Chunks simulated per point; longer columns are extrapolated.
 constexpr std::uint32_t kChunksMax = 512;
 
 struct Plan {
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t target = 0;
-  double chunk_bytes = 0;  ///< Of one column.
+  double chunk_bytes = 0;  ///< Per column.
   double scanned = 1;      ///< Columns that the scan reads.
   double moved = 1;        ///< Columns that are prefetched and aggregated.
-  double shared = 0;       ///< Of these, columns that the scan reads as well.
+  double shared = 0;       ///< Of `moved`, columns that the scan reads as well.
   std::uint32_t chunk_count = 0;
   std::uint32_t thread_count = 0;
   double compute_gb_per_s = 0;
   std::string policy;
   std::size_t device_count = 0;  ///< 0: cores move.
   double capacity_bytes = 0;     ///< 0: nothing is prefetched.
-  bool is_there = false;         ///< b lies in the target from the start.
+  bool is_there = false;         ///< b is in the target from the start.
 };
 
-/// What a slot of the schedule holds.
+/// Content of a schedule slot.
 struct Copy {
   struct State {
     bool has_ended = false;
-    std::uint32_t number = 0;  ///< In the cache; 0: it was refused.
+    std::uint32_t number = 0;  ///< In the cache; 0: refused.
   };
   std::shared_ptr<State> state;
 
@@ -63,7 +62,7 @@ class Query {
             0, plan.chunk_count,
             plan.capacity_bytes > 0 ? query::detail::kSlotsPerWorker * plan.thread_count : 0) {
     const double core_count = cores_of_node(model);
-    // The first of equals is named as the bound.
+    // `compute_` is added first, so it is named as the bound in a tie.
     const double most = std::min<double>(plan.thread_count, core_count);
     compute_ = world_.fluid().add("compute", most);
     misses_ = world_.fluid().add("misses of cores", most);
@@ -72,7 +71,7 @@ class Query {
     for (std::uint32_t i = 0; i < plan.thread_count; ++i) {
       workers_.push_back(world_.fluid().add("a worker's time", 1));
     }
-    // As many threads as an engine starts by itself.
+    // As many threads as an engine starts by default.
     const auto mover_count = static_cast<std::uint32_t>(std::max(1.0, core_count / 2));
     for (std::uint32_t i = 0; plan.device_count == 0 && i < mover_count; ++i) {
       movers_.push_back(world_.fluid().add(fmt::format("mover {}", i), 1));
@@ -88,7 +87,7 @@ class Query {
   };
 
   Result<End> run() {
-    // Workers that begin at once would stay in step and read a and b in turn.
+    // Staggered: workers that start together would stay in step and read a and b alternately.
     const double step_ns = plan_.chunk_bytes / plan_.compute_gb_per_s / plan_.thread_count;
     for (std::uint32_t i = 0; i < plan_.thread_count; ++i) {
       world_.fluid().after(i * step_ns, [this, i] { next(i, {}); });
@@ -112,7 +111,7 @@ class Query {
     return model.sockets.front().core_count / std::max(1.0, nodes);
   }
 
-  /// What a worker does when it has finished a task, until there is nothing.
+  /// Starts the worker's next task, if there is one.
   void next(std::uint32_t worker, const Task& finished) {
     const Task task = schedule_.next(finished, true);
     switch (task.kind) {
@@ -162,7 +161,7 @@ class Query {
     world_.fluid().after(model.dsa.shared_submit_ns, [this, worker, task] { next(worker, task); });
   }
 
-  /// Cores that copy take their time from those that compute.
+  /// Copying and computing compete for the same cores.
   void feed_movers() {
     if (movers_.empty() || waiting_.empty()) return;
     const ResourceIndex mover = movers_.back();
@@ -184,7 +183,7 @@ class Query {
     read(worker, plan_.a, plan_.chunk_bytes * plan_.scanned, [this, worker, task] {
       if (task.slot != nullptr) return next(worker, task);
       used_ += plan_.is_there ? 1 : 0;
-      // What the scan has read of them is still in the core's cache.
+      // The columns that the scan has read are still in the core's cache.
       compute(worker, plan_.chunk_bytes * plan_.shared, [this, worker, task] {
         read(worker, plan_.is_there ? plan_.target : plan_.b,
              plan_.chunk_bytes * (plan_.moved - plan_.shared),
@@ -204,7 +203,7 @@ class Query {
          });
   }
 
-  /// A core that waits for memory is taken all the same.
+  /// A core that waits for memory is still occupied.
   void read(std::uint32_t worker, std::uint32_t node, double bytes, Fluid::Action done) {
     auto uses =
         world_.memory_uses({.source = node, .target = node, .writes = 0}, socket_, Who::core);
@@ -238,7 +237,7 @@ class Query {
   ResourceIndex misses_ = 0;
   ResourceIndex cores_ = 0;
   std::vector<ResourceIndex> workers_;
-  std::vector<ResourceIndex> movers_;  ///< Threads that have nothing to do.
+  std::vector<ResourceIndex> movers_;  ///< Idle mover threads.
   std::deque<Waiting> waiting_;
   std::uint32_t socket_ = 0;
   std::uint64_t turn_ = 0;

@@ -10,7 +10,7 @@ namespace headrace::sim {
 struct Room::State {
   explicit State(double capacity) : capacity_bytes(capacity) {}
 
-  /// As the cache does: what is in use stays, and if the rest is too little all of it stays.
+  /// As the cache does: held copies stay, and nothing is evicted unless that frees enough.
   bool make_room(double bytes) {
     std::vector<std::uint32_t> kept;
     std::vector<std::uint32_t> leaving;
@@ -46,7 +46,7 @@ struct Room::State {
   double capacity_bytes;
   double used_bytes = 0;
   std::uint64_t eviction_count = 0;
-  // By number.
+  // Indexed by copy number.
   std::vector<double> sizes;
   std::vector<bool> held;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room: the memory of a cache on one node, without the memory. What makes room for a copy is chosen
-// by the library's own order of eviction. Not for: copies that are changed or pinned.
+// Room: the memory accounting of a cache on one node, without the memory. Victims are chosen by the
+// library's eviction policy. Not for: dirty or pinned copies.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace headrace::sim {
 /// Threading: confined.
 class Room {
  public:
-  /// In the cache's default order (CacheOptions::eviction).
+  /// Uses the cache's default eviction policy (CacheOptions::eviction).
   explicit Room(double capacity_bytes);
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
   ~Room();
 
-  /// Takes room for a copy of [address, address + bytes), which is held from now on.
+  /// Reserves room for a copy of [address, address + bytes), which is held until release().
   ///
-  /// Returns: its number, or 0 if what is not held is too little.
+  /// Returns: its number, or 0 if evicting all unheld copies would not make enough room.
   [[nodiscard]] std::uint32_t take(std::uint64_t address, double bytes);
-  /// The copy is no longer in use, and stays until it makes room.
+  /// The copy is no longer held; it stays until evicted.
   void release(std::uint32_t number);
 
   [[nodiscard]] double used_bytes() const;

@@ -13,7 +13,7 @@
 namespace headrace::sim {
 namespace {
 
-/// Nodes, entries, threads: more would only take long.
+/// Of nodes, entries, threads; limits the running time.
 constexpr double kCountMax = 4096;
 constexpr double kSizeMax = 0x1p50;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenario: a named question with parameters that a model of a machine answers. The names are also
-// those of the benchmarks that ask a real machine the same.
+// Scenario: a named, parameterised question that the model of a machine answers. A benchmark that
+// measures the same on a real machine has the same name.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct Parameter {
   enum class Kind : std::uint8_t { count, size, word, number, text };
   std::string_view name;
   Kind kind = Kind::count;
-  /// Values that are swept if none is given; the first one if another parameter is swept instead.
+  /// Values swept if none is given; the first is used if another parameter is swept.
   std::vector<std::string> values;
-  /// Of a word: all that are allowed, if more than `values`. A text is checked by the scenario.
+  /// Of a word: all allowed values, if more than `values`. The scenario checks a text.
   std::vector<std::string> allowed = {};
-  /// The greatest count or size; 0: what any scenario can take.
+  /// Greatest count or size; 0: the limit common to all scenarios.
   double most = 0;
 };
 
-/// Values of all parameters of a scenario, checked.
+/// Validated values of all parameters of a scenario.
 class Point {
  public:
   explicit Point(std::map<std::string, std::string, std::less<>> values)
@@ -37,7 +37,7 @@ class Point {
   [[nodiscard]] std::uint32_t count(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
   [[nodiscard]] double size(std::string_view name) const;
-  /// The same point but for one value.
+  /// The same point with one value replaced.
   [[nodiscard]] Point with(std::string_view name, std::string value) const;
   [[nodiscard]] const std::map<std::string, std::string, std::less<>>& values() const {
     return values_;
@@ -49,8 +49,8 @@ class Point {
 
 struct Outcome {
   std::vector<std::pair<std::string, double>> figures;
-  std::string bound;               ///< What limits it.
-  std::vector<std::string> notes;  ///< What to know about the figures.
+  std::string bound;               ///< The limiting resource.
+  std::vector<std::string> notes;  ///< Remarks on the figures.
 
   [[nodiscard]] double figure(std::string_view name) const;
 };
@@ -58,7 +58,7 @@ struct Outcome {
 struct Scenario {
   std::string_view name;
   std::string_view question;
-  /// A machine that has what it needs, taken if none is named.
+  /// Default machine; it has what the scenario needs.
   std::string_view machine;
   std::vector<Parameter> parameters;
   Result<Outcome> (*run)(const Model& model, const Point& point);
@@ -67,7 +67,7 @@ struct Scenario {
 /// In the order in which they are listed. Names are unique.
 [[nodiscard]] std::span<const Scenario> scenarios();
 
-/// Answers one point; values that are not given are the first ones of the parameters.
+/// Runs one point; a value not given is the parameter's first one.
 ///
 /// Fails: not_found for a scenario or parameter that does not exist; invalid_argument for a value;
 ///        unsupported if the machine lacks what the scenario needs.
@@ -76,7 +76,7 @@ struct Scenario {
     const std::map<std::string, std::string, std::less<>>& values);
 
 namespace detail {
-// The scenarios by the file that they are in.
+// Scenarios by source file.
 [[nodiscard]] std::vector<Scenario> device_scenarios();
 [[nodiscard]] std::vector<Scenario> memory_scenarios();
 [[nodiscard]] std::vector<Scenario> query_scenarios();
@@ -84,7 +84,7 @@ namespace detail {
 
 [[nodiscard]] Failure refuse(std::string_view parameter, const std::string& cause,
                              const std::string& remedy);
-/// Refuses a node that the model lacks.
+/// Fails: invalid_argument for a node that the model lacks.
 [[nodiscard]] Result<std::uint32_t> node_of(const Model& model, const Point& point,
                                             std::string_view parameter);
 }  // namespace detail

@@ -13,11 +13,11 @@
 namespace headrace::sim {
 namespace {
 
-/// A resource that was full for less of the time bounds nothing: something is waited for.
+/// A resource utilised less than this is not the bottleneck: latency is.
 constexpr double kBoundShare = 0.5;
-/// Of equals the first one is named.
+/// Differences below this are ties; the first resource is named.
 constexpr double kEqualShare = 1e-9;
-/// One that was full for more bounds all.
+/// A resource utilised more than this is named without its utilisation.
 constexpr double kFullShare = 0.9;
 
 }  // namespace
@@ -50,7 +50,8 @@ World::World(const Model& model) : model_(&model) {
     const auto name = fmt::format("device {}", device.id.value());
     devices_.push_back(
         {.fabric = fluid_.add("fabric of " + name, model.dsa.fabric_gb_per_s),
-         // Bytes under way are rate x latency (Little's law): a byte weighs its latency.
+         // Bytes in flight are rate x latency (Little's law), so the weight of a byte is its
+         // latency.
          .buffers = fluid_.add("read buffers of " + name, model.dsa.read_buffer_bytes)});
   }
 }
@@ -138,8 +139,8 @@ double World::core_read_gb_per_s(std::uint32_t node, std::uint32_t socket) const
 std::vector<Use> World::core_uses(const Traffic& traffic, std::uint32_t socket,
                                   ResourceIndex core) const {
   std::vector<Use> uses = memory_uses(traffic, socket, Who::core);
-  // core.copy is of a node whose latency is that of the socket's own ddr; misses under way are
-  // constant, so a core is slower as latency is higher.
+  // core.copy was taken at the latency of the socket's own DDR. The number of outstanding misses is
+  // constant, so a core's rate falls as latency rises.
   double own_ns = 0;
   for (const NodeModel& node : model_->nodes) {
     if (node.socket == socket && (own_ns == 0 || node.kind == "ddr")) {
@@ -169,18 +170,18 @@ namespace {
 
 struct Descriptor {
   std::uint32_t submitter = 0;
-  std::uint32_t begun = 0;  ///< Of its transfers.
+  std::uint32_t begun = 0;  ///< Transfers begun.
   std::uint32_t ended = 0;
   std::uint32_t count = 0;
 };
 
 struct Device {
   std::vector<std::deque<std::shared_ptr<Descriptor>>> queues;
-  /// Turns of the arbiter that each queue has left, by its priority.
+  /// Arbiter turns left per queue, refilled from its priority.
   std::vector<std::uint32_t> turns;
   std::uint32_t free_slots = 0;
   bool beginning = false;
-  /// Submitters that found their queue full, in order.
+  /// Submitters that found their queue full, in FIFO order.
   std::deque<std::uint32_t> waiting;
 };
 
@@ -208,8 +209,8 @@ class Run {
     world_.fluid().run();
     moved_.elapsed_ns = world_.fluid().now_ns();
     moved_.bytes = total_;
-    // Between two instants in the middle, with what was under way at each: by ends of transfers
-    // alone it could be above a ceiling.
+    // Rate between a quarter and three quarters of the bytes, counting partial transfers:
+    // completions alone could give a rate above a ceiling.
     moved_.steady_gb_per_s = late_.bytes > early_.bytes
                                  ? (late_.bytes - early_.bytes) / (late_.ns - early_.ns)
                                  : total_ / moved_.elapsed_ns;
@@ -235,7 +236,7 @@ class Run {
     return setup_.kind == Queue::shared ? dsa().shared_submit_ns : dsa().dedicated_submit_ns;
   }
 
-  /// A thread submits one after the other, and each holds it.
+  /// Submissions of a thread are sequential, and each occupies the thread.
   void submit(std::uint32_t who) {
     const Submitter& submitter = submitters_[who];
     State& state = states_[who];
@@ -259,13 +260,13 @@ class Run {
         begin(by.device);
         submit(who);
       } else {
-        // A full queue answers "retry"; the submitter asks again until an entry is free.
+        // A full queue answers "retry"; the submitter retries when an entry becomes free.
         device.waiting.push_back(who);
       }
     });
   }
 
-  /// The queue whose turn it is: of those with work, each as often in a round as its priority says.
+  /// Weighted round robin: per round, a non-empty queue gets as many turns as its priority.
   [[nodiscard]] std::size_t choose(Device& device) const {
     const std::size_t none = device.queues.size();
     for (int round = 0; round < 2; ++round) {
@@ -351,7 +352,7 @@ class Run {
 
   [[nodiscard]] Mark mark() { return {world_.fluid().now_ns(), world_.fluid().carried()}; }
 
-  /// What of alone_ns is neither submission nor the beginning of a descriptor.
+  /// The part of alone_ns that is neither submission nor descriptor start.
   [[nodiscard]] double rest_ns() const {
     return std::max(0.0, dsa().alone_ns - dsa().shared_submit_ns - dsa().descriptor_ns);
   }

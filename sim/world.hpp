@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// World: a machine's nodes, meshes, links and devices as the resources of a Fluid, and what is
-// moved in it. Not for: choosing what is moved where; that is the scenario's and the policies'.
+// World: a machine's nodes, meshes, links and devices as resources of a Fluid, and the transfers
+// among them. Not for: choosing what moves where; scenarios and policies do that.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace headrace::sim {
 
-/// Who reads and writes: a device, or a core of a socket.
+/// What reads and writes: a device, or a core of a socket.
 struct Initiator {
   std::uint32_t socket = 0;
-  std::uint32_t device = 0;  ///< Index into Model::machine.dsa_devices; not of a core.
+  std::uint32_t device = 0;  ///< Index into Model::machine.dsa_devices; unused for a core.
 };
 
-/// What a byte of a transfer does to memory.
+/// Memory traffic per byte of a transfer.
 struct Traffic {
   std::uint32_t source = 0;
   std::uint32_t target = 0;
-  double reads = 1;   ///< Bytes read of the source's node.
+  double reads = 1;   ///< Bytes read from the source's node.
   double writes = 1;  ///< Bytes written to the target's node.
-  /// Of bytes that pass through the processor's caches: more reads, and the ceilings of cores.
+  /// Additional reads per byte that leaks from the DDIO ways; if > 0, the cores' ceilings apply.
   double leak_reads = 0;
 };
 
@@ -39,31 +39,30 @@ class World {
 
   Fluid& fluid() { return fluid_; }
   [[nodiscard]] const Model& model() const { return *model_; }
-  /// Uses of nodes, meshes and links.
+  /// Of nodes, meshes and links.
   [[nodiscard]] std::vector<Use> memory_uses(const Traffic& traffic, std::uint32_t socket,
                                              Who who) const;
-  /// Those and the device's own.
+  /// memory_uses() and the device's own resources.
   [[nodiscard]] std::vector<Use> device_uses(const Traffic& traffic, const Initiator& who,
                                              double fabric_weight) const;
-  /// Of a core that copies: its misses under way bound it. `core` is of add_core().
+  /// Of a copying core, which its outstanding misses bound. `core` is from add_core().
   [[nodiscard]] std::vector<Use> core_uses(const Traffic& traffic, std::uint32_t socket,
                                            ResourceIndex core) const;
   [[nodiscard]] ResourceIndex add_core();
-  /// What one core of `socket` reads of `node` at most, its misses under way.
+  /// Most that one core of `socket` reads from `node`, given its outstanding misses.
   [[nodiscard]] double core_read_gb_per_s(std::uint32_t node, std::uint32_t socket) const;
   [[nodiscard]] ResourceIndex fabric(std::uint32_t device) const { return devices_[device].fabric; }
   /// Idle latency of `node` from `socket`.
   [[nodiscard]] double latency_ns(std::uint32_t node, std::uint32_t socket) const;
-  /// The resource that was used most, and how much if not nearly all; "latency" if that is less
-  /// than half.
+  /// The most utilised resource, with its utilisation unless nearly full; "latency" if below half.
   [[nodiscard]] std::string bound() const;
 
  private:
   struct NodeResources {
     ResourceIndex bus = 0;
-    /// Of cores, where reads and writes have ceilings of their own.
+    /// Cores' ceiling of reads if reads and writes have separate ceilings.
     ResourceIndex read = 0;
-    /// Of cores, there or where it was measured.
+    /// Cores' ceiling of writes, if separate or measured.
     std::optional<ResourceIndex> write;
   };
   struct DeviceResources {
@@ -86,42 +85,42 @@ class World {
 
 enum class Queue : std::uint8_t { shared, dedicated };
 
-/// Transfers that a submitter gives to a device.
+/// Transfers that one submitter gives to a device.
 struct Submitter {
   std::uint32_t device = 0;
-  std::uint32_t queue = 0;  ///< Of the device, by its number there.
+  std::uint32_t queue = 0;  ///< Queue number within the device.
   std::uint64_t count = 1;  ///< Transfers in all.
-  std::uint32_t batch = 1;  ///< Transfers of one submission.
-  std::uint32_t depth = 1;  ///< Submissions under way at a time.
-  double bytes = 0;         ///< Of one transfer.
+  std::uint32_t batch = 1;  ///< Transfers per submission.
+  std::uint32_t depth = 1;  ///< Submissions in flight.
+  double bytes = 0;         ///< Per transfer.
   Traffic traffic = {};
 };
 
-/// How the devices are set up, and what every descriptor costs beside its bytes.
+/// Device configuration, and the cost of each descriptor beyond its bytes.
 struct DeviceSetup {
   Queue kind = Queue::shared;
   std::uint32_t engine_count = 1;
   std::vector<std::uint32_t> entry_counts{128};  ///< Of each queue.
   std::vector<std::uint32_t> priorities{1};      ///< Of each queue, 1 to 15.
-  double begin_ns = 0;       ///< Added to each descriptor: a device begins one at a time.
-  double hold_ns = 0;        ///< The data path is held after each descriptor.
-  double fabric_weight = 1;  ///< Of the data path per byte.
+  double begin_ns = 0;       ///< Added to each descriptor's start; a device starts one at a time.
+  double hold_ns = 0;        ///< Occupies the data path after each descriptor.
+  double fabric_weight = 1;  ///< Data path use per byte.
 };
 
 struct Moved {
   double elapsed_ns = 0;
-  double steady_gb_per_s = 0;  ///< Without beginning and end.
+  double steady_gb_per_s = 0;  ///< Excludes start and end.
   double bytes = 0;
-  std::vector<double> queue_bytes = {};  ///< By queue, when the first submitter had finished.
+  std::vector<double> queue_bytes = {};  ///< By queue, when the first submitter finished.
   std::vector<double> ends_ns = {};      ///< Of each submitter.
   std::string bound = {};
 };
 
-/// Runs `submitters` to their ends.
+/// Runs until all `submitters` finish.
 [[nodiscard]] Moved move_by_devices(const Model& model, const DeviceSetup& setup,
                                     const std::vector<Submitter>& submitters);
 
-/// Splits `bytes` among `thread_count` cores of `socket` that copy.
+/// Copies `bytes` by `thread_count` cores of `socket`.
 [[nodiscard]] Moved move_by_cores(const Model& model, std::uint32_t socket,
                                   std::uint32_t thread_count, double bytes, const Traffic& traffic);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: what does Cache::access cost by itself - a hit, an access that is not placed, a miss?
-// Not a measure of copying: the mover here ends every share without touching it.
+// Does not measure copying: the mover completes every request without touching it.
 //
-// Method. One access per iteration; the handle is dropped inside the timed span. Counters are those
-// of Google Benchmark; for a spread use --benchmark_repetitions. Hits walk over the entries of a
-// filled cache by a fixed stride, so that the map is searched and not only its last node. A miss is
-// an access and the invalidation that makes the next one a miss, with memory from a free list
-// (pages: from the operating system, as by default).
+// Method. One access per iteration; the handle is dropped inside the timed span. For a spread use
+// --benchmark_repetitions. Hits walk over the entries of a filled cache with a fixed stride, so
+// that the map is searched. A miss is an access plus the invalidation that makes the next one a
+// miss, with memory from a free list (pages: from the operating system, the default).
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
@@ -31,7 +30,7 @@ std::size_t region_count() {
   return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? 64 : 4096;
 }
 
-/// Regions of one length from a list.
+/// Free list of regions of one length.
 ///
 /// Threading: shared.
 class FreeList final : public cache::MemorySource {
@@ -54,7 +53,7 @@ class FreeList final : public cache::MemorySource {
   std::vector<std::span<std::byte>> free_;
 };
 
-/// A cache whose moves cost nothing, and regions to ask for.
+/// A cache whose moves cost nothing, and regions to access.
 struct Bench {
   explicit Bench(cache::CacheOptions options) {
     const topo::Machine machine = topo::discover({.find_movers = false}).value();
@@ -82,7 +81,7 @@ cache::CacheOptions from_free_list() {
 void hit(benchmark::State& state) {
   static const Bench kBench(from_free_list());
   if (state.thread_index() == 0) kBench.fill();
-  // 31 is prime to the count, so that every region comes once per round.
+  // 31 is coprime to the count, so every region is accessed once per round.
   auto index = static_cast<std::size_t>(state.thread_index()) * 17;
   for (auto _ : state) {
     const cache::Entry entry = kBench.cache->access(kBench.region(index += 31));
@@ -104,7 +103,7 @@ void not_placed(benchmark::State& state, cache::PlacementPolicy policy) {
   }
 }
 BENCHMARK_CAPTURE(not_placed, none, cache::placement::none);
-// On a machine with one kind of memory this is what a cache costs that has nothing to do.
+// On a machine with one kind of memory: the cost of a cache with nothing to do.
 BENCHMARK_CAPTURE(not_placed, fastest, cache::placement::fastest);
 
 void miss(benchmark::State& state, bool pages) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of the cache put in the place of everything that touches bytes, so that
-// nothing is measured but the cache: a mover that moves nothing, and memory that is an address.
+// Stubs for everything that touches bytes, so that benchmarks measure only the cache: a mover that
+// moves nothing, and memory that is only an address.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace headrace::bench {
 
-/// Says that it has moved everything, at once.
+/// Completes every request at once without moving anything.
 ///
 /// Threading: shared.
 class NoMover final : public engine::Mover {
@@ -34,14 +34,14 @@ class NoMover final : public engine::Mover {
   engine::MoverInfo info_{.name = "none", .batches = true};
 };
 
-/// An engine with that mover alone.
+/// An engine whose only mover is NoMover.
 [[nodiscard]] inline std::unique_ptr<engine::Engine> engine_that_moves_nothing() {
   std::vector<std::unique_ptr<engine::Mover>> movers;
   movers.push_back(std::make_unique<NoMover>());
   return std::move(engine::Engine::make(std::move(movers)).value());
 }
 
-/// Addresses for copies that are neither written nor read.
+/// Returns addresses that are never read or written.
 ///
 /// Threading: shared.
 class NoMemory final : public cache::MemorySource {

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: is any kernel, or the dispatch, faster than memmove - and what does the reader pay that
-// comes next? Not a measure of memory bandwidth: one thread, one copy at a time.
+// Question: is any kernel, or the dispatch, faster than memmove - and what does the next reader of
+// the target pay? Does not measure memory bandwidth: one thread, one copy at a time.
 //
 // Method. A benchmark compares one subject with memmove in one run. Each iteration times a batch of
-// copies by one and a batch by the other, in an order that changes every time, so that a drift of
-// the machine meets both. Reported are the ratio of the medians (below 1: faster than memmove) and,
-// as spread, the quartiles of the ratios of the single iterations. Kernels are compared with the
-// libc kernel called the same way, so that the call costs both the same; the dispatch and generated
-// copies (past the caches, and the same with pages touched ahead) with a plain memmove, so that
-// their own cost shows. The clock is the thread's processor time: what another
-// process does on this core is not counted, what it does to the shared cache is.
+// copies by each, in alternating order, so that drift of the machine affects both. Reports the
+// ratio of the medians (below 1: faster than memmove) and, as spread, the quartiles of the ratios
+// of the single iterations. Kernels are compared with the libc kernel called the same way, so that
+// the call costs both the same; the dispatch and generated copies (non-temporal, and the same with
+// pages touched ahead) with a plain memmove, which shows their overhead. The clock is the thread's
+// processor time: it excludes other processes on this core, but not their effect on the shared
+// cache.
 //
-//   hot             one pair of buffers again and again, at random alignments: from the caches, if
-//                   they fit
+//   hot             one pair of buffers repeatedly, at random alignments: cached if they fit
 //   aligned         as hot, both buffers aligned to a page
 //   cold            random places of a pool much larger than the caches, every place once per pass
-//   cold_then_read  as cold, and the target is summed up after each copy, inside the timed span
+//   cold_then_read  as cold, and the target is summed after each copy, inside the timed span
 //
 // Copies are checked after the timing; wrong bytes are an error. Without HEADRACE_BENCH_FULL the
-// lengths and the pool are so small that the figures mean nothing. To measure:
+// lengths and the pool are too small for meaningful figures. To measure:
 //   HEADRACE_BENCH_FULL=1 taskset -c 1 copy_bench --benchmark_counters_tabular=true
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -63,7 +62,7 @@ Scale scale() {
   return full;
 }
 
-/// Source and target bytes, shared by all benchmarks so that the pool is made once.
+/// Source and target bytes, allocated once for all benchmarks.
 struct Pool {
   std::vector<std::byte> source;
   std::vector<std::byte> target;
@@ -107,8 +106,8 @@ std::vector<Place> make_places(Mode mode, std::size_t byte_count) {
     }
     return places;
   }
-  // Slots leave room for the random alignment. Few, far apart for short copies: the pool is walked
-  // in a random order, and its size in bytes is what keeps the places cold.
+  // Slots leave room for the random alignment. Those of short copies are few and far apart: the
+  // pool is walked in random order, and its size in bytes keeps the places cold.
   const std::size_t slot_bytes = std::max<std::size_t>(byte_count + 64, 1024);
   const std::size_t slot_count = std::max<std::size_t>(1, scale().pool_bytes / slot_bytes);
   std::vector<std::size_t> sources(slot_count);
@@ -174,7 +173,7 @@ class Course {
   }
 
   [[nodiscard]] std::size_t batch_count() const { return batch_count_; }
-  /// True if the bytes of the last copy arrived.
+  /// True if the last copy was correct.
   [[nodiscard]] bool last_copy_is_right() const {
     const Place& place = places_[next_ == 0 ? places_.size() - 1 : next_ - 1];
     return std::memcmp(pool().target.data() + place.target_offset,
@@ -223,7 +222,7 @@ void compare(benchmark::State& state, Mode mode, std::size_t byte_count, Baselin
   state.counters["GB/s"] = static_cast<double>(byte_count) / copy_ns;
 }
 
-/// Past the caches, without and with pages touched ahead. Empty where nothing is generated.
+/// Non-temporal copies, without and with pages touched ahead. Empty if copies cannot be generated.
 const std::vector<std::pair<const char*, copy::Move>>& generated_copies() {
   static const auto kCode = [] {
     copy::Variant past{.through = copy::Register::ymm, .store_nontemporal = true};

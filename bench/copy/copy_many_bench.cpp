@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: what does a list of copies save against the same copies one by one?
+// Question: what does a list of copies save over the same copies one by one?
 //
 // Method. An iteration times one list of 64 copies by copy_many and one by a loop of move_bytes, in
-// an order that changes every time; in processor time of the thread. Places are random, of a pool
-// much larger than the caches (cold) or of half the first-level cache (hot, each list several
-// times). Reported are the ratio of the medians (above 1: the list is faster) and the quartiles of
-// the ratios of the iterations. The copies are checked. Without HEADRACE_BENCH_FULL the pool is so
-// small that the figures mean nothing. To measure: HEADRACE_BENCH_FULL=1 copy_many_bench
+// alternating order, in thread time. Places are random, in a pool much larger than the caches
+// (cold) or in half the first-level cache (hot, each list several times). Reports the ratio of the
+// medians (above 1: the list is faster) and the quartiles of the ratios of the iterations. The
+// copies are checked. Without HEADRACE_BENCH_FULL the pool is too small for meaningful figures. To
+// measure: HEADRACE_BENCH_FULL=1 copy_many_bench
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <time.h>
@@ -42,7 +42,7 @@ double processor_time_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Lists at random places of two pools, gone through again and again.
+/// Lists of copies at random places of two pools, used cyclically.
 class Lists {
  public:
   Lists(std::size_t byte_count, bool hot)
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
           fmt::format("{}/{}", hot ? "hot" : "cold", byte_count).c_str(),
           [byte_count, hot](benchmark::State& state) { compare(state, byte_count, hot); })
           ->UseManualTime()
-          ->Iterations(is_full() ? 1000 : 5);  // One set-up, not one for each guess of a number.
+          ->Iterations(is_full() ? 1000 : 5);  // Fixed: set-up runs once, not per guess.
     }
   }
   benchmark::RunSpecifiedBenchmarks();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: which of the kernels that fill and compare is faster than the C library's memset and
-// memcmp, at which length? (Which of them is used, 'headrace tune' finds out.)
+// Question: which fill and compare kernels are faster than the C library's memset and memcmp, at
+// which length? ('headrace tune' chooses the ones to use.)
 //
-// Method. As copy_bench: batches by a variant and by the C library in turn, processor time; ratio
-// of the medians (below 1: faster than the C library) and quartiles of the single ratios. hot: one
-// place (of compare: one pair) again and again; cold: places of a pool of 256 MiB, far apart. What
-// is compared is equal, which takes longest, or differs early, in byte 20, which programs do most.
-// Without HEADRACE_BENCH_FULL the sizes mean nothing.
+// Method. As copy_bench: batches by a variant and by the C library alternate, in processor time;
+// reports the ratio of the medians (below 1: faster than the C library) and quartiles of the single
+// ratios. hot: one place (compare: one pair) repeatedly; cold: places of a pool of 256 MiB, far
+// apart. Compared bytes are equal, which takes longest, or differ early, in byte 20, which is most
+// common in programs. Without HEADRACE_BENCH_FULL the sizes are too small for meaningful figures.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <time.h>
@@ -62,7 +62,7 @@ double batch_ns(bool cold, std::size_t byte_count, std::size_t& slot, Work work)
   const std::size_t slot_count = pool_bytes() / slot_bytes;
   const double begin_ns = processor_time_ns();
   for (std::size_t i = 0; i < batch_count; ++i) {
-    // Odd, so that every slot is met before one is met again; far from the one before.
+    // An odd stride visits every slot before repeating one, each far from the one before.
     if (cold) slot = (slot + (slot_count * 5 / 8 | 1U)) % slot_count;
     work(pool() + slot * slot_bytes, pool() + pool_bytes() + slot * slot_bytes);
   }
@@ -103,7 +103,7 @@ void add_fill(const std::string& name, bool cold, std::size_t byte_count, Fill f
 void add_compare(const std::string& name, bool cold, std::size_t same_bytes, std::size_t byte_count,
                  FirstDifference find) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    // Early differences are those of the first pair of places, where a hot batch stays.
+    // Early differences exist only in the first pair of places, where a hot batch stays.
     std::byte* const right = pool() + pool_bytes();
     if (same_bytes < byte_count) right[same_bytes] = std::byte{2};
     const auto by_libc = [&](const std::byte* one, const std::byte* other) {

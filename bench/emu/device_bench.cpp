@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: what does a descriptor cost in the emulated device, and from which size on are its
-// copies as fast as memcpy? Not a measure of the trap: that is 'headrace bench emulator'.
+// copies as fast as memcpy? Does not measure the trap: 'headrace bench emulator' does.
 //
 // Method. Each iteration runs a batch of 32 copies by the device and the same copies by memcpy, in
-// an order that changes every time. Reported are the ratio of the medians (above 1: the device is
-// faster) and the quartiles of the ratios of single iterations. The clock is the wall's: the copies
-// happen on another thread than the one that waits. No-ops are reported per descriptor; 8
-// submissions are on their way. Argument of copies: bytes of one copy; of no-ops: descriptors in a
-// batch, 1 is no batch.
+// alternating order. Reports the ratio of the medians (above 1: the device is faster) and the
+// quartiles of the ratios of single iterations. Uses wall time: the copies run on another thread
+// than the waiting one. No-ops are reported per descriptor, with 8 submissions in flight. Argument
+// of copies: bytes per copy; of no-ops: descriptors per batch, 1 is no batch.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<std::size_t>(rank)];
 }
 
-/// One device with one shared WQ and one engine, and descriptors to throw at it.
+/// One device with one shared WQ and one engine, and descriptors to submit.
 struct Setup {
   Setup() : descriptors(kWindow * kBatch), records(kWindow * kBatch), summaries(kWindow) {
     const std::vector<emu::DeviceConfig> devices{emu::default_device(1, 0, 1, "bench")};

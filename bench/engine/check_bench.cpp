@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What does EngineOptions::check_memory cost?
 //
-// Engine::run of a copy in the caches where it fits, by an engine that asks the system about every
-// page before and by one that does not, in turn. Reported are the medians of `more_ns`, what the
-// question takes, and of `ratio`, time with it by time without, with its quartiles. Argument:
-// bytes.
+// Alternates Engine::run of a copy (in the caches if it fits) by an engine that checks every page
+// with the system first and by one that does not. Reports the medians of `more_ns`, the cost of the
+// check, and of `ratio`, time with it over time without, with its quartiles. Argument: bytes.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why does Engine::run take more than memcpy by more in no cache than in one?
+// Why is the overhead of Engine::run over memcpy larger for uncached memory than for cached?
 //
-// Copies that walk through 64 MiB, by memcpy alone, by memcpy with so many stores to one line that
-// is in the first cache, locked additions or other instructions after each, and by run(). All take
-// turns in a round. Reported are the median of `more_ns`, what each takes more than memcpy alone in
-// a round, and its quartiles. Argument: bytes.
+// Copies that walk through 64 MiB: by memcpy alone; by memcpy followed by stores to one line in the
+// first-level cache, locked additions or other instructions; and by run(). All take turns in a
+// round. Reports the median of `more_ns`, the time of each beyond memcpy alone in a round, and its
+// quartiles. Argument: bytes.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ template <int kStores, int kLocked, int kOthers>
 void by_memcpy(Pool& pool) {
   const std::size_t at = pool.next();
   std::memcpy(pool.target.data() + at, pool.source.data() + at, pool.byte_count);
-  for (int i = 0; i < kLocked; ++i) locked.fetch_add_relaxed(1);  // For its time.
+  for (int i = 0; i < kLocked; ++i) locked.fetch_add_relaxed(1);  // Relaxed: only its cost matters.
 #pragma GCC unroll 200
   for (int i = 0; i < kStores; ++i) hot = at;
   std::uint64_t value = at;
@@ -104,7 +104,7 @@ void cold(benchmark::State& state) {
   if (!machine) return state.SkipWithError("no machine");
   auto engine = Engine::make(*machine, {.threads_per_node = 1, .devices = {.use = false}});
   if (!engine) return state.SkipWithError("no engine");
-  static Pool pool;  // Once for all sizes: it takes a second to be there.
+  static Pool pool;  // Once for all sizes: filling it takes a second.
   pool.at = 0;
   pool.engine = std::move(*engine);
   pool.byte_count = static_cast<std::size_t>(state.range(0));

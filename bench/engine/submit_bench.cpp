@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does it cost to have bytes moved by the engine instead of by memcpy?
+// What does it cost to move bytes by the engine instead of by memcpy?
 //
-// Each round submits one copy and waits for it; source and target stay the same, so that up to the
-// size of the caches both are there. `memcpy` is the same copy by the calling thread.
-// `submit_and_poll` does not sleep, as a caller that has other work would not. `many` keeps 64 jobs
-// in flight, so that hand-over and wake-up are spread. Argument: bytes (and for `many`, of each
-// job).
+// Each round submits one copy and waits for it; source and target stay the same, so they are cached
+// if they fit. `memcpy` is the same copy by the calling thread. `submit_and_poll` does not sleep,
+// like a caller with other work. `many` keeps 64 jobs in flight, which amortises hand-over and
+// wake-up. Argument: bytes (for `many`, per job).
 #include <benchmark/benchmark.h>
 
 #include <cstring>

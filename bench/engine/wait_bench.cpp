@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How late does a wait end, and what does it take of its processor, by Waiting?
+// How late does a wait return, and how much processor time does it use, by Waiting?
 //
-// Jobs that take so many microseconds, one at a time: by a mover with a thread, as workers, or by
-// one that the waiting thread polls, as a device. Engines with each way to wait take turns, twenty
-// jobs each. Reported of each way are `late_us`, from the end of the work until wait() has
-// returned (median and upper decile), and `cpu_us`, what the waiting thread took of a processor for
-// a job (mean). Arguments: 1 if polled, microseconds.
+// Jobs of a given duration, one at a time: by a mover with a thread, like workers, or by one that
+// the waiting thread polls, like a device. Engines with each kind of Waiting take turns, twenty
+// jobs each. Reports for each kind `late_us`, from the end of the work until wait() returns (median
+// and upper decile), and `cpu_us`, the waiting thread's processor time per job (mean). Arguments: 1
+// if polled, microseconds.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array kWays{Waiting::spin, Waiting::adaptive, Waiting::sleep};
 constexpr int kJobs = 20;
 
-/// Does nothing, for so long. One request at a time.
+/// Completes a request after a fixed time, without work. One request at a time.
 ///
 /// Threading: shared.
 class TimedMover final : public Mover {
@@ -70,7 +70,7 @@ class TimedMover final : public Mover {
       const Lock lock(mutex_);
       if (request_ == nullptr || Clock::now() < due_) return;
       request = std::exchange(request_, nullptr);
-      ended_ = due_;  // However late a thread looks.
+      ended_ = due_;  // The due time, not the time of this poll.
     }
     request->complete({});
   }
@@ -83,7 +83,7 @@ class TimedMover final : public Mover {
     arrived_.notify_one();
     if (thread_.joinable()) thread_.join();
   }
-  /// Of the last job, which has ended.
+  /// End of the last job, which must be complete.
   [[nodiscard]] Clock::time_point ended() const { return ended_; }
 
  private:
@@ -112,7 +112,7 @@ class TimedMover final : public Mover {
   Request* request_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   Clock::time_point due_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
-  Clock::time_point ended_;  ///< Reaches who waits with the end of the job.
+  Clock::time_point ended_;  ///< Published to the waiting thread by the job's completion.
   std::thread thread_;
 };
 

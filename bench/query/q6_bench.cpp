@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: what does prefetching cost and gain in query 6 on this machine?
-// Method: synthetic columns with the value ranges of TPC-H at scale factor 1 (a hundredth of it as
-// a smoke test). Each iteration runs the query four ways one after the other, so that a busy
-// machine disturbs all of them: without prefetching, automatic, on with an empty cache, and on with
-// a cache that holds everything. Reported are medians, ratios of medians as throughput against
-// `off`, and the interquartile range of `off` over its median. Not for: comparison with a database
-// ('headrace query' does that on real data).
+// Question: what does prefetching cost and gain in query 6 on this machine? Method: synthetic
+// columns with the value ranges of TPC-H at scale factor 1 (a hundredth of it as a smoke test).
+// Each iteration runs the query four ways in sequence, so that other load affects all: without
+// prefetching, automatic, on with an empty cache, and on with a cache that holds everything.
+// Reports medians, ratios of medians as throughput relative to `off`, and the interquartile range
+// of `off` over its median. Not for: comparison with a database ('headrace query' does that on real
+// data).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ const Table& table() {
   return kTable;
 }
 
-/// Brings every chunk of the aggregate's columns into the cache.
+/// Caches every chunk of the aggregate's columns.
 void fill(cache::Cache& cache, Bytes chunk) {
   const query::Q6Columns columns = table().columns();
   for (const std::span<const std::int64_t> column : {columns.extended_price, columns.discount}) {
@@ -82,7 +82,7 @@ void q6(benchmark::State& state) {
   if (!machine.has_value()) return state.SkipWithError(machine.error().message().c_str());
   const auto engine = engine::Engine::make(*machine);
   if (!engine.has_value()) return state.SkipWithError(engine.error().message().c_str());
-  // Copies are made even where no memory is faster: the cost of `on` is what is asked for.
+  // Copies are made even if no memory is faster, to measure the cost of `on`.
   cache::CacheOptions cache_options;
   cache_options.placement = [](const cache::PlacementContext& context) {
     const cache::Placement faster = cache::placement::fastest(context);
@@ -124,7 +124,7 @@ void q6(benchmark::State& state) {
   }
   state.counters["on_cold_from_cache"] = cache_share[on_cold];
   state.counters["on_warm_from_cache"] = cache_share[on_warm];
-  // Seen by who reads the output: neither compiler nor author can leave the work out.
+  // Printed, so that neither compiler nor author can omit the work.
   state.SetLabel("revenue " + std::to_string(revenue));
 }
 BENCHMARK(q6)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A C program of somebody else's: copies through the engine. */
+ * A third-party C program: copies through the engine. */
 #include <headrace.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of somebody else's: discovers the machine and copies through the engine.
+// A third-party program: discovers the machine and copies through the engine.
 #include <cstddef>
 #include <cstdio>
 #include <headrace/engine/engine.hpp>

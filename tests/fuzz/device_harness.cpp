@@ -20,11 +20,11 @@ using dsa::Descriptor;
 using dsa::Opcode;
 using emu::Address;
 
-// Real memory at places that do not move, so that an input means the same in every run. A device
-// reaches this process's own memory, so every address of a descriptor is brought either into the
-// arena or to where nothing can be mapped; the lists of batches are read-only for the same reason:
-// an operation must not make descriptors of its own. The place is below any program, and one of the
-// few that ThreadSanitizer and AddressSanitizer both leave to programs.
+// Real memory at fixed addresses, so that an input means the same in every run. A device can reach
+// all of this process's memory, so every address of a descriptor is mapped into the arena or to an
+// unmappable place; batch lists are read-only for the same reason: an operation must not write
+// descriptors. The range is below program addresses, and one of the few that both ThreadSanitizer
+// and AddressSanitizer leave to programs.
 constexpr Address kArena = 0x5510'0000'0000;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kHolePage = 5;  // A page in the middle of it is not mapped.
@@ -33,16 +33,16 @@ constexpr std::uint64_t kArenaBytes = kArenaPages * kPageBytes;
 constexpr Address kRecords = kArena + 0x100'0000;  // Records of descriptors, a page.
 constexpr Address kLists = kArena + 0x200'0000;    // Lists of batches, two pages.
 constexpr std::uint64_t kListEntries = 2 * kPageBytes / 64;
-// Each submission has a record of its own; those of listed descriptors come behind them.
+// Each submission has a separate record; those of listed descriptors follow.
 constexpr std::size_t kSubmissionsMax = 24;
 constexpr std::size_t kListedMax = 16;
-// All that is there and may change: the arena with a page before and one behind it to which no
-// address is brought, and the records.
+// All mapped, writable memory: the arena with an unaddressed page before and behind it, and the
+// records.
 constexpr std::array<std::pair<Address, std::uint64_t>, 3> kWatched{
     {{kArena - kPageBytes, (1 + kHolePage) * kPageBytes},
      {kArena + (kHolePage + 1) * kPageBytes, (kArenaPages - kHolePage) * kPageBytes},
      {kRecords, kPageBytes}}};
-// Far more than any input of 2 KiB can need.
+// Far more than any input of 2 KiB needs.
 constexpr std::uint64_t kStepsMax = 400'000;
 
 std::byte* at(Address address) {
@@ -64,7 +64,8 @@ bool map_once() {
   return kMapped;
 }
 
-/// Into the arena, or to where nothing is: the first page, the kernel's half, no canonical address.
+/// Maps an address into the arena or to an unmapped place: the first page, the kernel's half,
+/// non-canonical.
 Address placed(Address address, unsigned choice) {
   constexpr std::array<Address, 4> kNowhere{0, 0xFFFF'8000'0000'0000, 0x8000'0000'0000'0000,
                                             kArena + kHolePage * kPageBytes};
@@ -91,7 +92,7 @@ Descriptor any_descriptor(Input& input, std::size_t record_index) {
     descriptor.desc_list_addr = kLists + (choice >> 4U) % kListEntries * 64;
     if ((choice & 3U) != 0) descriptor.desc_count = 2 + descriptor.desc_count % 40;
   } else {
-    // What a descriptor names stays within the arena, or runs into the nothing behind it.
+    // Operands stay within the arena, or run into the unmapped memory behind it.
     descriptor.xfer_size %= 4 * kPageBytes;
   }
   if (opcode == Opcode::create_delta) descriptor.max_delta_size %= 4 * kPageBytes;
@@ -109,7 +110,7 @@ Descriptor any_descriptor(Input& input, std::size_t record_index) {
   return descriptor;
 }
 
-/// What the input says about the device, in bits that its seed has to spare.
+/// Device configuration, from spare bits of the seed.
 emu::DeviceConfig any_config(std::uint32_t seed) {
   emu::DeviceConfig config = emu::default_device(1, 1, 1 + (seed >> 8U) % emu::kEngineMax, "fuzz");
   for (emu::QueueConfig& queue : std::span(config.queues).first(2)) {
@@ -136,18 +137,18 @@ emu::FaultRule any_rule(Input& input) {
   return rule;
 }
 
-/// What came through a portal, and what the trace told of it.
+/// A submission through a portal, and its progress according to the trace.
 struct Submission {
   Descriptor descriptor{};
   bool started = false;
   bool ended = false;
-  bool looked_after = false;  ///< What it wrote has been looked at after its end.
+  bool looked_after = false;  ///< Its writes have been checked after its end.
   std::uint8_t raw_status = 0;
   std::uint32_t fetched_count = 0;
   std::vector<bool> members_ended = {};
 };
 
-/// Keeps the books of one run: follows the trace, and looks for bytes that changed.
+/// Audits one run: follows the trace, and checks which bytes changed.
 class Auditor {
  public:
   Auditor() {
@@ -200,7 +201,7 @@ class Auditor {
   }
   void interrupted() { ++interrupt_count_; }
 
-  /// After a step, or a few: nothing changed but what those that ran meanwhile may write.
+  /// After a few steps: only bytes that the descriptors which ran meanwhile may write have changed.
   [[nodiscard]] Broken look() {
     if (broken_) return broken_;
     for (std::size_t i = 0; i < kWatched.size(); ++i) {
@@ -224,7 +225,7 @@ class Auditor {
     return std::nullopt;
   }
 
-  /// Each one that was accepted has ended (those of `queue`, if given).
+  /// Every accepted descriptor (of `queue`, if given) has ended.
   [[nodiscard]] Broken check_ended(std::optional<std::uint32_t> queue = std::nullopt) const {
     for (const auto& [number, submission] : submissions_) {
       if (submission.ended || (queue && *queue != number.first)) continue;
@@ -234,7 +235,7 @@ class Auditor {
     return std::nullopt;
   }
 
-  /// The records at rest. `lost`: completions may have been lost, by a fault on demand.
+  /// Checks the records at rest. `lost`: injected faults may have lost completions.
   [[nodiscard]] Broken check_records(bool lost) const {
     if (!lost && interrupt_count_ != wanted_interrupt_count_) {
       return fmt::format("{} interrupts came of {}", interrupt_count_, wanted_interrupt_count_);
@@ -263,7 +264,7 @@ class Auditor {
 
   [[nodiscard]] std::size_t accepted_count() const { return submissions_.size(); }
 
-  Descriptor next{};  ///< What is being submitted.
+  Descriptor next{};  ///< The descriptor being submitted.
 
  private:
   void member(Submission& submission, const emu::TraceEvent& event, bool ends) {
@@ -289,7 +290,7 @@ class Auditor {
       broken_ = fmt::format("number {} of wq0.{} ends with {:#x}", event.sequence, event.queue,
                             event.raw_status);
     }
-    // Of a batch the count is of members, of which each has ended.
+    // A batch counts members, all of which have ended.
     const auto ended = std::ranges::count(submission.members_ended, true);
     if (submission.fetched_count != 0 && std::cmp_not_equal(ended, event.byte_count)) {
       broken_ =
@@ -309,7 +310,7 @@ class Auditor {
     return member;
   }
 
-  /// Where the record may be written.
+  /// Location of the record, if it may be written.
   [[nodiscard]] static std::optional<Extent> record_of(const Descriptor& descriptor) {
     const Address place = descriptor.completion_addr;
     const bool there = place >= kRecords && place < kRecords + kPageBytes && place % 32 == 0 &&
@@ -323,7 +324,7 @@ class Auditor {
     if (const auto record = record_of(descriptor)) extents.push_back(*record);
   }
 
-  /// What may be written by those that ran since the last look.
+  /// Memory that descriptors that ran since the last look may write.
   [[nodiscard]] std::vector<Extent> writable() const {
     std::vector<Extent> extents;
     for (const auto& [number, submission] : submissions_) {
@@ -344,8 +345,8 @@ class Auditor {
 };
 
 void set_up(std::uint32_t seed) {
-  // Mostly no two places have the same bytes for long, so that a write shows as a change; sometimes
-  // all are equal, so that comparisons come far.
+  // Mostly places differ, so that a write shows as a change; sometimes all are equal, so that
+  // comparisons reach far.
   const std::uint64_t factor = seed % 4 == 0 ? 0 : 37;
   for (const auto& [first, byte_count] : kWatched) {
     for (std::uint64_t i = 0; i < byte_count; ++i) {
@@ -355,7 +356,7 @@ void set_up(std::uint32_t seed) {
   }
 }
 
-/// One run: a device, what is submitted to it, and the commands in between.
+/// One run: a device, its submissions, and the commands in between.
 class Run {
  public:
   Run(std::uint32_t seed, const emu::FaultRule& rule)
@@ -380,11 +381,11 @@ class Run {
     const std::size_t before = auditor_.accepted_count();
     auditor_.next = descriptor;
     const bool taken = device_->portal(kDevice, QueueId{queue}).submit(descriptor);
-    // A dedicated WQ has no answer.
+    // A dedicated WQ gives no answer.
     if (queue == 0 && taken != (auditor_.accepted_count() == before + 1)) {
       return "what ENQCMD says is not what became of it";
     }
-    // A few steps, so that queues fill now and then.
+    // A few steps, so that queues sometimes fill.
     for (unsigned step = 0; step < (choice >> 1U & 7U) && device_->client().step(); ++step) {
       if (auto broken = auditor_.look()) return broken;
     }
@@ -394,7 +395,7 @@ class Run {
   [[nodiscard]] Broken finish() {
     if (control().phase(kDevice) == emu::DevicePhase::halted) control().reset(kDevice);
     if (auto broken = rest()) return broken;
-    // A fault on demand can halt it again, at most once for each descriptor.
+    // An injected fault can halt it again, at most once per descriptor.
     for (std::size_t i = 0; i <= kSubmissionsMax * emu::kBatchMax; ++i) {
       if (control().phase(kDevice) != emu::DevicePhase::halted) break;
       control().reset(kDevice);
@@ -413,7 +414,7 @@ class Run {
 
   emu::Control& control() { return device_->control(); }
 
-  /// Runs until nothing goes on, or the device is halted.
+  /// Runs until idle, or until the device is halted.
   [[nodiscard]] Broken rest() {
     std::uint64_t steps = 0;
     while (device_->client().step()) {
@@ -423,8 +424,8 @@ class Run {
     return auditor_.look();
   }
 
-  /// The driver comes in between, mostly not. What its commands end has ended when they return,
-  /// unless the device is halted.
+  /// Sometimes runs a driver command. Descriptors that it ends have ended on return, unless the
+  /// device is halted.
   [[nodiscard]] Broken command(unsigned choice, std::uint32_t queue) {
     constexpr std::chrono::nanoseconds kPatience = std::chrono::milliseconds(1);
     const bool halted = control().phase(kDevice) == emu::DevicePhase::halted;
@@ -464,7 +465,7 @@ class Run {
     return auditor_.look();
   }
 
-  /// A fault on demand has halted it during a command.
+  /// An injected fault has halted it during a command.
   [[nodiscard]] bool lasting_halt() { return control().phase(kDevice) == emu::DevicePhase::halted; }
 
   emu::DeviceConfig config_;
@@ -486,7 +487,7 @@ Broken throw_at_device(std::span<const std::uint8_t> bytes) {
   for (std::size_t i = 0; i < kListEntries; ++i) {
     Descriptor descriptor{};
     if (i < listed) descriptor = any_descriptor(input, kSubmissionsMax + i);
-    // Inside a batch such a thing is refused; its addresses are still nobody's.
+    // Refused inside a batch; its addresses are invalid all the same.
     std::memcpy(at(kLists + i * 64), &descriptor, sizeof descriptor);
   }
   if (::mprotect(at(kLists), 2 * kPageBytes, PROT_READ) != 0) return "mprotect";

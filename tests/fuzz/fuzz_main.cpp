@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer's entry: what breaks a promise ends the process, and libFuzzer keeps the input.
+// libFuzzer's entry point: a violation aborts the process, and libFuzzer keeps the input.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arbitrary bytes thrown at the emulated device. Whatever they say: it does not crash, it ends, it
-// answers with a status that exists, and it writes only what a descriptor names.
+// Feeds arbitrary bytes to the emulated device, which must not crash or hang, must complete with a
+// defined status, and may write only the operands of a descriptor.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace headrace::test {
 
-/// The promise that was broken, if one was.
+/// Description of a violation, if any.
 using Broken = std::optional<std::string>;
 
 /// One descriptor on made-up memory with holes, in slices.
@@ -21,7 +21,7 @@ using Broken = std::optional<std::string>;
 /// Lists of descriptors through portals, in batches, on real memory, deterministically.
 [[nodiscard]] Broken throw_at_device(std::span<const std::uint8_t> input);
 
-/// Bytes of the input one after the other; zeros once it is used up.
+/// Reads the input sequentially; zeros after its end.
 ///
 /// Threading: confined.
 class Input {

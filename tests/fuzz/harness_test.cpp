@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fuzzer's harness with random bytes, a few seconds long, for compilers without libFuzzer; and
-// with the corpus of inputs that once broke a promise, or nearly.
+// Runs the fuzzer's harness for a few seconds with random bytes, for compilers without libFuzzer;
+// and with a corpus of inputs that once caused a failure or nearly did.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ struct Named {
 
 class Fuzz : public ::testing::TestWithParam<Named> {};
 
-/// Mostly zeros, or bytes that mean something in many fields: pure noise is refused at once.
+/// Mostly zeros, or bytes that are valid in many fields: pure noise would be refused at once.
 std::vector<std::uint8_t> any_input(Random& random) {
   std::vector<std::uint8_t> input(16 + random.below(900));
   const std::uint64_t style = random.below(3);

@@ -21,7 +21,7 @@ constexpr std::uint64_t kArenaBytes = 16 << 10U;
 // More slices than bytes: an operation that makes no progress.
 constexpr std::uint64_t kSlicesMax = 2 * kArenaBytes;
 
-/// Two bits of `choice` say what becomes of an address: most land in the arena.
+/// Places an address by two bits of `choice`: mostly in the arena.
 Address placed(Address address, unsigned choice) {
   if (choice == 0) return address;                                  // Anywhere.
   if (choice == 1) return kBase + address % kArenaBytes / 64 * 64;  // Aligned.
@@ -31,7 +31,7 @@ Address placed(Address address, unsigned choice) {
 Descriptor any_descriptor(Input& input) {
   auto descriptor = input.take<Descriptor>();
   const auto choice = input.take<std::uint16_t>();
-  // Fields lie on top of each other: a place in the arena is as good a pattern as any.
+  // Fields overlap: an address in the arena also serves as a pattern.
   descriptor.src_addr = placed(descriptor.src_addr, choice & 3U);
   descriptor.dst_addr = placed(descriptor.dst_addr, choice >> 2U & 3U);
   switch (static_cast<Opcode>(descriptor.opcode)) {
@@ -53,8 +53,8 @@ Descriptor any_descriptor(Input& input) {
   return descriptor;
 }
 
-/// An arena at whose accesses somebody looks: what is asked for counts, whether or not there is
-/// memory, so that a write past the end of the arena does not pass for a fault.
+/// An arena that checks requested accesses, whether or not there is memory, so that a write past
+/// the arena's end does not pass for a fault.
 ///
 /// Threading: confined.
 class Watched final : public emu::Memory {
@@ -62,7 +62,7 @@ class Watched final : public emu::Memory {
   Watched(emu::Memory& memory, std::vector<Extent> allowed)
       : memory_(memory), allowed_(std::move(allowed)) {}
 
-  /// The first write that left what the descriptor names.
+  /// The first write outside the operands.
   [[nodiscard]] const Broken& broken() const { return broken_; }
 
   emu::Reach read(std::span<std::byte> into, Address source,
@@ -130,7 +130,7 @@ Broken throw_at_operation(std::span<const std::uint8_t> bytes) {
 
   ClientArena arena(kBase, kArenaBytes);
   for (std::uint64_t i = 0; i < kArenaBytes; ++i) {
-    // Runs of equal bytes, so that comparisons come far.
+    // Runs of equal bytes, so that comparisons reach far.
     arena.bytes()[i] = static_cast<std::byte>((i >> 7U) * seed >> 24U);
   }
   for (unsigned hole = 0; hole < (choice >> 19U & 3U); ++hole) {

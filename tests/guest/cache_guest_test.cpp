@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache on a machine of many nodes: copies lie where the policy says, a node's capacity and its
-// end are respected, and what is dropped is gone from the node. Runs in a guest (scripts/guest),
-// where no time means anything; what needs no nodes is in tests/unit/cache.
+// The cache on a machine with many nodes: copies are on the policy's node, capacity and exhaustion
+// of a node are respected, and dropped copies free its memory. Runs in a guest (scripts/guest), so
+// not for timing. Tests that need no nodes: tests/unit/cache.
 #include "headrace/cache/cache.hpp"
 
 #include <array>
@@ -26,7 +26,7 @@ using test::free_bytes;
 using test::numbered_bytes;
 using test::pages_by_node;
 
-/// What the kernel itself may take or give back on a node while a test runs.
+/// Memory that the kernel itself may allocate or free on a node during a test.
 constexpr std::uint64_t kSlackBytes = 6 << 20;
 constexpr std::size_t kRegionBytes = 1 << 20;
 
@@ -50,7 +50,7 @@ class CacheOnNodes : public test::InGuest {
     ASSERT_TRUE(platform::pin_this_thread(cpus).has_value());
     ASSERT_EQ(platform::current_node(), NodeId(tile));
   }
-  /// Accesses `source`, waits, and expects all of the copy on `node`. Says so.
+  /// Accesses `source`, waits, and expects the whole copy on `node`.
   static void expect_on(Cache& cache, std::span<const std::byte> source, std::uint32_t node,
                         const std::string& how) {
     const Entry entry = cache.access(source);
@@ -114,7 +114,7 @@ TEST_F(CacheOnNodes, TheCapacityIsWhatANodeLoses) {
 }
 
 TEST_F(CacheOnNodes, AnExhaustedNodeRefusesAndKillsNobody) {
-  // The capacity is more than the node has; everything is held, so that nothing can be evicted.
+  // The capacity exceeds the node's; everything is held, so nothing can be evicted.
   const std::uint32_t node = tiles_;
   const auto cache = make(placement::on(NodeId(node)), gib(4));
   const auto source = numbered_bytes(kRegionBytes);
@@ -138,7 +138,7 @@ TEST_F(CacheOnNodes, AnExhaustedNodeRefusesAndKillsNobody) {
   }
   std::printf("node %u took %zu MiB and refused the next\n", node, there);
   EXPECT_GT(there, 24U);
-  // Once they are let go of there is room again.
+  // Releasing them makes room again.
   held.clear();
   EXPECT_EQ(cache->flush(NodeId(node)), there);
   const Entry again = cache->access(source);
@@ -150,7 +150,7 @@ TEST_F(CacheOnNodes, WhenANodeIsExhaustedUnusedEntriesMakeRoom) {
   const std::uint32_t node = tiles_;
   const auto cache = make(placement::on(NodeId(node)), gib(4));
   const std::size_t count = machine_.nodes[node].capacity.count() / kRegionBytes + 8;
-  // One piece of memory as many regions that overlap in all but a page.
+  // One buffer as many regions that overlap except for one page.
   const std::size_t page_bytes = platform::page_bytes();
   const auto source = numbered_bytes(kRegionBytes + count * page_bytes);
   for (std::size_t i = 0; i < count; ++i) {

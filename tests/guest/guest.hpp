@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests in a guest know of it: how many tiles tests/guest/machine.py gave it, and what its
-// kernel says of memory. Node n has the processor of tile n and its DDR, node n + tiles its HBM.
+// Properties of a guest for its tests: the number of tiles from tests/guest/machine.py, and the
+// kernel's memory statistics. Node n has the processor and DDR of tile n, node n + tiles its HBM.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,8 +35,7 @@ class InGuest : public ::testing::Test {
   const std::uint32_t tiles_ = tile_count();
 };
 
-/// Pages of `bytes` by the node that they lie on, by move_pages(2); negative: errno of a page that
-/// is not there.
+/// Number of pages of `bytes` per node, by move_pages(2); negative keys: errno of absent pages.
 inline std::map<int, std::size_t> pages_by_node(std::span<const std::byte> bytes) {
   const std::size_t page_bytes = platform::page_bytes();
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -52,7 +51,7 @@ inline std::map<int, std::size_t> pages_by_node(std::span<const std::byte> bytes
   return counts;
 }
 
-/// Bytes of this process on huge pages that it has not set aside, by its smaps.
+/// Bytes of this process on transparent huge pages, by its smaps.
 inline std::uint64_t huge_page_bytes_of_this_process() {
   std::ifstream file("/proc/self/smaps_rollup");
   std::string line;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a ring in a guest's persistent memory, as a program that is killed: tells what was
-// promised, and judges what is there afterwards. tests/guest/scenarios.py runs it.
+// One end of a ring in a guest's persistent memory, in a program that is killed: prints what is
+// guaranteed, and verifies it afterwards. tests/guest/scenarios.py runs it.
 //
 //   pmem_guest make    FILE LAYOUT
 //   pmem_guest produce FILE NAME    "NAME durable N": the enqueue of entry N has returned
 //   pmem_guest consume FILE NAME    "NAME acknowledged N": so has its acknowledgement
-//   pmem_guest recover FILE NAME DURABLE ACKNOWLEDGED    exit code 1 if a promise was broken
+//   pmem_guest recover FILE NAME DURABLE ACKNOWLEDGED    exit code 1 if a guarantee was violated
 //
-// The granularity is the platform's: it is an error here if that is not persistent memory.
+// Uses the platform's granularity; anything but persistent memory is an error.
 #include <fmt/format.h>
 #include <sched.h>
 #include <termios.h>
@@ -30,7 +30,7 @@ namespace {
 using pmem::Enqueue;
 using pmem::Next;
 
-/// A line for each so many entries: the console is slow.
+/// Entries per line of output: the console is slow.
 constexpr std::uint64_t kEntriesPerLine = 8;
 
 [[noreturn]] void die(const std::string& message) {
@@ -44,8 +44,8 @@ T value_of(Result<T> result) {
   return std::move(*result);
 }
 
-/// In one piece, and on the other side of a console when it returns: what was said and what has
-/// happened are never more than one line apart, whatever becomes of this machine.
+/// Prints a line atomically and drains the console before it returns, so that output and state are
+/// never more than one line apart, even if this machine dies.
 void say(const std::string& line) {
   const std::string text = line + "\n";
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) die("nobody reads this");
@@ -60,8 +60,8 @@ std::vector<std::byte> bytes_of(std::uint64_t ordinal) {
   return bytes;
 }
 
-/// Whether the kernel has all that a fault at `path` needs on the media before the fault returns
-/// (MAP_SYNC: "sf" among its flags). A device has no such need.
+/// Whether the kernel makes metadata of a fault at `path` durable before the fault returns
+/// (MAP_SYNC: "sf" among the flags). A device does not need that.
 bool is_synchronous(const std::string& path) {
   if (path.rfind("/dev/", 0) == 0) return true;
   std::ifstream maps("/proc/self/smaps");
@@ -120,7 +120,7 @@ End attach(const std::string& path) {
   }
 }
 
-/// `durable` and `acknowledged` are the last numbers of what was said, -1 if there was none.
+/// `durable` and `acknowledged` are the last numbers printed, -1 if none.
 void recover(const std::string& path, const std::string& name, std::int64_t durable,
              std::int64_t acknowledged) {
   auto consumer = attach<pmem::Consumer>(path);
@@ -131,7 +131,7 @@ void recover(const std::string& path, const std::string& name, std::int64_t dura
                   end - 1, durable, acknowledged, consumer.note()));
   if (end <= durable) die("an entry is lost whose enqueue had returned");
   if (first <= acknowledged) die("an entry comes again that was acknowledged");
-  // Between two lines there are so many acknowledgements, and one more was on its way.
+  // Up to kEntriesPerLine acknowledgements follow a line, and one more may be in progress.
   if (first > std::max<std::int64_t>(acknowledged, 0) + 1 + std::int64_t{kEntriesPerLine}) {
     die("an entry is gone that nobody acknowledged");
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery on a machine whose firmware has everything: HMAT, distances, nodes without processors.
-// Runs in a guest (scripts/guest); recorded machines are in tests/unit/topo.
+// Discovery on a machine with complete firmware tables: HMAT, distances, nodes without processors.
+// Runs in a guest (scripts/guest). Recorded machines: tests/unit/topo.
 #include <algorithm>
 
 #include "guest.hpp"
@@ -18,7 +18,7 @@ TEST_F(Discovery, FindsEveryNodeWithItsProcessorAndItsTier) {
     EXPECT_EQ(machine.nodes[node].id, NodeId(node));
     EXPECT_EQ(machine.nodes[node].cpus.size(), node < tiles_ ? 1U : 0U);
     EXPECT_EQ(machine.nodes[node].tier, node < tiles_ ? Tier::ddr : Tier::hbm) << node;
-    // Somewhat less than tests/guest/machine.py gives: the kernel keeps some.
+    // Slightly less than in tests/guest/machine.py: the kernel reserves some.
     EXPECT_GT(machine.nodes[node].capacity.count(), mib(32).count());
     EXPECT_LE(machine.nodes[node].capacity.count(), mib(256).count());
   }

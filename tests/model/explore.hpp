@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model in the checker and says how many interleavings there were. What all models share;
-// nothing of the code that they check.
+// Runs a model in the checker and prints how many interleavings were explored. Shared by all
+// models; contains none of the code under test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 
 namespace headrace::test {
 
-/// How far a model is explored: two threads in full; with three that is more than a test can do, so
-/// every interleaving with at most so many preemptions.
+/// Extent of the exploration: full with two threads; with three threads, which would take too long,
+/// every interleaving with a bounded number of preemptions.
 enum class Search : std::uint8_t { full, bounded };
 
 inline unsigned preemption_max() {
@@ -26,8 +26,8 @@ inline unsigned preemption_max() {
   return text == nullptr ? 3U : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
 }
 
-/// Keeps the beginning of what is written. It allocates nothing: the checker takes what is freed
-/// while it reports for a part of the simulation.
+/// Keeps the beginning of the output. Does not allocate: the checker would treat memory freed while
+/// it reports as part of the simulation.
 class Report : public std::streambuf {
  public:
   Report() { setp(text_.data(), text_.data() + text_.size()); }
@@ -40,7 +40,7 @@ class Report : public std::streambuf {
   std::array<char, 8192> text_{};
 };
 
-/// Explores the model and says how many interleavings there were.
+/// Explores the model and prints the number of interleavings.
 template <typename Model>
 void explore(const char* name, Search search, unsigned preemptions = preemption_max()) {
   rl::test_params parameters;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy, fill or comparison shared with a device is right whatever the device does: carries all,
-// part or none of it, refuses, fails, or never answers.
+// A copy, fill or comparison shared with a device is correct whatever the device does: completes
+// all, part or none of it, refuses, fails, or never completes.
 #include "inject/copy/device_copy.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Options {
   std::vector<emu::FaultRule> faults = {};
 };
 
-/// Devices that are emulated in this process, and what a program would know of them.
+/// Devices emulated in this process, and a program's view of them.
 class Stage {
  public:
   explicit Stage(const Options& options = {}) {
@@ -82,18 +82,18 @@ class Stage {
   bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
     return emulated_->portal(DeviceId(0), QueueId(portal)).submit(descriptor);
   }
-  /// Where a program would end.
+  /// Called where a program would be aborted.
   void end_program() noexcept { ++end_count_; }
   [[nodiscard]] std::uint64_t end_count() const { return end_count_; }
 
  private:
   std::uint64_t end_count_ = 0;
   std::unique_ptr<Device> device_ = std::make_unique<Device>();
-  // Ends before the slots that it may write to.
+  // Destroyed before the slots that it may write to.
   std::unique_ptr<emu::Device> emulated_;
 };
 
-/// Bytes that are copied, with a margin that must stay.
+/// Bytes to copy, with a margin that must stay unchanged.
 class Bytes {
  public:
   static constexpr std::size_t kMargin = 4096;
@@ -128,7 +128,7 @@ class Bytes {
   std::size_t target_offset_ = 0;
 };
 
-/// Copies a number of lengths; returns all that the device did.
+/// Copies a number of lengths; returns the device's totals.
 DeviceTotals copy_some(Stage& stage, int rounds) {
   Random random(test::seed());
   DeviceTotals all;
@@ -146,7 +146,7 @@ DeviceTotals copy_some(Stage& stage, int rounds) {
   return all;
 }
 
-/// As a handler that leaves a copy by siglongjmp, in the thread's part of it.
+/// Leaves a copy like a signal handler by siglongjmp, during the thread's part.
 void leave_copy(Stage& stage, Bytes& bytes) {
   std::jmp_buf back;
   if (setjmp(back) != 0) return;
@@ -159,14 +159,14 @@ void leave_copy(Stage& stage, Bytes& bytes) {
 
 TEST(DeviceCopy, CopiesThatAreLeftByLongjmpLoseNoSlots) {
   Random random(test::seed());
-  std::deque<Bytes> left;  // Of a target each, which outlive the devices that may write to them.
+  std::deque<Bytes> left;  // One per target; outlive the devices that may write to them.
   Stage stage;
   for (std::size_t i = 0; i < 2 * kSlotCount; ++i) {
     leave_copy(stage, left.emplace_back(65'536, random));
   }
   Bytes bytes(65'536, random);
   DeviceTotals totals;
-  // The device may still be busy with what was left.
+  // The device may still be busy with abandoned copies.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (totals.descriptors == 0 && std::chrono::steady_clock::now() < end) {
     totals = stage.copy(bytes.target(), bytes.source(), bytes.size());
@@ -192,11 +192,11 @@ TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
                const_cast<const std::uint8_t&>(stage.device().slots[0].record.status)) == 0) {
       std::this_thread::yield();
     }
-    // More than the thread may hold, so that the answered slot is taken back and used again.
+    // More than the thread may hold, so that the completed slot is reclaimed and reused.
     for (std::size_t i = 0; i < kHeldSlotsMax + 1; ++i) {
       leave_copy(stage, left.emplace_back(65'536, random));
     }
-    EXPECT_GE(stage.device().uses[0].load_relaxed(), 3U);  // Of this thread alone.
+    EXPECT_GE(stage.device().uses[0].load_relaxed(), 3U);  // Relaxed: written by this thread only.
     stage.copy(inner.target(), inner.source(), inner.size());
   };
   CopyTask task{outer.target(), outer.source(), interrupt};
@@ -259,7 +259,7 @@ TEST(DeviceCopy, AfterAPageFaultTheDeviceCopiesAll) {
     EXPECT_GE(totals.bytes, bytes.size() - kDeviceBytesMin) << i;
   }
   bytes.expect_copied();
-  // And then it is found out whether that is still needed.
+  // Then it checks whether that is still needed.
   EXPECT_LT(stage.copy(bytes.target(), bytes.source(), bytes.size()).bytes, bytes.size() - 4096);
 }
 
@@ -359,7 +359,7 @@ TEST(DeviceCopy, WhatIsAnsweredTooLateIsNotWrittenToAfterTheCopy) {
   const DeviceTotals totals = stage.copy(target.data(), source.data(), kBytes);
   EXPECT_EQ(target, source);
   std::ranges::fill(target, std::byte{2});
-  // Late is not lost, and the devices go on being used; so this ends when all before it has ended.
+  // Late is not lost, and the devices stay in use; so this ends when all earlier copies have ended.
   EXPECT_EQ(totals.lost, 0U);
   EXPECT_GT(totals.bytes, 0U);
   std::vector<std::byte> other(kBytes);
@@ -400,7 +400,7 @@ TEST(DeviceCopy, AComparisonWithADeviceThatAnswersNothingIsTheThreads) {
   EXPECT_NE(stage.device().busy.load_relaxed(), 0U);
 }
 
-/// Fills a number of lengths; returns how many bytes devices filled.
+/// Fills a number of lengths; returns the bytes filled by devices.
 std::uint64_t fill_some(Stage& stage, int rounds) {
   Random random(test::seed());
   std::uint64_t bytes = 0;
@@ -425,7 +425,8 @@ std::uint64_t fill_some(Stage& stage, int rounds) {
   return bytes;
 }
 
-/// Compares a number of ranges that are equal, or differ in one or more places; as above.
+/// Compares ranges that are equal, or differ in one or more places; returns the bytes compared by
+/// devices.
 std::uint64_t compare_some(Stage& stage, int rounds) {
   Random random(test::seed());
   std::uint64_t bytes = 0;
@@ -468,7 +469,7 @@ TEST(DeviceCopy, FillsAndComparisonsAreRightWhateverTheDeviceDoes) {
 
 TEST(DeviceCopy, AChildOfForkWaitsForNothingOfItsParents) {
   // Between submission and the wait a handler forks: in the child all of the memory is zero, and a
-  // handler of fork may have opened the portals anew. A wait would end as a lost answer.
+  // fork handler may have reopened the portals. A wait would end as a lost completion.
   for (const bool opened_anew : {false, true}) {
     Stage stage({.pauses_max = 20'000'000,
                  .drain_pauses_max = 20'000,
@@ -497,7 +498,7 @@ TEST(DeviceCopy, WithoutAFreeSlotTheThreadCopies) {
   Stage stage;
   stage.device().busy.store_relaxed(~std::uint64_t{0});
   EXPECT_EQ(copy_some(stage, 5).descriptors, 0U);
-  stage.device().busy.store_relaxed(~std::uint64_t{0} >> 1U);  // The last one alone.
+  stage.device().busy.store_relaxed(~std::uint64_t{0} >> 1U);  // Only the last one is free.
   EXPECT_GT(copy_some(stage, 5).descriptors, 0U);
   EXPECT_EQ(stage.device().busy.load_relaxed(), ~std::uint64_t{0} >> 1U);
 }
@@ -527,8 +528,8 @@ TEST(DeviceCopy, ThreadsTakeSlotsOfTheirOwn) {
 }
 
 TEST(DeviceCopy, ADedicatedQueueGetsNoMoreThanItHolds) {
-  // Slow, so that four threads have more to send than there is room for; what is dropped would
-  // never be answered.
+  // Slow, so that four threads submit more than there is room for; a dropped descriptor would never
+  // complete.
   Stage stage({.queue_count = 2,
                .dedicated_entries = 3,
                .faults = {{.kind = emu::FaultKind::slow, .every = 1, .delay_ns = 200'000}}});

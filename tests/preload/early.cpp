@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that moves bytes before anybody expects it: while it is being relocated (a resolver of
-// an indirect function) and in a constructor that runs before those of what is preloaded.
+// A library that moves bytes very early: during relocation (in an ifunc resolver) and in a
+// constructor that runs before those of preloaded libraries.
 #include <cstddef>
 #include <cstring>
 
@@ -30,8 +30,8 @@ int answer() {
 
 extern "C" {
 
-// Its address is asked for while the library is being relocated. Not static: Clang would give it a
-// name by which the attribute does not find it.
+// Called while the library is being relocated. Not static: Clang would rename it, and the attribute
+// would not find it.
 __attribute__((visibility("hidden"))) int (*resolve())() {
   resolver_was_right = works(by_resolver);
   return &answer;

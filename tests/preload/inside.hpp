@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included before all else of a program that has the functions of the preload inside: they and the
-// calls of them have symbols of their own there, so that nothing is replaced for anybody else,
-// above all not for the runtime of a sanitizer.
+// Include first in a program that links the preload's functions: renames them and their calls, so
+// that other code, above all a sanitizer's runtime, keeps the C library's functions.
 #pragma once
 
 #include <cstddef>

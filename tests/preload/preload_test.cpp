@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs with the preload: right in every situation, whatever the profile is, and counted.
+// Programs under the preload: correct in every situation and with every profile, and counted.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ copy::Profile profile_of_all() {
     copy::SizeClass made{.bytes_max = std::uint64_t{1} << bits, .variant = {}};
     if (!grid.empty()) made.variant = grid[(bits * 7919U) % grid.size()];
     profile.classes.push_back(made);
-    // Kernels as well, each in its turn.
+    // Kernels as well, in rotation.
     const auto fill = static_cast<copy::FillKernel>(bits % copy::kFillKernelCount);
     const auto compare = static_cast<copy::CompareKernel>(bits % copy::kCompareKernelCount);
     profile.fills.push_back({.bytes_max = made.bytes_max, .kernel = {}});
@@ -142,8 +142,8 @@ class Preload : public ::testing::Test {
     more.emplace_back("HEADRACE_PROFILE", path_.string());
     return more;
   }
-  /// A scenario, "name" or "name repetitions", of the victim or of another program, uncounted and
-  /// counted.
+  /// Runs a scenario, "name" or "name repetitions", of the victim or of another program, without
+  /// and with counting.
   void expect_fine(const std::string& scenario, const std::string& program = HEADRACE_VICTIM) {
     std::vector<std::string> words{program};
     std::istringstream all(scenario);
@@ -167,7 +167,7 @@ class Preload : public ::testing::Test {
   bool tuned_ = false;
 };
 
-/// The functions inside of the program, so that the sanitizers of this build see them.
+/// The preload's functions linked into the program, so that this build's sanitizers see them.
 class PreloadInside : public Preload {
  protected:
   [[nodiscard]] Environment with(Environment more) const override {
@@ -259,7 +259,7 @@ class PreloadWithDevice : public Preload {
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
-  /// The victim's words, with the preload on top of the emulator's.
+  /// Command line of the victim, with the preload above the emulator's.
   [[nodiscard]] std::vector<std::string> victim(const std::string& scenario,
                                                 const CountersFile* file,
                                                 const std::string& path = "dsa") const {

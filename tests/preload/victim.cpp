@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that nobody rebuilt: moves, fills and compares in every situation that a program can be
-// in, and checks the bytes. Says what is wrong and ends with 1. Has nothing of ours inside.
+// An unmodified program without Headrace code: moves, fills and compares in every situation that a
+// program can be in, and checks the bytes. Prints what is wrong and exits with 1.
 #include <execinfo.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -44,7 +44,7 @@ namespace {
 constexpr std::size_t kRoom = 300'000;
 constexpr std::size_t kMargin = 128;
 
-/// Places of one thread, and what is right, byte by byte.
+/// Buffers of one thread, and their expected content.
 struct Places {
   unsigned char* memory = static_cast<unsigned char*>(
       ::mmap(nullptr, 3 * kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -139,7 +139,7 @@ int early() {
   return some_lengths();
 }
 
-/// How often something is done, where the caller says so.
+/// Number of repetitions, if the caller sets it.
 int repetitions = 0;
 
 int threads() {
@@ -162,7 +162,7 @@ Places* of_handler = nullptr;
 volatile sig_atomic_t handled = 0;
 
 int handlers() {
-  // On an alternate stack, and in the middle of whatever the program does.
+  // Runs on an alternate stack, at any point of the program.
   static Places places;
   of_handler = &places;
   static char alternate[64 << 10];
@@ -177,7 +177,7 @@ int handlers() {
   };
   action.sa_flags = SA_ONSTACK | SA_RESTART;
   EXPECT(::sigaction(SIGALRM, &action, nullptr) == 0);
-  // Where a copy may take longer than the interval, the program would get no further.
+  // If a copy takes longer than the interval, the program would make no progress.
   const useconds_t interval = repetitions != 0 ? 0 : 500;
   const int count = repetitions != 0 ? repetitions : 200;
   while (handled < count) {
@@ -215,7 +215,7 @@ int forks() {
   return some_lengths();
 }
 
-/// In a child alone, of which the parent learns whether a copy of this length is right there.
+/// Runs in a child, which reports to the parent whether a copy of this length is correct.
 int forked_copy() {
   Places places;
   for (int i = 0; i < 5; ++i) {
@@ -229,7 +229,7 @@ int forked_copy() {
   return 0;
 }
 
-/// Children of fork and programs that are executed, while another thread has copies in flight.
+/// Forks and execs while another thread has copies in flight.
 int forks_meanwhile() {
   static bool done = false;
   pthread_t copier{};
@@ -257,7 +257,7 @@ int forks_meanwhile() {
   return 0;
 }
 
-/// A handler that interrupts copies forks, and both go on with the copy.
+/// A handler that interrupts a copy forks, and both processes continue the copy.
 int forking_handlers() {
   static volatile sig_atomic_t children = 0;
   struct sigaction action{};
@@ -265,7 +265,7 @@ int forking_handlers() {
     const int kept = errno;
     const pid_t child = ::fork();
     if (child == 0) {
-      // Not for ever, and no grandchildren: it goes on with the copy that was interrupted.
+      // The child forks no further: it continues the interrupted copy.
       ::ualarm(0, 0);
       children = -1;
     } else {
@@ -288,7 +288,7 @@ int forking_handlers() {
   return 0;
 }
 
-/// What is not there is met where it is, and what lies before it has been copied.
+/// The fault is reported at the absent page, and all bytes before it have been copied.
 int copy_beyond(bool from) {
   constexpr std::size_t kLength = 64 << 10U;
   constexpr std::size_t kThere = 12 << 10U;
@@ -311,11 +311,11 @@ int copy_beyond(bool from) {
   return 1;
 }
 
-/// Calls as the compiler cannot know them: they may throw.
+/// Calls that the compiler must assume may throw.
 using Copy = void* (*)(void*, const void*, std::size_t);
 volatile Copy copy_function = &std::memcpy;
 
-/// Where the function that copies returns to; an unwinder in a handler must find it.
+/// Return address of the copying function; an unwinder in a handler must find it.
 void* volatile place_beyond = nullptr;
 volatile sig_atomic_t traces = 0;
 volatile sig_atomic_t traces_cut_short = 0;
@@ -338,7 +338,7 @@ struct NotThere {};
   }
 }
 
-/// Returns true if what the handler throws comes here, through the copy.
+/// Returns true if the handler's exception propagates here, through the copy.
 [[gnu::noinline]] bool copy_from_nowhere_and_catch(Places& places, unsigned char* range,
                                                    std::size_t byte_count) {
   place_beyond = __builtin_return_address(0);
@@ -350,10 +350,10 @@ struct NotThere {};
   return false;
 }
 
-/// Traces and exceptions go through a copy that a signal has interrupted.
+/// Backtraces and exceptions unwind through a copy interrupted by a signal.
 int unwinds() {
   static Places places;
-  take_trace();  // Loads what it needs, outside of handlers.
+  take_trace();  // Loads the unwinder outside of handlers.
   traces = 0;
   traces_cut_short = 0;
   struct sigaction action{};
@@ -388,8 +388,8 @@ int unwinds() {
   return 0;
 }
 
-/// From now on a system call that copies do not need ends the process. What the emulator needs is
-/// allowed; it has its threads by now.
+/// From now on a system call that copies do not need ends the process. The emulator's are allowed;
+/// its threads are already running.
 int confined() {
   static Places places;
   check_length(places, 70'001);
@@ -405,7 +405,7 @@ int confined() {
   EXPECT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
   EXPECT(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
   for (int i = 0; i < 20; ++i) check_length(places, 70'001);
-  // Neither does a child open anything.
+  // A child opens nothing, either.
   const pid_t child = ::fork();
   if (child == 0) {
     check_length(places, 70'001);
@@ -436,7 +436,8 @@ int overflow() {
   return 0;
 }
 
-/// Where messages used to go there are data now: they stay as they are, however the child ends.
+/// The stderr descriptor now refers to a data file, which must stay unchanged however the child
+/// ends.
 int data_where_messages_were() {
   const int data = ::memfd_create("data", 0);
   EXPECT(data >= 0);
@@ -452,7 +453,7 @@ int data_where_messages_were() {
   return 0;
 }
 
-/// Ends in the way that a signal's name says, with nothing open.
+/// Ends by a signal, with all files closed.
 int ends_by(int number) {
   some_lengths();
   for (int descriptor = 0; descriptor < 64; ++descriptor) ::close(descriptor);
@@ -484,7 +485,7 @@ int count_instructions() {
     static char target[32];
     static char source[32];
     volatile std::size_t length = 32;
-    std::memcpy(target, source, length);  // The linker looks the name up now.
+    std::memcpy(target, source, length);  // Resolves the symbol first.
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(77);
     const std::size_t known = length;
     asm volatile("int3");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sequential specification of the cache as a pure model, and a check of recorded histories
-// against it. Not for: which node a copy lies on, hits and misses, when memory is freed.
+// against it. Not for: nodes of copies, hits and misses, when memory is freed.
 #pragma once
 
 #include <algorithm>
@@ -18,41 +18,41 @@
 
 namespace headrace::test {
 
-/// What the cache is to the program, byte by byte; a *value* is any unit that is written whole.
+/// Effect of the cache's calls on each byte as a program sees it; a *value* is any unit that is
+/// written as a whole.
 ///
 /// | call                 | effect on each byte of its region                                    |
 /// | -------------------- | -------------------------------------------------------------------- |
 /// | access, wait, data   | returns `current`; while a change is live any of `current`, `source` |
 /// |                      | and what the change writes                                           |
 /// | change begins        | only if no change is live; then one is. `data` is `current`          |
-/// | change ends          | `current` is what was written; no effect if it was given up          |
+/// | change ends          | `current` is the value written; no effect if it was discarded        |
 /// | write_back, flush,   | `source` is `current`, unless a change is live                       |
 /// | clear                |                                                                      |
-/// | invalidate           | `current` is `source`: what was not written back is lost. A live     |
-/// |                      | change that lies in the region is given up; one that lies in it only |
-/// |                      | in part goes on                                                      |
+/// | invalidate           | `current` is `source`: unwritten changes are lost. A live change     |
+/// |                      | inside the region is discarded; one partly inside continues          |
 /// | (the cache, any time)| `source` is `current`, unless a change is live                       |
 ///
-/// Bytes do not influence each other, and a linearizable history of each byte makes one of all
-/// (Herlihy and Wing: linearizability is local), so the model has one byte.
+/// Bytes are independent, and histories that are linearizable per byte are linearizable (Herlihy
+/// and Wing: linearizability is local), so the model has one byte.
 struct CacheSpec {
   enum class Kind : std::uint8_t { read, begin_change, end_change, write_back, invalidate };
   struct Operation {
     Kind kind{};
-    /// read: what was read. begin_change and end_change: what the change writes.
+    /// read: the value read. begin_change and end_change: the value that the change writes.
     std::uint64_t value = 0;
-    /// begin_change: what was there to be changed.
+    /// begin_change: the value before the change.
     std::uint64_t before = 0;
   };
 
   std::uint64_t current = 0;
   std::uint64_t source = 0;
-  std::optional<std::uint64_t> live = std::nullopt;  ///< What the live change writes.
-  std::set<std::uint64_t> given_up = {};             ///< DirtyRanges whose end has no effect.
+  std::optional<std::uint64_t> live = std::nullopt;  ///< Value that the live change writes.
+  std::set<std::uint64_t> given_up = {};             ///< Changes whose end has no effect.
 
   friend auto operator<=>(const CacheSpec&, const CacheSpec&) = default;
 
-  /// The states that the operation may lead to; none if it may not happen here.
+  /// The possible states after the operation; empty if it is not allowed in this state.
   [[nodiscard]] std::vector<CacheSpec> after(const Operation& operation) const {
     CacheSpec next = *this;
     switch (operation.kind) {
@@ -90,20 +90,21 @@ struct CacheSpec {
   }
 };
 
-/// An operation of a thread: between two instants of one clock, which never gives one twice.
+/// An operation of a thread, between two instants of one clock whose values are unique.
 struct RecordedOperation {
   CacheSpec::Operation operation;
   std::uint64_t called_at = 0;
   std::uint64_t returned_at = 0;
 };
 
-/// Looks for an order of the operations on one byte that the specification allows and in which what
-/// returned before another was called comes first. Returns what is wrong if there is none.
+/// Searches for an order of the operations on one byte that the specification allows and that
+/// respects real time (an operation that returned before another was called precedes it). Returns a
+/// description of the violation if there is none.
 ///
-/// It keeps every state that is possible after the events so far, with those of the operations
-/// under way that have taken effect in it.
+/// Keeps every state possible after the events so far, with the pending operations that have taken
+/// effect in it.
 ///
-/// Cost: linear in the operations, exponential in how many are under way at once.
+/// Cost: linear in the operations, exponential in the number pending at once.
 [[nodiscard]] inline std::optional<std::string> find_violation(
     std::vector<RecordedOperation> history) {
   struct Event {
@@ -119,7 +120,8 @@ struct RecordedOperation {
   std::sort(events.begin(), events.end(),
             [](const Event& a, const Event& b) { return a.at < b.at; });
 
-  using Possible = std::tuple<std::uint32_t, CacheSpec>;  // Which have taken effect, and the state.
+  using Possible = std::tuple<std::uint32_t, CacheSpec>;  // Pending operations that have taken
+                                                          // effect, and the state.
   std::set<Possible> possible{{0, CacheSpec{}}};
   std::array<std::optional<std::size_t>, 32> under_way{};
   for (const Event& event : events) {

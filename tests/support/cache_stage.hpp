@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test of the cache needs around it: a machine made by hand, a mover that does what the test
-// says, and memory that counts. No node of the machine need exist.
+// Fixtures for cache tests: a hand-made machine, a mover that the test controls, and counted
+// memory. The machine's nodes need not exist.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ inline topo::Machine hand_made_machine() {
   return machine;
 }
 
-/// Moves at once, when it is polled, or when the test says so.
+/// Moves at once, when polled, or on release().
 ///
 /// Threading: shared.
 class StagedMover final : public engine::Mover {
@@ -66,7 +66,7 @@ class StagedMover final : public engine::Mover {
     info_.polled = mode == Mode::on_poll;
   }
 
-  /// Ends what is held: moves it, or fails with `cause`. Returns how many.
+  /// Completes the held requests: moves them, or fails them with `cause`. Returns their number.
   std::size_t release(engine::Cause cause = engine::Cause::none) {
     std::vector<engine::Request*> requests;
     {
@@ -76,18 +76,18 @@ class StagedMover final : public engine::Mover {
     for (engine::Request* request : requests) end(*request, cause);
     return requests.size();
   }
-  /// From now on: answer `full`, and take so long for it.
+  /// From now on: return `full`, after `delay`.
   void refuse(bool refuses, std::chrono::nanoseconds delay = {}) {
     const Lock lock(mutex_);
     refuses_ = refuses;
     refusal_delay_ = delay;
   }
-  /// From now on: end what comes with `cause`.
+  /// From now on: complete new requests with `cause`.
   void fail_with(engine::Cause cause) {
     const Lock lock(mutex_);
     cause_ = cause;
   }
-  /// From now on: say of what is moved that a device may still write to it, as after one that was
+  /// From now on: report that a device may still write to the target, as after a device that was
   /// given up.
   void leave_late_writes(bool leaves) {
     const Lock lock(mutex_);
@@ -97,7 +97,7 @@ class StagedMover final : public engine::Mover {
     const Lock lock(mutex_);
     return accepted_count_;
   }
-  /// Copies that were to go into the processor's cache.
+  /// Copies into the processor's cache.
   [[nodiscard]] std::size_t into_cache_count() const {
     const Lock lock(mutex_);
     return into_cache_count_;
@@ -173,8 +173,8 @@ class StagedMover final : public engine::Mover {
   engine::Cause cause_ HEADRACE_GUARDED_BY(mutex_) = engine::Cause::none;
 };
 
-/// Memory on any node, so that one machine can play another; fails where it is told to, and ends
-/// the process if it is destroyed while some is out.
+/// Memory on any node, real or not; fails on request, and aborts if destroyed while memory is
+/// allocated.
 ///
 /// Threading: shared.
 class CountedMemory final : public cache::MemorySource {
@@ -202,21 +202,21 @@ class CountedMemory final : public cache::MemorySource {
     bytes_live_ -= memory.size();
     std::free(memory.data());
   }
-  /// Takes back what a cache keeps for ever, because no device of the test writes to it. Returns
-  /// how many copies it was.
+  /// Frees memory that a cache retains for ever because of late writes: the test has no device.
+  /// Returns the number of copies.
   std::size_t take_back() {
     const Lock lock(mutex_);
     for (const auto& [memory, node] : live_) std::free(const_cast<std::byte*>(memory));
     bytes_live_ = 0;
     return std::exchange(live_, {}).size();
   }
-  /// Called at each call, with no lock held. Only before threads use the memory.
+  /// Runs `delay` in each call, with no lock held. Call before threads use the memory.
   void delay_by(std::function<void()> delay) { delay_ = std::move(delay); }
   void fill_up(std::optional<NodeId> node) {
     const Lock lock(mutex_);
     full_node_ = node;
   }
-  /// From now on: fail otherwise than because there is no memory.
+  /// From now on: fail with an error other than out_of_memory.
   void break_down(bool broken) {
     const Lock lock(mutex_);
     broken_ = broken;
@@ -246,7 +246,7 @@ class CountedMemory final : public cache::MemorySource {
 
 /// A cache over one staged mover.
 ///
-/// Threading: its parts' own.
+/// Threading: that of its members.
 struct CacheStage {
   explicit CacheStage(StagedMover::Mode mode = StagedMover::Mode::at_once,
                       cache::CacheOptions options = {}) {
@@ -269,7 +269,7 @@ struct CacheStage {
   std::unique_ptr<cache::Cache> cache;
 };
 
-/// Bytes that tell their place.
+/// Bytes that depend on their position.
 inline std::vector<std::byte> numbered_bytes(std::size_t byte_count) {
   std::vector<std::byte> bytes(byte_count);
   for (std::size_t i = 0; i < byte_count; ++i) bytes[i] = static_cast<std::byte>(i * 131 + i / 251);

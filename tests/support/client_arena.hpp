@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Client memory that never was: bytes at made-up addresses. Each byte can be made to fault, and
-// each remembers whether it was read or written, so that a test sees what an operation touched to
-// the byte. Real pages, and real faults, are GuardedBuffer's.
+// Simulated client memory at made-up addresses. Each byte can be made to fault, and records whether
+// it was read or written, so that a test sees exactly what an operation touched. Real pages and
+// faults: GuardedBuffer.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class ClientArena final : public emu::Memory {
  public:
   enum class Access : std::uint8_t {
     all,
-    absent,     ///< Mapped, not there: a fault only where faults are reported.
+    absent,     ///< Mapped but not present: faults only under PageFaults::report.
     read_only,  ///< A write faults.
     none,       ///< Not mapped.
   };
@@ -56,12 +56,12 @@ class ClientArena final : public emu::Memory {
     if (reaches) return std::nullopt;
     return emu::Fault{address, write};
   }
-  /// Precondition: probe() has nothing against it.
+  /// Precondition: probe() returns nothing.
   [[nodiscard]] std::byte load(emu::Address address) {
     read_[index(address)] = true;
     return bytes_[index(address)];
   }
-  /// Precondition: probe() has nothing against it.
+  /// Precondition: probe() returns nothing.
   void store(emu::Address address, std::byte value) {
     written_[index(address)] = true;
     bytes_[index(address)] = value;

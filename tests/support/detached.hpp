@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detached: a coroutine that runs at once and has no owner.
+// Detached: a coroutine that starts at once and has no owner.
 #pragma once
 
 #include <coroutine>

@@ -13,8 +13,8 @@ using dsa::Descriptor;
 using dsa::Opcode;
 using emu::Address;
 
-// Below any program: free in every process, and one of the few places that ThreadSanitizer and
-// AddressSanitizer both leave to programs.
+// Below program addresses: unused in every process, and one of the few ranges that both
+// ThreadSanitizer and AddressSanitizer leave to programs.
 constexpr Address kBase = 0x5520'0000'0000;
 constexpr std::uint64_t kRoomBytes = 32 << 10U;
 constexpr std::uint64_t kRoomCount = 4;
@@ -29,7 +29,7 @@ class Maker {
 
   DsaCase make() {
     fill_in();
-    // From here on only what is named can be reached.
+    // From here on only the operands are accessible.
     made_.arena.allow(kBase, made_.arena.byte_count(), ClientArena::Access::none);
     for (const Extent& extent : made_.sources) {
       made_.arena.allow(extent.first, extent.byte_count, ClientArena::Access::read_only);
@@ -174,7 +174,7 @@ class Maker {
     d.dst_addr = target(1, block_count * (block_bytes + kDifBytes));
   }
 
-  /// Blocks as an insertion made them, some of them spoilt.
+  /// Blocks made by an insertion, some of them corrupted.
   void dif_with_source() {
     const auto opcode = static_cast<Opcode>(made_.descriptor.opcode);
     DsaCase inserted = Maker(Opcode::dif_insert, 1, random_).make();
@@ -189,7 +189,7 @@ class Maker {
     }
     const std::uint64_t block_bytes = dif_block_bytes(from.dif_ins_flags);
     spoil_dif(d.src_addr, block_bytes, blocks.byte_count / (block_bytes + kDifBytes));
-    // What an update writes for a block that it did not check is not published: not drawn.
+    // What an update writes for an unchecked block is undocumented: not drawn.
     const unsigned unchecked = opcode == Opcode::dif_update ? 0U : any_of(kDifAppF, kDifAppRefF);
     const auto source_flags =
         static_cast<std::uint8_t>((from.dest_dif_flag & (kDifAppIncrements | kDifRefFixed)) |
@@ -243,12 +243,12 @@ class Maker {
     made_.descriptor.flags |= dsa::flag::check_result;
     made_.descriptor.expected_res = static_cast<std::uint8_t>(random_.below(2));
   }
-  /// The app tag's mask is often empty: what is masked is not checked.
+  /// The app tag's mask is often empty: masked bits are not checked.
   [[nodiscard]] std::uint16_t draw_mask() {
     return random_.chance(1, 2) ? std::uint16_t{0} : static_cast<std::uint16_t>(random_());
   }
   [[nodiscard]] std::uint32_t draw_ref() {
-    // Near the wrap-around as well.
+    // Often near the wrap-around.
     return static_cast<std::uint32_t>(random_.chance(1, 4) ? 0xFFFFFFFE : random_());
   }
   [[nodiscard]] std::uint16_t draw_app() {
@@ -296,7 +296,7 @@ class Maker {
 std::span<const Opcode> operation_opcodes() {
   static const std::vector<Opcode> opcodes = [] {
     std::vector<Opcode> all(kDsaOpcodes.begin(), kDsaOpcodes.end());
-    // The device's own: an engine takes them apart, or waits.
+    // The device handles these: it expands batches, and waits for drains.
     std::erase_if(all, [](Opcode each) { return each == Opcode::batch || each == Opcode::drain; });
     return all;
   }();

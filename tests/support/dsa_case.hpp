@@ -20,9 +20,9 @@ struct DsaCase {
 
 /// Every opcode that an Operation carries out.
 [[nodiscard]] std::span<const dsa::Opcode> operation_opcodes();
-/// `byte_count` is rounded to what the opcode demands; DIF takes one to three blocks.
+/// Rounds `byte_count` as the opcode requires; DIF has one to three blocks.
 [[nodiscard]] DsaCase make_case(dsa::Opcode opcode, std::uint64_t byte_count, Random& random);
-/// What a client submits after a page fault: the rest of `descriptor`, by its record.
+/// The descriptor that resumes `descriptor` after a page fault.
 [[nodiscard]] dsa::Descriptor rest_of(const dsa::Descriptor& descriptor,
                                       const dsa::CompletionRecord& record);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every opcode of DSA 1.0 in <linux/idxd.h>, in its order.
+// Every opcode of DSA 1.0, in the order of <linux/idxd.h>.
 #pragma once
 
 #include <array>

@@ -18,13 +18,13 @@ constexpr std::uint32_t kPolynomialT10 = 0x8BB7;
 constexpr std::uint64_t kDeltaEntryBytes = 10;
 constexpr std::uint64_t kDeltaUnitBytes = 8;
 
-/// Ends an operation early.
+/// Thrown to end an operation early.
 struct Stop {
   std::uint8_t raw_status;
   Address fault_address;
 };
 
-/// Tags that go with a run of blocks.
+/// Tags of a run of blocks.
 struct Tags {
   std::uint32_t ref;
   std::uint16_t app;
@@ -104,15 +104,15 @@ class Run {
     throw Stop{DSA_COMP_BAD_OPCODE, 0};
   }
 
-  /// Offsets in a delta count from the start of the operands: what a client would get for operands
-  /// that it moved on is another delta. So none of it counts as done.
+  /// Offsets in a delta are relative to the operands' start, so resuming with advanced operands
+  /// would give another delta. None of it counts as done.
   [[nodiscard]] bool begins_again() const {
     const auto opcode = static_cast<Opcode>(descriptor_.opcode);
     return opcode == Opcode::create_delta || opcode == Opcode::apply_delta;
   }
 
-  /// A client resumes with the operands moved on by bytes_completed, all else as it was: a pattern
-  /// begins with its first byte again.
+  /// A client resumes with the operands advanced by bytes_completed and everything else unchanged:
+  /// a pattern restarts at its first byte.
   [[nodiscard]] std::uint64_t resumable_bytes() const {
     switch (static_cast<Opcode>(descriptor_.opcode)) {
       case Opcode::fill:
@@ -133,7 +133,7 @@ class Run {
   }
   void demand(Address address, bool write) {
     if (!arena_.probe(address, write, faults_)) return;
-    // A fault that could not be resolved although the device waited has a status of its own.
+    // A fault that block-on-fault could not resolve has a separate status.
     const unsigned status =
         faults_ == PageFaults::resolve ? DSA_COMP_PAGE_FAULT_IR : DSA_COMP_PAGE_FAULT_NOBOF;
     throw Stop{static_cast<std::uint8_t>(status | (write ? DSA_COMP_STATUS_WRITE : 0U)),
@@ -153,7 +153,7 @@ class Run {
     const Address target = descriptor_.dst_addr;
     const std::uint64_t byte_count = descriptor_.xfer_size;
     const bool downwards = target > source && target - source < byte_count;
-    // The direction of an overlapping move is its result: a client that resumes has to know.
+    // The result is the direction of an overlapping move, which a client needs to resume.
     record_.result = downwards ? 1 : 0;
     for (; done_ < byte_count; ++done_) {
       const std::uint64_t at = downwards ? byte_count - 1 - done_ : done_;
@@ -354,8 +354,8 @@ class Run {
     for (; done_ < descriptor_.xfer_size; ++done_) demand(descriptor_.dst_addr + done_, false);
   }
 
-  /// What a client needs to go on where a fault ended the operation. Looks like what the operation
-  /// itself does with its record, and stays apart: a reference that shares a line agrees in it.
+  /// Sets the values that a client needs to resume after a fault. Deliberately duplicates
+  /// emu/operation: shared code could not disagree.
   void leave_running_values() {
     switch (static_cast<Opcode>(descriptor_.opcode)) {
       case Opcode::crc:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DSA 1.0 does with one descriptor, as plainly as it can be said: one byte, one unit or one
-// block at a time, no slices, no vectors. Written from the architecture and from what clients
-// expect, without a look at emu/operation: two readings of the same rules that have to agree.
+// Reference implementation of one DSA 1.0 descriptor: one byte, unit or block at a time, no slices,
+// no vectors. Written from the architecture specification and from what clients expect,
+// independently of emu/operation: two implementations of the same rules that must agree.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace headrace::test {
 /// CRC-32C as the CRC opcodes define it with these descriptor flags.
 [[nodiscard]] std::uint32_t reference_crc32c(std::uint32_t seed, std::span<const std::byte> data,
                                              std::uint32_t flags);
-/// Guard of a block with these DIF flags.
+/// Guard of a block under these DIF flags.
 [[nodiscard]] std::uint16_t reference_guard(std::span<const std::byte> data,
                                             std::uint8_t dif_flags);
 
-/// Carries out a valid descriptor other than batch and drain. `faults`: what to do about a byte
-/// that is absent. Of the record, what the opcode defines in this outcome is set, all else is zero.
+/// Carries out a valid descriptor other than batch and drain. `faults`: how to handle absent bytes.
+/// In the record, fields that the opcode does not define for this outcome are zero.
 [[nodiscard]] dsa::CompletionRecord carry_out(const dsa::Descriptor& descriptor,
                                               emu::PageFaults faults, ClientArena& arena);
 
-/// Bytes that a descriptor names to be written, besides its record.
+/// Bytes that a descriptor may write, besides its record.
 struct Extent {
   emu::Address first = 0;
   std::uint64_t byte_count = 0;

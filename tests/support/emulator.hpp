@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the emulated device have in common: configurations, descriptors with a record each,
-// and waiting for records with a limit.
+// Helpers for tests of the emulated device: configurations, descriptors with a record each, and
+// waiting for records with a timeout.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ class Completions {
   }
   [[nodiscard]] int status(std::size_t index) const { return dsa::load_status(records_[index]); }
   void clear(std::size_t index) { records_[index].status = 0; }
-  /// The status once there is one; 0 after a minute.
+  /// Waits for a nonzero status and returns it; returns 0 after a minute.
   int await(std::size_t index) const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (int tries = 0; status(index) == 0; ++tries) {

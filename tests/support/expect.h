@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * EXPECT: of tests in C, which count what is not so and go on. For one file of a program. */
+ * EXPECT for tests in C: counts failures and continues. Include it in one file of a program. */
 #ifndef HEADRACE_TESTS_EXPECT_H
 #define HEADRACE_TESTS_EXPECT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory between two pages that may not be touched: one byte read or written outside ends the test.
+// Memory between two guard pages: an access outside it ends the test.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@ namespace headrace::test {
 
 /// Whole pages, with an inaccessible page directly before the first byte and after the last one.
 ///
-/// Ownership: unmaps them.
+/// Ownership: owns the pages.
 /// Threading: confined.
 class GuardedBuffer {
  public:
@@ -39,11 +39,11 @@ class GuardedBuffer {
   }
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  /// The bytes that the leading guard page touches.
+  /// The bytes after the leading guard page.
   [[nodiscard]] std::span<std::byte> front(std::size_t byte_count) const {
     return bytes_.first(byte_count);
   }
-  /// The bytes that the trailing guard page touches.
+  /// The bytes before the trailing guard page.
   [[nodiscard]] std::span<std::byte> back(std::size_t byte_count) const {
     return bytes_.last(byte_count);
   }

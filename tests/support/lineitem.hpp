@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random columns of lineitem, and query 6 on them the plainest way there is.
+// Random columns of lineitem, and a reference implementation of query 6.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Lineitem {
   }
 };
 
-/// Rows with the value ranges of TPC-H, negative ones among them; about 2 % are selected.
+/// Rows with the value ranges of TPC-H, extended to negative values; about 2 % are selected.
 inline Lineitem random_lineitem(std::size_t row_count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<std::int32_t> ship_date(8036, 10561);
@@ -44,7 +44,7 @@ struct Q6Answer {
   std::uint64_t rows_selected = 0;
 };
 
-/// For columns whose sum fits.
+/// The sum must not overflow.
 inline Q6Answer plain_q6(const query::Q6Columns& columns, const query::Q6Parameters& parameters) {
   Q6Answer answer;
   for (std::size_t row = 0; row < columns.ship_date.size(); ++row) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines made by hand. The processors are this machine's, so that workers find their node.
+// Hand-made machines with this machine's processors, so that workers find their node.
 #pragma once
 
 #include "headrace/platform/thread.hpp"
@@ -34,7 +34,7 @@ inline topo::Machine one_node_machine() {
   return machine;
 }
 
-/// Processors on `ddr`, faster memory without processors on `hbm`.
+/// `ddr` has the processors; `hbm` is faster memory without processors.
 inline topo::Machine two_tier_machine(NodeId ddr, NodeId hbm) {
   topo::Machine machine = one_node_machine();
   machine.nodes.front().id = ddr;

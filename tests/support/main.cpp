@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry point of every C++ test: prints the seed, and exits with 77 if everything was skipped.
+// Entry point of every C++ test: prints the seed, and exits with 77 if all tests were skipped.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -9,8 +9,8 @@
 #include "support/seed.hpp"
 
 #if defined(__SANITIZE_THREAD__)
-// The dynamic linker frees what another thread's load made, under a lock that ThreadSanitizer does
-// not see.
+// The dynamic linker frees memory that another thread allocated in dlopen, under a lock that
+// ThreadSanitizer does not see.
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions();
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
   return "race:_dl_close_worker\n";
@@ -21,12 +21,11 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const std::uint64_t seed = headrace::test::seed();
   std::printf("HEADRACE_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  // A death test runs its scenario in a fresh copy of this program, which must draw the same
-  // numbers.
+  // A death test re-executes this program, which must draw the same numbers.
   ::setenv("HEADRACE_SEED", std::to_string(seed).c_str(), 0);
-  // What is tested is the same on every machine; tests of profiles name their own.
+  // No profile of this machine is used; tests of profiles name one.
   ::setenv("HEADRACE_PROFILE", "none", 1);
-  // rapidcheck takes its seed from its own variable.
+  // rapidcheck reads its seed from this variable.
   ::setenv("RC_PARAMS", ("seed=" + std::to_string(seed)).c_str(), 0);
   const int failed = RUN_ALL_TESTS();
   const ::testing::UnitTest& run = *::testing::UnitTest::GetInstance();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that a copy routine does what memmove does, and touches nothing else. Not a list of cases:
-// lengths, places and overlaps are the tests'.
+// Checks that a copy routine does what memmove does and writes nothing else. Not for: choosing
+// lengths, places and overlaps, which tests do.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace headrace::test {
 using Span = std::span<std::byte>;
 using Copy = std::function<void(Span target, std::span<const std::byte> source)>;
 
-/// Bytes on both sides of a target that are looked at.
+/// Bytes checked on each side of a target.
 inline constexpr std::size_t kMarginBytes = 128;
 inline constexpr std::byte kBackground{0xA5};
 
@@ -33,8 +33,8 @@ inline void fill_randomly(Span bytes, Random& random) {
   }
 }
 
-/// What memmove must do, one byte at a time. The volatile access keeps it a loop over bytes; it is
-/// most of the running time, so the sanitizers leave it alone.
+/// Reference memmove, one byte at a time. The volatile access keeps it a loop over bytes. Not
+/// instrumented by sanitizers, because it takes most of the running time.
 __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined"))) inline void
 reference_move(std::byte* target, const std::byte* source, std::size_t byte_count) {
   volatile std::byte* const to = target;
@@ -54,7 +54,7 @@ inline std::string describe_move(const std::byte* target, std::span<const std::b
                      target - source.data());
 }
 
-/// True for at most kMarginBytes of background.
+/// True if the range, of at most kMarginBytes, is all background.
 inline bool is_background(const std::byte* begin, const std::byte* end) {
   static const std::vector<std::byte> kExpected(kMarginBytes, kBackground);
   return std::memcmp(begin, kExpected.data(), static_cast<std::size_t>(end - begin)) == 0;

@@ -47,7 +47,7 @@ void fill_randomly(std::span<std::byte> bytes, Random& random) {
   }
 }
 
-/// The T10 polynomial, a bit at a time.
+/// CRC with the T10 polynomial, one bit at a time.
 std::uint16_t guard_of(std::span<const std::byte> block, const DifFormat& format) {
   unsigned guard = format.invert_seed ? 0xffffU : 0U;
   for (const std::byte value : block) {
@@ -99,13 +99,13 @@ OperationCase::OperationCase(OperationKind kind, std::size_t byte_count, Random&
                              std::size_t memory)
     : random_(random), memory_(memory), operation_(make(kind, byte_count)) {}
 
-/// Bytes of a room of their own, random as all around them. `phase`: of the address, in a page.
+/// Returns random bytes in a separate room with random surroundings. `phase`: offset within a page.
 std::span<std::byte> OperationCase::place(std::size_t byte_count, bool written,
                                           std::size_t alignment, std::size_t phase) {
   const std::span<std::byte> all = room(memory_ * operands_.size() + operand_count_);
   std::size_t offset = 0;
   if (phase != kAnyPhase) {
-    offset = phase;  // Rooms begin with a page.
+    offset = phase;  // Rooms are page-aligned.
   } else if (random_.chance(1, 4)) {
     offset = (all.size() - byte_count) / alignment * alignment;
   } else {
@@ -145,7 +145,7 @@ bool OperationCase::is_target(std::size_t index) const {
   return false;
 }
 
-/// Changes one to three bits, or nothing.
+/// Flips zero to three bits.
 void OperationCase::spoil(std::span<std::byte> bytes) {
   const std::uint64_t count = random_.below(4);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -262,7 +262,7 @@ DifTags OperationCase::any_tags() {
           static_cast<std::uint16_t>(random_.chance(1, 2) ? 0U : random_.below(0x10000))};
 }
 
-/// Of every eighth block or so, something of the data, the field or the tags.
+/// Corrupts the data, field or tags of some blocks.
 void OperationCase::spoil_fields(std::span<std::byte> blocks, std::size_t block_bytes) {
   const std::size_t whole = block_bytes + engine::kDifFieldBytes;
   if (random_.chance(1, 3)) return;
@@ -308,7 +308,7 @@ Operation OperationCase::make_dif(OperationKind kind, std::size_t byte_count) {
     const std::span<std::byte> source = place(count * block, false);
     return Operation::dif_insert(place(count * whole, true), source, format, target);
   }
-  // Half of the switches are rare: with many of them nothing is checked.
+  // Some switches are rarely set: together they would disable all checks.
   const DifSource check{any_tags(),           random_.chance(7, 8), random_.chance(7, 8),
                         random_.chance(1, 2), random_.chance(1, 2), random_.chance(1, 4),
                         random_.chance(1, 4), random_.chance(1, 4), random_.chance(1, 4)};
@@ -317,7 +317,7 @@ Operation OperationCase::make_dif(OperationKind kind, std::size_t byte_count) {
   for (std::size_t at = 0; at < source.size(); at += whole) {
     std::byte* const field = source.data() + at + block;
     store_big(field, guard_of(source.subspan(at, block), format), 2);
-    // What the mask leaves out may be anything: it stays as random as it is.
+    // Masked-out bits stay random.
     const unsigned masked =
         std::to_integer<unsigned>(field[2]) << 8U | std::to_integer<unsigned>(field[3]);
     store_big(

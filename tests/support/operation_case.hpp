@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations of the engine over memory of their own, to be carried out twice and compared;
-// and a reading of the wire format that is not the engine's: operation to descriptor and back.
+// Random engine operations with their memory, to be carried out twice and compared; and an
+// independent implementation of the wire format: operation to descriptor and back.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace headrace::test {
 
-/// The result of an operation, of any mover.
+/// The result of an operation by any mover.
 struct Finding {
   engine::Cause cause = engine::Cause::none;
   std::size_t bytes_done = 0;
@@ -25,34 +25,35 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 [[nodiscard]] Finding finding_of(const engine::Completion& outcome);
-/// For a person, in a failed expectation.
+/// Used by GoogleTest to print a failed expectation.
 void PrintTo(const Finding& finding, std::ostream* stream);
 [[nodiscard]] std::string shown(const engine::Operation& operation);
 
-/// A valid operation, and all memory that it names with a page or so around it. Some operands end
-/// at a page that may not be touched, so that a byte read too far ends the test.
+/// A valid operation, and the memory of its operands with about a page around each. Some operands
+/// end at an inaccessible page, so that an access beyond their end ends the test.
 ///
-/// Threading: confined; all cases of a process with the same `memory` share it, so that one of them
-/// is alive at a time.
+/// Threading: confined; cases of a process with the same `memory` share it, so only one may be
+/// alive.
 class OperationCase {
  public:
   static constexpr std::size_t kBytesMax = 256U << 10U;
 
-  /// About `byte_count` bytes (1 to kBytesMax), as the kind demands. Neither no_op nor drain.
+  /// About `byte_count` bytes (1 to kBytesMax), rounded as the kind requires. Not for no_op and
+  /// drain.
   OperationCase(engine::OperationKind kind, std::size_t byte_count, Random& random,
                 std::size_t memory = 0);
 
   [[nodiscard]] const engine::Operation& operation() const { return operation_; }
-  /// The memory as it is.
+  /// The current content of the memory.
   [[nodiscard]] std::vector<std::byte> snapshot() const;
   void restore(std::span<const std::byte> snapshot);
-  /// True if byte `index` of a snapshot is one that the operation may write.
+  /// True if the operation may write byte `index` of a snapshot.
   [[nodiscard]] bool is_target(std::size_t index) const;
 
  private:
   struct Operand {
     std::span<std::byte> bytes;
-    std::span<std::byte> region;  ///< With what lies around it.
+    std::span<std::byte> region;  ///< Includes its surroundings.
     bool written = false;
   };
   std::span<std::byte> place(std::size_t byte_count, bool written, std::size_t alignment = 1,
@@ -77,11 +78,11 @@ class OperationCase {
 [[nodiscard]] std::span<const engine::OperationKind> kinds_with_operands();
 
 [[nodiscard]] dsa::Descriptor descriptor_of(const engine::Operation& operation);
-/// What `descriptor` asks for; `at` gives the memory that its addresses mean. A seed that lies in
-/// memory is taken from there.
+/// The operation that `descriptor` requests; `at` maps its addresses to memory. A seed in memory is
+/// read from there.
 [[nodiscard]] engine::Operation operation_of(const dsa::Descriptor& descriptor,
                                              const std::function<std::byte*(std::uint64_t)>& at);
-/// What the record of an operation of `byte_count` bytes tells.
+/// The result in the record of an operation of `byte_count` bytes.
 [[nodiscard]] Finding finding_of(engine::OperationKind kind, std::size_t byte_count,
                                  const dsa::CompletionRecord& record);
 

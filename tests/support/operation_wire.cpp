@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire format as the header of the kernel has it, field by field, without a look at the
-// engine's own conversion: two readings that have to agree.
+// The wire format after <linux/idxd.h>, field by field, written independently of the engine's
+// conversion: the two must agree.
 #include <cstring>
 
 #include "support/operation_case.hpp"
@@ -81,7 +81,7 @@ std::uint8_t source_byte(const DifSource& check) {
       (check.check_reference ? 0U : 0x40U) | (check.fixed_reference ? 0x80U : 0U));
 }
 
-/// `updates`: what an insertion would keep of its source is nothing.
+/// `updates`: an insertion has no source fields to keep.
 std::uint8_t target_byte(const DifTarget& make, bool updates) {
   const unsigned keep = (make.keep_application ? 0x08U : 0U) | (make.keep_guard ? 0x20U : 0U) |
                         (make.keep_reference ? 0x40U : 0U);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of message queues have in common: queues that are made or the test fails, messages,
-// children.
+// Helpers for tests of message queues: unwrapping results, messages, child processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@
 
 namespace headrace::test {
 
-/// The value; a Result that failed ends the test program with its message.
+/// Returns the value; aborts with the error's message if `result` failed.
 template <typename T>
 T must(Result<T> result) {
   if (!result.has_value()) {
@@ -39,7 +38,7 @@ inline std::span<const std::byte> as_message(const std::uint64_t& number) {
   return std::as_bytes(std::span(&number, 1));
 }
 
-/// Runs `work` in a child of fork(), which ends with what it returns.
+/// Runs `work` in a forked child, which exits with the value returned.
 template <typename Work>
 pid_t in_child(const Work& work) {
   const pid_t child = ::fork();
@@ -47,7 +46,7 @@ pid_t in_child(const Work& work) {
   return child;
 }
 
-/// How the child ended, as wait() says it.
+/// Waits for the child and returns its wait status.
 inline int status_of(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {

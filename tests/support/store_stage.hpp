@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the store need around it: blocks that tell where they came from, a folder, and a
-// mover that refuses, fails and ends in any order, by chance.
+// Fixtures for tests of the store: blocks that identify their key and version, a temporary folder,
+// and a mover that randomly refuses, fails and reorders.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace headrace::test {
 
-/// The bytes of version `version` of key `number`; the first 16 say which they are.
+/// The bytes of version `version` of key `number`; the first 16 hold both numbers.
 inline std::vector<std::byte> block_bytes(std::uint64_t number, std::uint64_t version,
                                           std::size_t byte_count) {
   std::vector<std::byte> bytes(byte_count);
@@ -35,7 +35,7 @@ inline std::vector<std::byte> block_bytes(std::uint64_t number, std::uint64_t ve
   return bytes;
 }
 
-/// The version, if the bytes are a whole block of the key; else nothing.
+/// The version, if the bytes are an intact block of the key; else nothing.
 inline std::optional<std::uint64_t> version_of(std::uint64_t number,
                                                std::span<const std::byte> bytes) {
   std::uint64_t head[2] = {};
@@ -48,7 +48,7 @@ inline std::optional<std::uint64_t> version_of(std::uint64_t number,
   return head[1];
 }
 
-/// Removed at the end.
+/// A temporary folder, removed by the destructor.
 class Folder {
  public:
   Folder() {
@@ -66,7 +66,7 @@ class Folder {
   std::string path_;
 };
 
-/// Without a thread: the polling thread carries out what is there, in any order. One request in
+/// Has no thread: the polling thread carries out the requests, in random order. One request in
 /// `refused_of` is refused as full, one operation in `failed_of` fails; 0: none.
 ///
 /// Threading: shared.
@@ -76,7 +76,7 @@ class FaultyMover final : public engine::Mover {
     std::uint64_t seed = 1;
     std::uint64_t refused_of = 0;
     std::uint64_t failed_of = 0;
-    bool late_writes = false;  ///< A failed one may be written to later.
+    bool late_writes = false;  ///< A failed target may still be written to.
   };
   explicit FaultyMover(const Options& options) : options_(options), random_(options.seed) {
     info_.name = "faulty";
@@ -131,7 +131,7 @@ class FaultyMover final : public engine::Mover {
     if (fails) {
       end.cause = options_.late_writes ? engine::Cause::device_dead : engine::Cause::device_error;
       end.late_write_possible = options_.late_writes;
-      // Some of it has been done.
+      // A failed operation is partly done.
       const std::size_t half = operation.byte_count() / 2;
       std::memcpy(operation.target().data(), operation.source().data(), half);
       return end;
@@ -174,7 +174,7 @@ inline std::unique_ptr<engine::Engine> faulty_engine(const FaultyMover::Options&
   return std::move(*engine);
 }
 
-/// Worker threads of this machine.
+/// An engine with worker threads on this machine.
 inline std::unique_ptr<engine::Engine> worker_engine() {
   auto engine = engine::Engine::make(topo::discover().value(),
                                      {.threads_per_node = 1, .devices = {.use = false}});

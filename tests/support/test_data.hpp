@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the files that tests read lie.
+// Location of the files that tests read.
 #pragma once
 
 #include <string>
 
 namespace headrace::test {
 
-/// The folder tests of the checkout.
+/// The folder tests/ of the checkout.
 std::string test_data();
 
 }  // namespace headrace::test

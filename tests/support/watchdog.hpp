@@ -17,17 +17,17 @@
 
 namespace headrace::test {
 
-/// Far longer than any scenario takes, even on a loaded machine; less than ctest allows for three
-/// of them, so that it is this which says what hung.
+/// Far longer than any scenario takes, even on a loaded machine. Three times this is less than
+/// ctest's timeout, so that this alarm reports the hang first.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr unsigned kHangSeconds = 190;
 #else
 inline constexpr unsigned kHangSeconds = 100;
 #endif
 
-/// Runs `scenario` in a child; fails if an expectation fails there, or if it does not end.
+/// Runs `scenario` in a child process; fails if an expectation fails there or if it hangs.
 inline void expect_ends(const std::function<void()>& scenario) {
-  // The child starts afresh: a fork of a process with threads could not use them.
+  // "threadsafe" re-executes the program: a plain fork would not have its threads.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
@@ -38,7 +38,7 @@ inline void expect_ends(const std::function<void()>& scenario) {
       ::testing::ExitedWithCode(0), "");
 }
 
-/// A thread whose sleep can be waited for.
+/// A thread whose falling asleep can be awaited.
 ///
 /// Threading: owned.
 class ObservedThread {
@@ -53,7 +53,7 @@ class ObservedThread {
   ObservedThread& operator=(const ObservedThread&) = delete;
   ~ObservedThread() { join(); }
 
-  /// Returns once the kernel shows the thread asleep or gone, or after ten seconds in any case: a
+  /// Returns when the kernel shows the thread asleep or gone, and after ten seconds in any case: a
   /// thread that does not sleep makes a test weaker, not wrong.
   void await_asleep() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);

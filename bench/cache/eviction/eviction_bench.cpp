@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: how often does an access hit, by eviction policy, on traces of different kinds?
-// Not a measure of time: the mover ends every share without touching it, the memory of copies is an
-// address, and so are the regions, which are never read.
+// Question: how often does an access hit, by eviction policy, on traces of different kinds? Does
+// not measure time: the mover completes every request without touching it, and memory for copies
+// and regions are addresses that are never read.
 //
 //   eviction_bench SEEDS ACCESSES DIRECTORY
 //
-// Method. Each trace is replayed by one thread through an empty Cache with room for so many regions
-// of one page; each handle is dropped at once. Beside it stand an exact LRU and Belady's MIN, which
-// are computed. All accesses count, the first ones too. Traces are made from the seeds 1 to SEEDS,
-// ACCESSES long, and read from the .txt files of DIRECTORY, which were recorded. Prints one JSON
-// document: hit rates, for traces from seeds the mean and, as "spread", the highest less the lowest
-// of any policy; for each policy the mean share of MIN's hits and the worst, over all traces and
-// capacities. Ends with 1 if anything is impossible: more hits than MIN, a refusal, an unreadable
-// file.
+// Method. One thread replays each trace through an empty Cache with room for a number of regions of
+// one page; each handle is dropped at once. For comparison, hits of an exact LRU and of Belady's
+// MIN are computed. All accesses count, including the first ones. Traces are generated from the
+// seeds 1 to SEEDS with ACCESSES accesses each, and read from the recorded .txt files of DIRECTORY.
+// Prints one JSON document: hit rates (for generated traces the mean and, as "spread", the highest
+// less the lowest of any policy), and for each policy the mean and the worst share of MIN's hits
+// over all traces and capacities. Exits with 1 if anything is impossible: more hits than MIN, a
+// refusal, an unreadable file.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -68,7 +68,7 @@ std::string_view column_name(std::size_t column) {
 class Replayer {
  public:
   Replayer() {
-    // Addresses of regions: mapped, as a cache asks of its sources, and not to be read.
+    // Regions' addresses: mapped, as the cache requires of sources, but not readable.
     void* const addresses = ::mmap(nullptr, kRegionMax * kRegionBytes, PROT_NONE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (addresses == MAP_FAILED) give_up("there is no room for the addresses of the regions");
@@ -118,7 +118,7 @@ HitRates hit_rates(const Replayer& replayer, const Trace& trace, std::size_t cap
   return rates;
 }
 
-/// What was found for one trace and capacity.
+/// Results of one trace and capacity.
 struct Row {
   std::string trace;
   std::size_t access_count = 0;
@@ -143,7 +143,7 @@ struct Row {
   }
 };
 
-/// Traces of one name, one for each seed.
+/// Traces by name, one per seed.
 using Traces = std::map<std::string, std::vector<Trace>>;
 
 void add_recorded(const std::filesystem::path& directory, Traces& traces) {

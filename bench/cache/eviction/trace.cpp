@@ -15,14 +15,14 @@ namespace {
 using Accesses = std::vector<std::uint32_t>;
 using Random = std::mt19937_64;
 
-/// Accesses that a file may have.
+/// Maximum accesses in a file.
 constexpr std::size_t kParsedMax = std::size_t{1} << 24U;
 constexpr std::uint32_t kPopularCount = 4096;
 constexpr std::uint32_t kLoopCount = 1280;
 constexpr std::uint32_t kNear = 8;
 constexpr std::uint32_t kFar = 200;
 constexpr std::uint32_t kWorkingSetCount = 384;
-/// The shifting working set: so many accesses later, so many of its regions are others.
+/// The shifting working set replaces kShiftCount regions every kShiftAccesses accesses.
 constexpr std::size_t kShiftAccesses = 2000;
 constexpr std::uint32_t kShiftCount = kWorkingSetCount / 4;
 
@@ -34,7 +34,7 @@ double fraction(Random& random) {
   return static_cast<double>(random() >> 11U) * 0x1p-53;
 }
 
-/// The k-th region is asked for in proportion to k to the power of -exponent.
+/// The k-th region is accessed with frequency proportional to k^-exponent.
 Accesses zipf(Random& random, std::size_t count, double exponent) {
   std::vector<double> sums(kPopularCount);
   double sum = 0;
@@ -57,15 +57,15 @@ Accesses loop(std::size_t count) {
   return accesses;
 }
 
-/// Nothing comes twice.
+/// No region is accessed twice.
 Accesses scan(std::size_t count) {
   Accesses accesses(count);
   std::iota(accesses.begin(), accesses.end(), 0U);
   return accesses;
 }
 
-/// Each region once, and once more when `distance` others have come: by who prefetches that far
-/// ahead and drops the handle, or whose second pass follows the first at that distance.
+/// Accesses each region once, and again `distance` regions later, like a prefetcher that runs that
+/// far ahead and drops the handle, or a second pass at that distance.
 Accesses twice(std::size_t count, std::uint32_t distance) {
   Accesses accesses;
   for (std::uint32_t i = 0; accesses.size() < count; ++i) {
@@ -91,8 +91,8 @@ Accesses shifting_set(Random& random, std::size_t count) {
   return accesses;
 }
 
-/// Stretches of 1 to 2 * stretch - 1 accesses of the one and the other in turn, as many accesses as
-/// each of them has. Regions are those of two programs: the other's have numbers of their own.
+/// Alternates stretches of 1 to 2 * stretch - 1 accesses of both, up to the length of `one`.
+/// Regions of `other` are renumbered to be disjoint.
 Accesses interleaved(Random& random, const Accesses& one, const Accesses& other,
                      std::uint32_t stretch) {
   const std::uint32_t offset = *std::max_element(one.begin(), one.end()) + 1;

@@ -9,8 +9,7 @@
 namespace headrace::bench {
 namespace {
 
-/// Hits of a cache that gives up the region whose `key` is lowest; a region has that of its last
-/// access.
+/// Hits of a cache that evicts the region with the lowest `key`, taken at its last access.
 template <typename Key>
 std::uint64_t hits(std::span<const std::uint32_t> accesses, std::size_t capacity, Key key) {
   std::unordered_map<std::uint32_t, std::int64_t> keys;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache as it was first described: a map per node behind a reader-writer lock, and a handle
-// that is allocated for each access and counts itself in an allocated atomic. It is what the cache
-// is measured against, and stays here; not for use.
+// Baseline: the cache as originally described, with a map per node behind a reader-writer lock, and
+// a handle per access that is allocated and reference-counted in an allocated atomic. Not for use.
 //
-// It is given the benefit of the doubt where the description is silent: the policy is a plain
-// function, submission costs only the allocation of its handlers, nothing is copied, and the memory
-// of copies costs nothing.
+// Where the description is silent the cheapest choice is made: the policy is a plain function,
+// submission costs only the allocation of its handlers, nothing is copied, and memory for copies is
+// free.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 
 namespace headrace::bench {
 
-/// What the accelerator's library gives for a submitted copy; here it has always ended.
+/// Stands for the accelerator library's handle of a submitted copy; always complete here.
 struct SeedHandler {
   std::uint64_t bytes_done = 0;
 };
@@ -58,7 +57,7 @@ class SeedCacheData {
     delete handlers_;
   }
 
-  /// From now on the copy is on its way.
+  /// Marks the copy as in flight.
   void init() { copy_->store_release(nullptr); }
   void set_task(const std::byte* copy, Handlers* handlers) {
     *incomplete_copy_ = copy;
@@ -80,14 +79,14 @@ class SeedCacheData {
   [[nodiscard]] bool in_use() const { return active_->load_acquire() > 1; }
 
  private:
-  /// The second invalid value of the handlers: an atomic wait does not wake for the same one.
+  /// A second invalid value besides null: wait(nullptr) returns only if the value is not null.
   static Handlers* invalid() { return reinterpret_cast<Handlers*>(~std::uintptr_t{0}); }
 
   const std::byte* source_;
   std::size_t byte_count_;
   Atomic<std::int32_t>* active_;
   Atomic<const std::byte*>* copy_;
-  /// Shared: who waits may have its handle from before the submission.
+  /// Shared: a waiting thread may hold a handle from before the submission.
   const std::byte** incomplete_copy_;
   Atomic<Handlers*>* handlers_;
 };

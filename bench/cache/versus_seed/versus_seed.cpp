@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: how fast is Cache beside the cache as it was first described (seed_cache.hpp)?
-// Not a measure of copying: the mover ends every share without touching it, the memory of copies is
-// an address, and the regions are addresses that are never read. Nor of the kernel: mapping pages,
-// and looking whether sources are mapped.
+// Question: how fast is Cache compared with the cache as originally described (seed_cache.hpp)?
+// Does not measure copying: the mover completes every request without touching it, memory for
+// copies is an address, and regions are addresses that are never read. Nor kernel time: nothing
+// maps pages or checks whether sources are mapped.
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
 //   headrace-bench-cache scaling THREADS ROUNDS ENTRIES OPERATIONS
 //   headrace-bench-cache count MODE COUNT
 //
-// `scaling`: ours alone, with 1 to THREADS threads, the same operations for each thread. `count`:
-// for valgrind, which counts the instructions of headrace_bench_counted; the difference of two
-// counts is that of so many operations. MODE: hit, miss (a new region each), miss_many (by
-// access_many of 32), submit (what the engine alone needs for the move of a miss).
+// `scaling`: Cache only, with 1 to THREADS threads and equal operations per thread. `count`: for
+// valgrind, which counts the instructions of headrace_bench_counted; the difference between two
+// COUNTs is the cost of that many operations. MODE: hit, miss (a new region each), miss_many (by
+// access_many of 32), submit (the engine's part of a miss).
 //
-// Method. A round runs each of the two once per scenario, in an order that changes from round to
-// round, over the same operations. Time is divided by the operations of all threads together: with
-// two threads that of the wall, from the moment both are ready until the last has done; with one
-// that of the thread, which what else runs on the machine disturbs less. Threads are pinned.
-//   hit     accesses over ENTRIES entries of a filled cache in a random order of each thread's own;
-//           all threads use all entries; the handle is dropped at once.
-//   miss    accesses to regions that are not there; nothing is dropped meanwhile.
-//   mixed   by two threads: 90 % accesses whose popularity is zipfian (0.99) over ENTRIES entries,
-//           9 % to regions that are not there, 1 % invalidations of a popular entry.
+// Method. A round runs each of the two once per scenario over the same operations, in an order that
+// alternates. Time is divided by the operations of all threads: with two threads it is wall time
+// from the common start until the last thread finishes; with one it is thread time, which other
+// programs disturb less. Threads are pinned.
+//   hit     accesses to ENTRIES entries of a filled cache, in a different random order per thread;
+//           the handle is dropped at once.
+//   miss    accesses to uncached regions; nothing is dropped meanwhile.
+//   mixed   by two threads: 90 % Zipf-distributed (0.99) accesses to ENTRIES entries, 9 % to
+//           uncached regions, 1 % invalidations of a popular entry.
 // Memory: bytes allocated for MILLION entries without handles, by counting operator new.
 // Prints one JSON document: nanoseconds per operation, one value per round.
 #include <fmt/format.h>
@@ -55,7 +55,7 @@
 
 namespace {
 
-// relaxed throughout, here and below: totals, and starting shots without data.
+// relaxed throughout, here and below: totals and start flags that publish no data.
 headrace::Atomic<std::int64_t> bytes_live{0};
 headrace::Atomic<std::uint64_t> allocation_count{0};
 headrace::Atomic<bool> counting{false};
@@ -97,12 +97,11 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   uncounted(memory);
 }
 
-/// Calls `work`. Valgrind counts what happens in here, by this name: it is exported, so it outlasts
-/// the stripping of an installed program.
+/// Calls `work`. Valgrind counts this function by name: exported, so that stripping keeps it.
 extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
     void (*work)(const void*), const void* what) {
   work(what);
-  asm volatile("" ::: "memory");  // The call is no jump: this function is left when it has ended.
+  asm volatile("" ::: "memory");  // Prevents a tail call, so that `work` runs inside this function.
 }
 
 namespace {
@@ -119,13 +118,13 @@ struct Scale {
   std::size_t million = 1'000'000;
 };
 
-/// A region that is never read.
+/// The region's bytes are never read.
 std::span<const std::byte> region(std::size_t index) {
   return {reinterpret_cast<const std::byte*>((std::uintptr_t{1} << 44U) + index * kRegionBytes),
           kRegionBytes};
 }
 
-/// The two caches behind one face.
+/// The two caches behind a common interface.
 class Ours {
  public:
   Ours() {
@@ -133,7 +132,7 @@ class Ours {
     cache::CacheOptions options;
     options.placement = cache::placement::on(machine.nodes.front().id);
     options.memory = std::make_shared<bench::NoMemory>();
-    options.check_sources = false;  // There are none.
+    options.check_sources = false;  // The sources are not mapped.
     cache_ = std::move(cache::Cache::make(machine, *engine_, std::move(options)).value());
   }
   const std::byte* access(std::size_t index) {
@@ -202,7 +201,7 @@ Operations mixed(const Scale& scale, std::size_t thread_index) {
   const std::size_t first = scale.entry_count + (1 + thread_index) * scale.operation_count;
   Operations operations;
   for (std::size_t i = 0; i < scale.operation_count; ++i) {
-    // Popular entries do not lie side by side.
+    // Spread popular entries.
     const auto hot = static_cast<std::uint32_t>(popular(random) * 2654435761U % scale.entry_count);
     const int drawn = percent(random);
     operations.push_back(drawn < 90   ? hot
@@ -218,14 +217,14 @@ double thread_time_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Runs each thread's operations; returns nanoseconds per operation of all together.
+/// Runs each thread's operations; returns nanoseconds per operation over all threads.
 template <typename Cache>
 double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall = false) {
   double thread_ns = 0;
   std::size_t count = 0;
   for (const Operations& operations : per_thread) count += operations.size();
   const auto work = [&](std::size_t t, const std::function<void()>& wait_for_start) {
-    // The first access of a thread may set something up.
+    // The first access of a thread may initialise thread-local state.
     std::uintptr_t sum = reinterpret_cast<std::uintptr_t>(cache.access(0));
     wait_for_start();
     const double begin_ns = thread_time_ns();
@@ -237,7 +236,7 @@ double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall
       }
     }
     if (t == 0) thread_ns = thread_time_ns() - begin_ns;
-    if (sum == 1) std::fputs("", stderr);  // The sum is used.
+    if (sum == 1) std::fputs("", stderr);  // Uses the sum.
   };
   const std::chrono::duration<double, std::nano> wall =
       bench::run_together(per_thread.size(), work);
@@ -260,8 +259,8 @@ struct Scenario {
 
 template <typename Cache>
 double measure(const Scenario& scenario, const Scale& scale, bool by_wall = false) {
-  // What the other one has left in the heap would be tidied up by the next allocation of a large
-  // piece: the small pieces of the first design within the misses of the other.
+  // Otherwise the next large allocation would consolidate the small chunks that the other cache
+  // freed, within this one's measured misses.
   ::malloc_trim(0);
   Cache cache;
   fill(cache, scale.entry_count);

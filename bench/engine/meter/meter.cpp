@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does the engine itself cost per operation on a device?
+// What does the engine cost per operation on a device?
 //
-// By a channel, which is what a thread with a queue of its own uses, and by jobs, which any thread
-// may submit to any mover. The device is a portal that notes where the completion record is; the
-// loop then writes the record, as a device would: a few instructions, which the mode `device` runs
-// alone so that they can be taken away. Run it under `valgrind --tool=callgrind` with two counts:
-// the difference in instructions is that of so many operations, whatever starting costs. Prints one
-// JSON object with the allocations that were made on the way.
+// By a channel, which one thread owns, and by jobs, which any thread may submit to any mover. The
+// device is a portal that notes the address of the completion record; the loop then writes the
+// record, as a device would: a few instructions, which the mode `device` runs alone so that they
+// can be subtracted. Run it under `valgrind --tool=callgrind` with two counts: the difference in
+// instructions is the cost of that many operations, without start-up. Prints one JSON object with
+// the number of allocations.
 //
 //   headrace-bench-engine MODE COUNT [step]
 //   headrace-bench-engine scaling THREADS ROUNDS [COUNT]
 //
-// With `step` the thread steps through its own instructions, and counts those that are locked (a
-// prefix LOCK, or XCHG with memory) and the calls that lock a mutex; the device has none.
+// With `step` the thread single-steps, and counts locked instructions (a LOCK prefix, or XCHG with
+// memory) and calls that lock a mutex; the device has none.
 //
-// `scaling`: 1 to THREADS threads share one engine, each with a job of its own; the device ends
-// what it takes at once. Nanoseconds per operation of all threads together, one value per round.
+// `scaling`: 1 to THREADS threads share one engine, with one job each; the device completes at
+// once. Nanoseconds per operation over all threads, one value per round.
 //
 // MODE: channel_copy, channel_batch32, job_copy, job_batch32, run_copy (of 64 B, on a processor),
 // device, device_batch32.
@@ -45,7 +45,7 @@ headrace::Atomic<std::uint64_t> allocation_count{0};
 }  // namespace
 
 void* operator new(std::size_t byte_count) {
-  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  allocation_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
   if (void* const made = std::malloc(byte_count)) return made;
   throw std::bad_alloc();
 }
@@ -56,12 +56,11 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-/// Calls `work`. Valgrind counts what happens in here, by this name: it is exported, so it outlasts
-/// the stripping of an installed program.
+/// Calls `work`. Valgrind counts this function by name: exported, so that stripping keeps it.
 extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
     void (*work)(const void*), const void* what) {
   work(what);
-  asm volatile("" ::: "memory");  // The call is no jump: this function is left when it has ended.
+  asm volatile("" ::: "memory");  // Prevents a tail call, so that `work` runs inside this function.
 }
 
 namespace {
@@ -82,7 +81,7 @@ namespace dsa = headrace::dsa;
 constexpr std::size_t kBytes = 4096;
 constexpr std::size_t kBatch = 32;
 
-/// Takes everything, does nothing.
+/// Accepts everything, does nothing.
 class IdleDevice final : public dsa::Portal {
  public:
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
@@ -90,7 +89,7 @@ class IdleDevice final : public dsa::Portal {
     last_ = descriptor;
     return true;
   }
-  /// The end of what was submitted last.
+  /// Completes the last submission.
   void complete() noexcept {
     if (last_.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
       const auto* const list = reinterpret_cast<const dsa::Descriptor*>(last_.desc_list_addr);
@@ -102,7 +101,7 @@ class IdleDevice final : public dsa::Portal {
  private:
   static void write(std::uint64_t record) noexcept {
     auto* const status = reinterpret_cast<std::uint8_t*>(record);
-    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // One thread.
+    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // Relaxed: single-threaded.
   }
 
   dsa::QueueInfo info_{.name = "idle",
@@ -118,7 +117,7 @@ class IdleDevice final : public dsa::Portal {
   std::exit(2);
 }
 
-/// What all operations of a run are about.
+/// Buffers and operations of a run.
 struct Memory {
   std::vector<std::byte> source = std::vector<std::byte>(kBatch * kBytes);
   std::vector<std::byte> target = std::vector<std::byte>(kBatch * kBytes);
@@ -175,7 +174,7 @@ void job_batch32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64
   }
 }
 
-/// By the calling thread, and of so little that hardly anything of it is the copy.
+/// On the calling thread, of 64 bytes: nearly all the time is overhead.
 void run_copy(Engine& engine, Memory& memory, std::uint64_t count) {
   const Operation copy =
       Operation::copy(std::span(memory.target).first(64), std::span(memory.source).first(64));
@@ -207,7 +206,7 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
   }
 }
 
-/// What a mode does, so many times.
+/// Runs a mode `count` times.
 void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevice& device,
                Memory& memory, std::uint64_t count) {
   if (mode == "channel_copy") return channel_copy(channel, device, memory, count);
@@ -222,7 +221,7 @@ void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevi
       "device_batch32");
 }
 
-/// Calls `work` where it is counted.
+/// Calls `work` inside headrace_bench_counted().
 template <typename Work>
 void counted(const Work& work) {
   headrace_bench_counted([](const void* what) { (*static_cast<const Work*>(what))(); }, &work);
@@ -240,14 +239,14 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto channel = (*engine)->open_channel();
   if (!channel) stop_with(channel.error().message().c_str());
   Memory memory;
-  // Whatever is made at the first use.
+  // Warm-up: allocations of the first use.
   counted([&] { carry_out(mode, **engine, **channel, device, memory, kBatch); });
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (steps) headrace::bench::begin_stepping();
   counted([&] { carry_out(mode, **engine, **channel, device, memory, count); });
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
-  const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.
+  const std::uint64_t made = allocation_count.load_relaxed() - before;  // Relaxed: single-threaded.
   fmt::print(R"({{"operations": {}, "allocations": {})", count, made);
   if (steps) {
     fmt::print(R"(, "instructions": {}, "locked_instructions": {}, "mutexes_locked": {})",
@@ -257,7 +256,7 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   return 0;
 }
 
-/// Ends everything as it is submitted.
+/// Completes every descriptor in submit().
 ///
 /// Threading: shared.
 class InstantDevice final : public dsa::Portal {
@@ -275,7 +274,7 @@ class InstantDevice final : public dsa::Portal {
  private:
   static void end(std::uint64_t record) noexcept {
     auto* const status = reinterpret_cast<std::uint8_t*>(record);
-    // The thread that submits is the one that looks.
+    // Relaxed: the submitting thread is the one that polls.
     headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});
   }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast are operations, by who does them and how they are submitted?
+// How fast are operations, by executor and mode of submission?
 //
 //   headrace-bench-movement ROUNDS ROUND_MS <POINTS
 //
-// POINTS: one a line, words KEY=VALUE (struct Point below). Prints a line of JSON for each point
-// and round, as soon as it is measured, so that a run that is ended early has given what it
-// measured. The families of 'headrace bench' are lists of such points.
+// POINTS: one per line, words KEY=VALUE (point.hpp). Prints a line of JSON for each point and round
+// as soon as it is measured, so that an interrupted run has printed its results so far. The
+// families of 'headrace bench' are lists of such points.
 //
-// Method, that of the papers: memory is written before the clock starts (but where page faults are
-// what is measured), threads are pinned, each has memory of its own and walks through it; they wait
-// at a barrier, and the time is that from the barrier to the end of the slowest. A first round that
-// is not reported finds out how many operations take ROUND_MS. Points take turns within a round.
+// Method, as in the papers: memory is written before the clock starts (unless page faults are
+// measured), threads are pinned, each walks through private memory; they start at a barrier, and
+// the time is from the barrier to the end of the slowest. An unreported first round determines how
+// many operations take ROUND_MS. Points take turns within a round.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -60,12 +60,12 @@ using engine::Submit;
 using engine::Ticket;
 
 constexpr std::uint64_t kPattern = 0x5a5a'5a5a'5a5a'5a5aU;
-/// Source and target of all threads together, unless an operation needs more: more than caches
-/// keep.
+/// Source and target of all threads together, unless an operation needs more: larger than the
+/// caches.
 constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;
 constexpr std::size_t kLineBytes = 64;
 
-/// As it stands in a string of JSON.
+/// Escapes text for a JSON string.
 std::string json_text(std::string_view text) {
   std::string made;
   for (const char each : text) {
@@ -75,7 +75,7 @@ std::string json_text(std::string_view text) {
   return made;
 }
 
-/// What operations of one thread work on.
+/// Buffers of one thread's operations.
 struct Buffers {
   std::span<std::byte> source;
   std::span<std::byte> target;
@@ -95,11 +95,11 @@ bool is_dif(std::string_view operation) {
 
 /// The operation at one place of the buffers.
 ///
-/// Throws Unmeasurable where the length is none that the operation takes.
+/// Throws Unmeasurable if the operation does not support the length.
 Operation operation_at(const Point& point, const Buffers& buffers, std::size_t index) {
   const std::size_t bytes = point.bytes;
   const std::string& name = point.operation;
-  // Each operation begins with a line of its own, and within pages as many lines as fit.
+  // Each operation starts on a separate line.
   const std::size_t step = std::max(kLineBytes, (bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
   const auto place_in = [&](std::span<std::byte> whole) {
     return index % std::max<std::size_t>(1, whole.size() / step) * step;
@@ -121,7 +121,7 @@ Operation operation_at(const Point& point, const Buffers& buffers, std::size_t i
     return Operation::create_delta(buffers.second.first(engine::kDeltaRoomMin), source, target);
   }
   if (name == "apply_delta") {
-    // One word of ten is changed.
+    // One word in ten differs.
     return Operation::apply_delta(
         target,
         buffers.second.first(std::max<std::size_t>(1, bytes / 80) * engine::kDeltaEntryBytes));
@@ -137,7 +137,7 @@ Operation operation_at(const Point& point, const Buffers& buffers, std::size_t i
   throw Unmeasurable{fmt::format("'{}' is no operation", name)};
 }
 
-/// Prepares what the operation reads beside its source.
+/// Prepares the operation's second input.
 void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) {
   if (point.operation == "apply_delta") {
     for (std::size_t entry = 0; entry < std::max<std::size_t>(1, point.bytes / 80); ++entry) {
@@ -147,7 +147,7 @@ void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) 
       std::memcpy(place + sizeof(offset), &kPattern, sizeof(kPattern));
     }
   } else if (is_dif(point.operation)) {
-    // By the first bytes of the source, with a processor's own operation.
+    // From the first bytes of the source, by the software path.
     Completion completion;
     const Operation insert = Operation::dif_insert(buffers.second.first(with_fields(point.bytes)),
                                                    buffers.source.first(point.bytes), kFormat, {});
@@ -158,7 +158,7 @@ void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) 
   }
 }
 
-/// Cycles of the calling thread, in user mode and in the kernel if that is permitted.
+/// Cycles of the calling thread, in user mode and, if permitted, in the kernel.
 class Cycles {
  public:
   Cycles() {
@@ -191,10 +191,10 @@ class Cycles {
   int descriptor_ = -1;
 };
 
-/// What a thread measured of itself, in ns but for the counts.
+/// Measurements of one thread; times in ns.
 struct Sample {
   std::uint64_t operations = 0;
-  std::uint64_t on_cpu = 0;  ///< Submissions that a processor did in place of the device.
+  std::uint64_t on_cpu = 0;  ///< Submissions that fell back to a processor.
   std::uint64_t page_faults = 0;
   double prepare = 0;
   double submit = 0;
@@ -214,7 +214,7 @@ void take_end(const Completion& end, Sample& sample) {
   if (end.fell_back) ++sample.on_cpu;
 }
 
-/// A submission in flight: its operations, their ends, and what names it.
+/// A submission in flight: its operations, their completions, and its handle.
 struct InFlight {
   std::vector<Operation> operations;
   std::vector<Completion> ends;
@@ -222,7 +222,7 @@ struct InFlight {
   Job job;
 };
 
-/// Ways to submit and to wait, with one interface.
+/// Modes of submission with a common interface.
 class ByChannel {
  public:
   ByChannel(Engine& engine, const Point& point, std::size_t thread)
@@ -292,7 +292,7 @@ double ns_of(std::uint64_t ticks) {
   return static_cast<double>(ticks) / platform::ticks_per_second() * 1e9;
 }
 
-/// Submits `count` operations, and waits for them. Waits for the start in between.
+/// Prepares, waits for the start, submits `count` operations and waits for them.
 template <typename By>
 void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count, Sample& sample,
            const std::function<void()>& wait_for_start) {
@@ -373,11 +373,11 @@ double read_again_and_again(std::span<const std::byte> memory, const Atomic<bool
   const auto begun = std::chrono::steady_clock::now();
   std::uint64_t lines = 0;
   unsigned sum = 0;
-  while (!end.load_relaxed()) {  // It carries no data.
+  while (!end.load_relaxed()) {  // Relaxed: carries no data.
     for (std::size_t at = 0; at < memory.size(); at += kLineBytes) {
       sum += std::to_integer<unsigned>(memory[at]);
       ++lines;
-      if (at % kLookBytes == 0 && end.load_relaxed()) break;  // As above.
+      if (at % kLookBytes == 0 && end.load_relaxed()) break;  // Relaxed, as above.
     }
     asm volatile("" : : "r"(sum));
   }
@@ -385,13 +385,13 @@ double read_again_and_again(std::span<const std::byte> memory, const Atomic<bool
   return static_cast<double>(lines * kLineBytes) / took.count();
 }
 
-/// Everything that is kept from point to point.
+/// State kept across points.
 class Bench {
  public:
   Bench() : machine_(value_of(topo::discover())) {}
 
-  /// Measures once: a line of JSON without its braces. `count` operations, or as many as take
-  /// `wanted`, which is then written there.
+  /// Measures once; returns a line of JSON without its braces. `count`: operations; if 0, set to
+  /// the number that takes `wanted`.
   std::string measure(const Point& point, std::size_t& count, std::chrono::nanoseconds wanted) {
     if (point.bytes == 0 || point.batch == 0 || point.depth == 0 || point.threads == 0) {
       throw Unmeasurable{"a number is 0"};
@@ -403,7 +403,7 @@ class Bench {
       const std::size_t least = point.batch * point.depth * point.threads;
       if (misses) count = std::max<std::size_t>(1, kFaultBytes / point.bytes) * point.threads;
       for (std::size_t tried = least; count == 0;) {
-        // The better of two: other work only adds.
+        // The better of two: other load only adds time.
         const std::chrono::nanoseconds took = std::min(once(engine, point, tried, nullptr).took,
                                                        once(engine, point, tried, nullptr).took);
         if (took >= wanted / 4 || tried > (std::size_t{1} << 24U)) {
@@ -439,7 +439,7 @@ class Bench {
   struct Run {
     std::chrono::nanoseconds took{};
     Sample sum;
-    std::vector<std::int64_t> each_ns;  ///< Of each thread.
+    std::vector<std::int64_t> each_ns;  ///< By thread.
   };
 
   Engine& engine_for(const Point& point) {
@@ -469,7 +469,7 @@ class Bench {
     return *found;
   }
 
-  /// The processor of a thread: of the node of its queue, else of the source.
+  /// Processor of each thread: on the node of its queue, else of the source.
   std::vector<int> processors_for(Engine& engine, const Point& point) const {
     std::vector<int> chosen;
     if (!point.pinned) return chosen;
@@ -499,7 +499,7 @@ class Bench {
     const std::size_t pool_bytes = point.span == 0 ? kPoolBytes : std::min(point.span, kPoolBytes);
     const std::size_t wanted = misses ? kFaultBytes : pool_bytes / point.threads;
     const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
-    // What some operations leave in a target would change what others find there.
+    // Separate targets: results of some operations would change the input of others.
     const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";
     std::string not_locked;
     const auto take = [&](Pool& from, std::size_t byte_count) {
@@ -567,7 +567,7 @@ class Bench {
           }
         },
         processors);
-    end.store_relaxed(true);  // It carries no data.
+    end.store_relaxed(true);  // Relaxed: carries no data.
     if (beside.joinable()) beside.join();
     Run run;
     auto begin = std::chrono::steady_clock::time_point::max();
@@ -604,7 +604,7 @@ class Bench {
     return run;
   }
 
-  /// What a processor takes to read a line of the last target: less where it is in the cache.
+  /// Time to read a line of the last target: shorter if it is in the cache.
   static double read_after(std::span<const std::byte> read) {
     unsigned sum = 0;
     const std::uint64_t before = platform::ticks();
@@ -616,7 +616,7 @@ class Bench {
     return ns / static_cast<double>((read.size() + kLineBytes - 1) / kLineBytes);
   }
 
-  /// What the kernel says that lies in last-level caches, where resctrl monitors them.
+  /// Occupancy of the last-level caches by resctrl, if monitored.
   static std::optional<std::uint64_t> occupied_bytes() {
     std::optional<std::uint64_t> sum;
     std::error_code none;

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Is the path `automatic` as fast as the better of hardware and software?
 //
-// Copies of 64 B to 16 MiB by each of the three paths: waited for one at a time (run), many in
-// flight (submit), and in batches (batch). The paths take turns in a round, in an order that goes
-// round. Memory is in no cache, as for the published figures: source and target walk through 64 MiB
-// each.
+// Copies of 64 B to 16 MiB by each of the three paths: one at a time (run), many in flight
+// (submit), and in batches (batch). The paths take turns in a round, in rotating order. Memory is
+// uncached, as for the published figures: source and target walk through 64 MiB each.
 //
-// The device is a model that carries no bytes. What it takes is given on the
-// command line: a descriptor occupies the device for as long as one does in
-// batches of 32, and its end is seen as late as that of one alone; the processor is held by each
-// ENQCMD. The clock is that of the machine. What is due is written when the engine looks, by the
-// thread that looks, so that the device takes no processor's time but that of two looks at the
-// clock. Software is this machine's: one worker, and for run() the calling thread.
+// The device is a model that moves no bytes. Its times are given on the command line: a descriptor
+// occupies the device as long as one in a batch of 32, and completes with the latency of a single
+// one; each ENQCMD occupies the processor. Time is real time. Due records are written by the
+// polling thread when the engine polls, so the device costs only two clock reads. Software runs on
+// this machine: one worker, and for run() the calling thread.
 //
 // Prints one JSON object.
 //
 //   headrace-bench-engine-paths ROUNDS ROUND_US MODEL [SYNCHRONOUS ASYNCHRONOUS BATCHED]
 //
-// ROUND_US: of one path at one size. MODEL: BYTES:ALONE_NS:BATCHED_NS of at least two sizes,
-// ascending, separated by ','; 'headrace bench engine' gives what the simulator says of the machine
-// spr-1dsa. The last three are thresholds of `automatic` in bytes, else
-// the published ones.
+// ROUND_US: per path and size. MODEL: BYTES:ALONE_NS:BATCHED_NS of at least two sizes, ascending,
+// separated by ','; 'headrace bench engine' passes the simulator's values for the machine spr-1dsa.
+// The last three are thresholds of `automatic` in bytes; default: the published ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,8 +59,8 @@ constexpr std::size_t kInFlight = 32;
 constexpr std::array kPaths{Path::hardware, Path::software, Path::automatic};
 constexpr double kDoorbellNs = 160;
 
-/// Of a 4th generation Xeon's device with a shared queue: alone from submission to the end seen,
-/// and of each in batches of 32.
+/// Times of a 4th generation Xeon's device with a shared queue: of a single descriptor from
+/// submission to observed completion, and per descriptor in batches of 32.
 struct ModelPoint {
   double byte_count;
   double alone_ns;
@@ -76,7 +73,7 @@ std::vector<ModelPoint> model_points;
   std::exit(2);
 }
 
-/// Between the points of the model in a straight line, and beyond the last one as it ends.
+/// Interpolates linearly between the points of the model, and extrapolates beyond the last.
 ModelPoint model(double byte_count) {
   std::size_t i = 1;
   while (i + 1 < model_points.size() && model_points[i].byte_count < byte_count) ++i;
@@ -109,7 +106,7 @@ class PacedDevice final : public dsa::Portal {
     return true;
   }
 
-  /// Writes what is due.
+  /// Writes the records that are due.
   void look() noexcept {
     if (due_.empty() || platform::ticks() < due_.front().at) return;
     const dsa::Descriptor& descriptor = due_.front().descriptor;
@@ -130,7 +127,7 @@ class PacedDevice final : public dsa::Portal {
     static const double per_ns = platform::ticks_per_second() / 1e9;
     return static_cast<std::uint64_t>(ns * per_ns);
   }
-  /// When the end of so many bytes more is seen.
+  /// Returns when the completion of `byte_count` more bytes is observed.
   std::uint64_t carry(std::uint64_t byte_count) noexcept {
     const ModelPoint takes = model(static_cast<double>(byte_count));
     free_at_ = std::max(free_at_, platform::ticks()) + ticks(takes.batched_ns);
@@ -138,7 +135,7 @@ class PacedDevice final : public dsa::Portal {
   }
   static void write(std::uint64_t record) noexcept {
     auto* const status = reinterpret_cast<std::uint8_t*>(record);
-    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // One thread.
+    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // Relaxed: single-threaded.
   }
 
   dsa::QueueInfo info_{.name = "paced",
@@ -150,7 +147,7 @@ class PacedDevice final : public dsa::Portal {
   std::uint64_t free_at_ = 0;
 };
 
-/// The mover of a queue, whose device is driven by the thread that polls it.
+/// The mover of a queue whose device is driven by the polling thread.
 ///
 /// Threading: owned.
 class PacedMover final : public Mover {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A point of headrace-bench-movement: what is measured, as a line of words.
+// A point of headrace-bench-movement: what to measure, as a line of KEY=VALUE words.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,31 +30,30 @@ T value_of(Result<T> result) {
   return std::move(*result);
 }
 
-/// What is measured.
 struct Point {
   std::string by = "channel";  ///< channel, engine (jobs), cpu (the calling threads) or none.
   std::string operation = "copy";
-  std::size_t bytes = 4096;  ///< Of an operation.
-  std::size_t batch = 1;     ///< Operations of a submission.
-  std::size_t depth = 1;     ///< Submissions in flight; 1: each is waited for.
+  std::size_t bytes = 4096;  ///< Per operation.
+  std::size_t batch = 1;     ///< Operations per submission.
+  std::size_t depth = 1;     ///< Submissions in flight; 1: waits for each.
   std::size_t threads = 1;
-  std::size_t count = 0;  ///< Operations of a round, of all threads; 0: as long as wanted.
-  std::vector<std::string> queues;  ///< Of channels: thread i has queue i, in turn.
+  std::size_t count = 0;  ///< Operations per round, all threads together; 0: limited by time.
+  std::vector<std::string> queues;  ///< For channels: thread i uses queue i modulo their number.
   std::string policy;               ///< Of jobs.
   std::string path = "hardware";    ///< Of jobs.
   std::optional<NodeId> source;
   std::optional<NodeId> target;
   bool huge = false;                    ///< Pages of 2 MiB.
-  std::string faults = "none";          ///< Else what is done about pages that are not there.
-  bool cache = false;                   ///< Targets go into the cache.
+  std::string faults = "none";          ///< Else how faults on absent pages are handled.
+  bool cache = false;                   ///< Writes targets into the cache.
   std::string waiting = "adaptive";     ///< As engine::Waiting.
-  bool durable = false;                 ///< Targets are durable when an operation has ended.
-  std::string file{};                   ///< A folder: the target is a file there.
-  std::size_t span = 0;                 ///< Of the target of all threads; 0: more than caches keep.
-  bool pinned = true;                   ///< Threads stay on the processors of the node.
-  bool split = false;                   ///< Also what preparing, submitting and waiting take.
-  bool read = false;                    ///< Also what reading the target takes afterwards.
-  std::optional<std::size_t> beside{};  ///< A thread reads so much memory again and again.
+  bool durable = false;                 ///< Targets are durable on completion.
+  std::string file{};                   ///< Folder of a file that is the target.
+  std::size_t span = 0;                 ///< Target bytes of all threads; 0: exceeds the caches.
+  bool pinned = true;                   ///< Pins threads to the processors of the node.
+  bool split = false;                   ///< Also times preparing, submitting and waiting.
+  bool read = false;                    ///< Also times reading the target afterwards.
+  std::optional<std::size_t> beside{};  ///< Bytes that another thread reads repeatedly meanwhile.
 };
 
 inline std::size_t size_of(std::string_view text) {
@@ -77,7 +76,7 @@ inline std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// The words of a point.
+/// Keys of a point.
 inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kWords{
     {"by", [](Point& to, const std::string& value) { to.by = value; }},
     {"operation", [](Point& to, const std::string& value) { to.operation = value; }},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of headrace-bench-movement: on a node or in a file, written before it is used, and locked.
+// Memory of headrace-bench-movement: on a node or in a file, prefaulted and locked.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace headrace::bench {
 
 inline constexpr std::byte kContent{0x5a};
 
-/// Why memory is not locked, after mlock() failed.
+/// Explains a failed mlock().
 inline std::string why_not_locked(int os_errno) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
@@ -35,11 +35,10 @@ inline std::string why_not_locked(int os_errno) {
                      to_text(Bytes(limit.rlim_cur)));
 }
 
-/// Memory of one node, written before it is given out, and locked if that is permitted. Grows, and
-/// is kept for other points.
+/// Memory of one node, prefaulted, and locked if permitted. Grows, and is reused by later points.
 class Pool {
  public:
-  /// `locked`: false for memory that will be dropped; the kernel keeps what is locked.
+  /// `locked`: false for memory that will be dropped, as the kernel does not drop locked pages.
   Pool(std::optional<NodeId> node, bool huge, std::string folder, bool locked)
       : node_(node), huge_(huge), folder_(std::move(folder)), locked_(locked) {}
   Pool(const Pool&) = delete;
@@ -52,7 +51,7 @@ class Pool {
       const auto pages = huge_ ? platform::Pages::huge : platform::Pages::plain;
       pages_ = folder_.empty() ? value_of(platform::allocate_pages(byte_count, node_, pages))
                                : map_file(byte_count);
-      // What is not written here is missing later, and is found out now and not by a signal.
+      // Reports missing memory as an error here instead of by a signal later.
       if (Result<void> written = platform::prefault_pages(pages_); !written) {
         give_back();
         throw Unmeasurable{written.error().message()};
@@ -66,7 +65,7 @@ class Pool {
   }
   /// Why the memory is not locked though it should be; empty if it is.
   [[nodiscard]] const std::string& not_locked() const noexcept { return not_locked_; }
-  /// Gives the pages back to the system: the next access to each is a page fault.
+  /// Returns the pages to the system: the next access to each is a page fault.
   void drop() const noexcept { ::madvise(pages_.data(), pages_.size(), MADV_DONTNEED); }
 
  private:
@@ -79,7 +78,7 @@ class Pool {
     }
   }
 
-  /// A file that has no name: nothing is left of it, however this process ends.
+  /// An unnamed file: it disappears with the process, however that ends.
   [[nodiscard]] std::span<std::byte> map_file(std::size_t byte_count) const {
     const int file = ::open(folder_.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     void* mapped = MAP_FAILED;

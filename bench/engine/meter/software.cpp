@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is any operation by a processor slower than what the C library or ISA-L does for it?
+// Is any operation on a processor slower than its counterpart in the C library or ISA-L?
 //
-// A round does the same work on the same memory by both in turn, up to kPairs times for some
-// microseconds each, so that what else the machine does meets both alike, and who begins changes.
-// What has no counterpart in one call is compared with the calls that one would make: dualcast with
-// two copies, copy with checksum with a copy and a checksum, a delta with the comparison that finds
-// nothing. `run` is the same copy by Engine::run, `run_cold` that of memory which is in no cache.
-// Prints one JSON object: of each round the median times per call, in ns.
+// A round alternates the same work on the same memory by both, up to kPairs times for some
+// microseconds each, with alternating order, so that other load affects both equally. An operation
+// without a single-call counterpart is compared with the calls one would make: dualcast with two
+// copies, copy with checksum with a copy and a checksum, a delta with a comparison that finds no
+// difference. `run` is a copy by Engine::run, `run_cold` the same in uncached memory. Prints one
+// JSON object: median times per call of each round, in ns.
 //
 //   headrace-bench-engine-software ROUNDS [NAME]
 #include <fmt/format.h>
@@ -34,16 +34,16 @@ using headrace::engine::Operation;
 using headrace::engine::Submit;
 using Clock = std::chrono::steady_clock;
 
-/// Of one side, each time.
+/// Duration of one side's turn.
 constexpr double kTurnNs = 20'000;
-constexpr std::size_t kPairs = 20;  ///< Fewer of what takes longer than that.
+constexpr std::size_t kPairs = 20;  ///< Fewer for calls that take longer than a turn.
 
 [[noreturn]] void stop_with(const char* text) {
   fmt::print(stderr, "headrace-bench-engine-software: {}\n", text);
   std::exit(2);
 }
 
-/// The compiler may not know what it was, nor leave out what made it.
+/// Hides the value from the optimiser, which must then compute it.
 template <typename Value>
 void keep(const Value& value) {
   asm volatile("" : : "r,m"(value) : "memory");
@@ -53,7 +53,6 @@ void hide(Value& value) {
   asm volatile("" : "+r"(value));
 }
 
-/// One comparison: how large, and how often.
 struct Setting {
   std::size_t byte_count;
   std::size_t round_count;
@@ -73,7 +72,7 @@ struct Memory {
       for (std::size_t i = 0; i < all; ++i) first[i] = static_cast<std::byte>(i * 31 + (i >> 9U));
     }
   }
-  /// With integrity fields, and to be put at the beginning of a page.
+  /// With integrity fields, and slack to align to a page.
   static std::size_t room(std::size_t size) { return size + size / 8 + 2 * 4096; }
   static std::byte* paged(std::vector<std::byte>& bytes) {
     auto* const first = bytes.data();
@@ -107,7 +106,7 @@ double ns_per_call(const Call& call, std::size_t count) {
 
 template <typename Ours, typename Theirs>
 Times compare(const Setting& setting, const Ours& ours, const Theirs& theirs) {
-  // The first calls are slower than those that count.
+  // Warms up, and estimates the time of a call.
   std::size_t count = 3;
   double once = 1;
   for (int i = 0; i < 3; ++i) {
@@ -143,7 +142,7 @@ std::uint32_t sum(std::span<std::byte> bytes) {
   return crc32_iscsi(data(bytes), static_cast<int>(bytes.size()), ~0U);
 }
 
-/// By a pointer that the compiler does not know, or it would compare once for all rounds.
+/// Hides the pointer: the compiler would otherwise hoist the comparison out of the loop.
 int compared(std::span<std::byte> one, std::span<std::byte> other) {
   const std::byte* first = one.data();
   hide(first);
@@ -159,7 +158,7 @@ Times copy(const Setting& setting) {
       [&] { std::memmove(memory.to(size).data(), memory.from(size).data(), size); });
 }
 
-/// Copies from everywhere in `pool_bytes` to everywhere in as many, one after the other.
+/// Copies sequentially through a source and a target pool of `pool_bytes` each.
 Times run_in_pool(const Setting& setting, std::size_t pool_bytes) {
   const std::size_t size = setting.byte_count;
   Memory memory(pool_bytes);

@@ -13,7 +13,7 @@ namespace headrace::bench {
 namespace {
 
 constexpr greg_t kTrapFlag = 0x100;
-// Instructions that nothing else of this program has: they end the stepping.
+// Shared with the SIGTRAP handler.
 Steps steps;
 bool ends = false;
 std::array<std::uintptr_t, 2> mutex_functions{};
@@ -62,7 +62,7 @@ void begin_stepping() {
   HEADRACE_CHECK(::sigaction(SIGTRAP, &action, nullptr) == 0, "SIGTRAP can be handled");
   steps = {};
   ends = false;
-  // Past the red zone, where the compiler may keep what it needs.
+  // Skips the red zone, which the compiler may be using.
   asm volatile(
       "lea -128(%%rsp), %%rsp\n\t"
       "pushfq\n\t"

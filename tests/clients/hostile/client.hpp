@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every hostile client needs, and nothing of ours: the instructions as a client writes them, a
-// portal, a bounded wait. A failed expectation ends the process with its text.
+// Shared by all hostile clients, without Headrace code: the submission instructions, a portal, a
+// bounded wait. A failed expectation ends the process with its text.
 #pragma once
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ namespace hostile {
 struct alignas(64) Descriptor : dsa_hw_desc {};
 struct alignas(32) Record : dsa_completion_record {};
 
-/// True: accepted. False: retry.
+/// Returns true if accepted, false for retry.
 inline bool enqcmd(volatile void* portal, const Descriptor& descriptor) {
   bool retry = false;
   asm volatile("enqcmd (%2), %1" : "=@ccz"(retry) : "r"(portal), "r"(&descriptor) : "memory");
@@ -84,9 +84,9 @@ inline double seconds() {
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
-/// Of whatever normally ends at once: the machine may be a slow and busy one.
+/// Timeout of steps that normally complete at once; generous for slow, busy machines.
 constexpr double kWaitSeconds = 90;
-/// The status, once there is one.
+/// Waits for the status.
 inline std::uint8_t wait(const Record& record) {
   const double limit = seconds() + kWaitSeconds;
   for (unsigned round = 0; status(record) == 0; ++round) {
@@ -95,7 +95,7 @@ inline std::uint8_t wait(const Record& record) {
   }
   return status(record);
 }
-/// Until it is accepted.
+/// Retries until accepted.
 inline void submit(void* portal, const Descriptor& descriptor) {
   const double limit = seconds() + kWaitSeconds;
   for (unsigned round = 0; !enqcmd(portal, descriptor); ++round) {
@@ -103,7 +103,7 @@ inline void submit(void* portal, const Descriptor& descriptor) {
     EXPECT(round % 1024 != 0 || seconds() < limit);
   }
 }
-/// One submission from beginning to end.
+/// One complete submission.
 inline void expect_works(void* portal) {
   Record record{};
   const Descriptor descriptor = noop(record);
@@ -111,7 +111,7 @@ inline void expect_works(void* portal) {
   EXPECT(wait(record) == DSA_COMP_SUCCESS);
 }
 
-/// What a small file holds.
+/// Content of a small file.
 inline std::string read_file(const char* path) {
   char text[4096];
   const int file = ::open(path, O_RDONLY);

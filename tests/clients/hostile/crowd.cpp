@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads and many processes on few entries.
+// Many threads and processes compete for few entries.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -57,7 +57,7 @@ SCENARIO(thread_storm) {
 }
 
 SCENARIO(four_processes_one_killed) {
-  // How many descriptors of the first one were accepted: it is killed in the middle of its work.
+  // Accepted descriptors of the first process, which is killed during its work.
   auto* accepted = static_cast<unsigned*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   EXPECT(accepted != MAP_FAILED);
@@ -68,7 +68,7 @@ SCENARIO(four_processes_one_killed) {
     if (children[i] != 0) continue;
     void* portal = open_portal("wq0.0");
     if (i == 0) {
-      // Submits for ever, never looks at what became of it.
+      // Submits for ever without checking completions.
       static Record records[16];
       for (unsigned n = 0;; ++n) {
         if (enqcmd(portal, noop(records[n % 16])))
@@ -89,13 +89,13 @@ SCENARIO(four_processes_one_killed) {
     EXPECT(::waitpid(children[i], &ended, 0) == children[i]);
     EXPECT(i == 0 ? WIFSIGNALED(ended) : WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
   }
-  // Its entries come back: all sixteen can be had.
+  // Its entries are released: all sixteen are available.
   void* portal = open_portal("wq0.0");
   copy_many(portal, 500, 9);
   return 0;
 }
 
-/// Fills the shared WQ. Under the launcher, with so slow a device that nothing ends.
+/// Fills the shared WQ. Run under the launcher, with a device so slow that nothing completes.
 void* fill_queue() {
   static Record records[16];
   static unsigned char bytes[2][4096];
@@ -106,8 +106,7 @@ void* fill_queue() {
   return portal;
 }
 
-// The first process lives on without its portal, so nothing that it does with files tells of its
-// death.
+// The first process lives on without its portal, so no file operation reveals its death.
 SCENARIO(killed_when_its_portal_was_closed_before) {
   void* portal = open_portal("wq0.0");
   int told[2] = {};
@@ -127,14 +126,14 @@ SCENARIO(killed_when_its_portal_was_closed_before) {
     EXPECT(seconds() < limit);
   } while (read_file("/sys/bus/dsa/devices/wq0.0/clients") != "1\n");
   Record record{};
-  EXPECT(!enqcmd(portal, noop(record)));  // It is alive: all of that is still its own.
+  EXPECT(!enqcmd(portal, noop(record)));  // It is alive and keeps all entries.
   EXPECT(::kill(child, SIGKILL) == 0);
   submit(portal, noop(record));
   EXPECT(::waitpid(child, nullptr, 0) == child);
   return 0;
 }
 
-// The process lives on as a program that knows of no device.
+// The process execs a program that does not use the device.
 SCENARIO(becomes_a_program_that_submits_nothing) {
   void* portal = open_portal("wq0.0");
   int told[2] = {};
@@ -173,7 +172,7 @@ SCENARIO(fork_with_work_outstanding) {
   const pid_t child = ::fork();
   EXPECT(child >= 0);
   if (child == 0) {
-    // Has no portal of its parent's, as with the driver; opens its own.
+    // Does not inherit the parent's portal, as with the driver; opens a new one.
     void* own = open_portal("wq0.0");
     copy_many(own, 300, 3);
     std::_Exit(0);

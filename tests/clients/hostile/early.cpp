@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that submits from its constructor, before main and before many other libraries exist,
-// and that makes memcpy with the device, as DTO does. Preloaded after ours, or loaded later.
+// A library that submits from its constructor, before main and before many other libraries are
+// initialised, and replaces memcpy by the device, as DTO does. Preloaded after ours, or loaded
+// later.
 #include <pthread.h>
 
 #include "client.hpp"

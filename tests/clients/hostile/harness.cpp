@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // harness [VARIABLE=VALUE...] CMD...: runs CMD under the preload, with registers in a file and
-// ordinary one-page files for portals: what the launcher does with a file system of its own,
-// without one. One device: wq0.0 shared with 16 entries, wq0.1 dedicated. Exits as CMD did; 1 with
-// a sentence if CMD left an entry in use.
+// ordinary one-page files as portals, instead of the launcher's file system. One device: wq0.0
+// shared with 16 entries, wq0.1 dedicated. Exits as CMD did, or with 1 and a message if CMD left an
+// entry in use.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ DeviceConfig device() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::alarm(300);  // More than a scenario waits for anything.
+  ::alarm(300);  // Longer than any wait in a scenario.
   char directory[] = "/tmp/headrace-harness-XXXXXX";
   if (::mkdtemp(directory) == nullptr) end("no temporary directory");
   const std::filesystem::path root(directory);
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     ::execvp(argv[first], argv + first);
     ::_exit(127);
   }
-  // The launcher's duty: entries of the dead are given back while others go on.
+  // As the launcher: releases entries of dead processes while others continue.
   pollfd watched{
       .fd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0)), .events = POLLIN, .revents = 0};
   if (watched.fd < 0) end("the program cannot be watched");

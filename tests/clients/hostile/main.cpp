@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// hostile SCENARIO: a client of a DSA that makes life hard for an emulator. Expects one
-// device with the shared WQ wq0.0 (16 entries) and the dedicated WQ wq0.1.
+// hostile SCENARIO: a DSA client with behaviour that is difficult to emulate. Expects one device
+// with the shared WQ wq0.0 (16 entries) and the dedicated WQ wq0.1.
 #include <vector>
 
 #include "client.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that have plans of their own for SIGILL, SIGSEGV and SIGBUS.
+// Programs that handle SIGILL, SIGSEGV and SIGBUS themselves.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -32,7 +32,7 @@ void handle(int signal, void (*handler)(int, siginfo_t*, void*), int flags) {
   EXPECT(::sigaction(signal, &action, nullptr) == 0);
 }
 
-/// How a child ends.
+/// Runs `work` in a child and returns its wait status.
 template <typename Work>
 int ending(Work work) {
   const pid_t child = ::fork();
@@ -72,7 +72,7 @@ SCENARIO(blocked_signals) {
   sigset_t now;
   EXPECT(::sigprocmask(SIG_BLOCK, nullptr, &now) == 0);
   EXPECT(::sigismember(&now, SIGILL) == 1 && ::sigismember(&now, SIGSEGV) == 1);
-  // A thread inherits it, and submits as well.
+  // A thread inherits the mask, and submits as well.
   std::thread([portal] {
     sigset_t inherited;
     EXPECT(::pthread_sigmask(SIG_BLOCK, nullptr, &inherited) == 0);
@@ -99,7 +99,7 @@ void count_sent(int, siginfo_t* info, void*) {
 
 SCENARIO(faults_that_somebody_sends) {
   handle(SIGSEGV, count_sent, 0);
-  // Two at a time, so that the second may come at any instruction of the first one's delivery.
+  // Two at a time, so that the second may arrive at any instruction of the first one's delivery.
   const pthread_t target = ::pthread_self();
   volatile bool over = false;
   std::thread sender([target, &over] {
@@ -133,7 +133,7 @@ SCENARIO(submission_in_a_handler_on_8_kib) {
   action.sa_flags = SA_ONSTACK;
   ::sigfillset(&action.sa_mask);
   EXPECT(::sigaction(SIGUSR1, &action, nullptr) == 0);
-  // Its own SIGILL handler is on that stack too.
+  // The program's SIGILL handler is on that stack too.
   handle(SIGILL, count_ud2, SA_ONSTACK);
   handle(SIGSEGV, count_ud2, SA_ONSTACK);
   for (int i = 0; i < 50; ++i) {
@@ -230,13 +230,13 @@ SCENARIO(endings_are_the_true_ones) {
     *static_cast<volatile int*>(nullptr) = 1;
   });
   EXPECT(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGSEGV);
-  // A handler that makes the same mistake again does not get a second chance.
+  // A handler that repeats the fault ends the process.
   ended = ending([] {
     handle(SIGSEGV, [](int, siginfo_t*, void*) { *static_cast<volatile int*>(nullptr) = 2; }, 0);
     *static_cast<volatile int*>(nullptr) = 1;
   });
   EXPECT(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGSEGV);
-  // A descriptor that is not there is a page fault at its address.
+  // An unmapped descriptor is a page fault at its address.
   ended = ending([] {
     handle(
         SIGSEGV,
@@ -253,13 +253,13 @@ SCENARIO(endings_are_the_true_ones) {
     static_cast<void>(enqcmd(own, *reinterpret_cast<const Descriptor*>(0x1000)));
   });
   EXPECT(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGSEGV);
-  // A child of fork has no portal of its parent's.
+  // A child of fork does not inherit the portal.
   ended = ending([portal] {
     Record record;
     static_cast<void>(enqcmd(portal, noop(record)));
   });
   EXPECT(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGSEGV);
-  // The privileged form, and a portal address between two lines.
+  // The privileged form, and a misaligned portal address.
   ended = ending([] {
     void* own = open_portal("wq0.0");
     Record record;
@@ -275,7 +275,8 @@ SCENARIO(endings_are_the_true_ones) {
   return 0;
 }
 
-// Not seen by a preload: our handler is gone, and the next submission is an illegal instruction.
+// The preload does not see this: its handler is gone, and the next submission is an illegal
+// instruction.
 SCENARIO(raw_rt_sigaction_escapes) {
   const int ended = ending([] {
     void* portal = open_portal("wq0.0");
@@ -293,8 +294,8 @@ SCENARIO(raw_rt_sigaction_escapes) {
   return 0;
 }
 
-// With the access trap forced: what a CPU that knows the instruction would raise, for a program
-// that has replaced our handler of it.
+// With the access trap forced: the signal that a CPU with the instruction would raise, in a program
+// that has replaced our handler.
 SCENARIO(the_access_is_what_faults) {
   static void* portal = open_portal("wq0.0");
   expect_works(portal);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that are not hostile: they say on stdout what the device answered, for tests that
-// compare.
+// Well-behaved clients that print the device's results on stdout, for tests that compare them.
 #include <sys/wait.h>
 
 #include "client.hpp"
@@ -10,22 +9,21 @@ namespace {
 
 constexpr std::uint32_t kBytes = 64 << 10;
 
-/// How long to wait for what may never come: short only where a test means it not to come.
+/// Timeout for completions that may never come; short only if the test expects none.
 double patience_seconds() {
   const char* asked = std::getenv("HOSTILE_PATIENCE_S");
   return asked == nullptr ? kWaitSeconds : std::atof(asked);
 }
 
-/// The status, or 0 if none came in time.
+/// The status, or 0 after the timeout.
 std::uint8_t wait_or_give_up(const Record& record) {
   const double limit = seconds() + patience_seconds();
   while (status(record) == 0 && seconds() < limit) ::sched_yield();
   return status(record);
 }
 
-/// Four copies of 64 KiB, one after the other, without block-on-fault. A line each: the status, the
-/// bytes completed, the retries before it was accepted, milliseconds, whether the bytes completed
-/// are the source's.
+/// Four sequential copies of 64 KiB without block-on-fault. Prints a line each: status, bytes
+/// completed, retries before acceptance, milliseconds, whether the completed bytes are correct.
 SCENARIO(tell) {
   void* portal = open_portal("wq0.0");
   auto* source = static_cast<unsigned char*>(std::aligned_alloc(4096, kBytes));
@@ -41,7 +39,7 @@ SCENARIO(tell) {
     bool accepted = enqcmd(portal, descriptor);
     for (; !accepted && seconds() < begin + patience_seconds();
          accepted = enqcmd(portal, descriptor)) {
-      if (retries < 3) ++retries;  // How many more is a matter of time.
+      if (retries < 3) ++retries;  // The number of further retries depends on timing.
       ::sched_yield();
     }
     const unsigned code = accepted ? wait_or_give_up(record) : 0;
@@ -79,7 +77,7 @@ SCENARIO(batches_one_after_the_other) {
   return 0;
 }
 
-/// A client of write() alone: no instruction, no mapping.
+/// A client that uses only write(): no instruction, no mapping.
 SCENARIO(copies_by_write) {
   const int file = ::open(portal_path("wq0.0").c_str(), O_RDWR);
   EXPECT(file >= 0);
@@ -93,8 +91,8 @@ SCENARIO(copies_by_write) {
     EXPECT(wait(record) == DSA_COMP_SUCCESS);
     EXPECT(std::memcmp(source, target, kBytes) == 0);
   }
-  // What the driver refuses: less than a descriptor, a misaligned record, a batch; and a child,
-  // whose addresses are not those of who opened the file.
+  // Refused by the driver: less than a descriptor, a misaligned record, a batch; and a child, whose
+  // address space is not that of the opener.
   Record record{};
   Descriptor descriptor = noop(record);
   EXPECT(::write(file, &descriptor, 32) <= 0);
@@ -116,7 +114,7 @@ SCENARIO(copies_by_write) {
   return 0;
 }
 
-/// Ends by a signal when work has been done and more is outstanding.
+/// Is killed by a signal with work done and work outstanding.
 SCENARIO(crash_with_work_outstanding) {
   void* portal = open_portal("wq0.0");
   expect_works(portal);

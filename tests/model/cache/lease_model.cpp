@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases, phases and flags of the cache in a model checker: the code of src/cache/lease.hpp and
-// entry.hpp, in the interleavings that Search names, with every value that a load may see. What is
-// plain memory in the cache - the bytes of a copy, the fields of a job - is a variable here whose
-// unordered use is reported. Not for: the index, the mutexes, the engine.
+// entry.hpp, in the interleavings that Search selects, with every value that a load may see. Plain
+// memory of the cache - the bytes of a copy, the fields of a job - is an rl::var here, whose data
+// races are reported. Not for: the index, the mutexes, the engine.
 #include <gtest/gtest.h>
 
 #include "entry.hpp"
@@ -15,7 +15,7 @@ namespace {
 using test::explore;
 using test::Search;
 
-/// One entry, and a slot for each of two readers, in chunks of their own.
+/// One entry, and a slot for each of two readers, in separate chunks.
 template <Barriers kBarriers>
 struct Stage {
   Stage() {
@@ -57,7 +57,7 @@ struct Stage {
     announce_dropped(entry);
     if (leave_to_holders(entry)) end();
   }
-  /// As Shard::drop_unheld: leaves the entry where it is if it is held. Returns whether it went.
+  /// As Shard::drop_unheld: keeps the entry if it is held. Returns whether it was dropped.
   bool flush() {
     announce_leaving(entry, 0, 0);
     registry.separate();
@@ -73,8 +73,7 @@ struct Stage {
     if (!held && leave_to_holders(entry)) end();
     return !held;
   }
-  /// As a Shard::drop_all that comes after, when the mutex is free and the entry not yet at its
-  /// end.
+  /// As a later Shard::drop_all, after the mutex is released and before the entry ends.
   void scan_again() {
     registry.separate();
     registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
@@ -104,7 +103,7 @@ struct TwoHitsAndADrop : rl::test_suite<TwoHitsAndADrop<kBarriers>, 3>, Stage<kB
   void after() { RL_ASSERT(this->ended); }
 };
 
-/// Two hits on an entry while it is flushed or evicted: it goes only if no thread uses it.
+/// Two hits on an entry while it is flushed or evicted: it is removed only if no thread uses it.
 template <Barriers kBarriers>
 struct TwoHitsAndAFlush : rl::test_suite<TwoHitsAndAFlush<kBarriers>, 3>, Stage<kBarriers> {
   void before() { this->list(); }
@@ -119,7 +118,7 @@ struct TwoHitsAndAFlush : rl::test_suite<TwoHitsAndAFlush<kBarriers>, 3>, Stage<
   bool gone = false;
 };
 
-/// A reader passes by an entry that is flushed and then seen by the next dropper: it ends once.
+/// A hit on an entry that is flushed and then found by the next dropper: it ends once.
 struct AHitAndTwoDroppers : rl::test_suite<AHitAndTwoDroppers, 2>, Stage<Barriers::unequal> {
   void before() { list(); }
   void thread(unsigned index) {
@@ -134,7 +133,7 @@ struct AHitAndTwoDroppers : rl::test_suite<AHitAndTwoDroppers, 2>, Stage<Barrier
   bool gone = false;
 };
 
-/// The two at the heart of it, alone.
+/// One hit and one drop.
 template <Barriers kBarriers>
 struct AHitAndADrop : rl::test_suite<AHitAndADrop<kBarriers>, 2>, Stage<kBarriers> {
   void before() { this->list(); }
@@ -155,8 +154,8 @@ struct AHitAndAFlush : rl::test_suite<AHitAndAFlush<kBarriers>, 2>, Stage<kBarri
   bool gone = false;
 };
 
-/// A reader changes the copy (DirtyRanges::begin) while the entry is flushed: with the change in
-/// it, it stays. The flag is looked at when the leases have been, as Shard::drop_unheld does.
+/// A reader changes the copy (DirtyRanges::begin) while the entry is flushed: a dirty entry stays.
+/// The flag is checked after the leases, as in Shard::drop_unheld.
 template <Barriers kBarriers>
 struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<kBarriers> {
   void before() { this->list(); }
@@ -187,7 +186,7 @@ struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<
   Atomic<std::uint32_t> changed{0};
 };
 
-/// An entry is listed while a reader that knows it from an earlier life looks at it.
+/// An entry is listed while a reader that found it in its previous use looks at it.
 struct AHitAndAnInsertion : rl::test_suite<AHitAndAnInsertion, 2>, Stage<Barriers::unequal> {
   void before() { copy($) = 0; }
   void thread(unsigned index) {
@@ -200,7 +199,7 @@ struct AHitAndAnInsertion : rl::test_suite<AHitAndAnInsertion, 2>, Stage<Barrier
   }
 };
 
-/// A handle is copied to another thread; both let go while the entry is dropped.
+/// A handle is copied to another thread; both release it while the entry is dropped.
 struct AHandleInTwoThreadsAndADrop : rl::test_suite<AHandleInTwoThreadsAndADrop, 3>,
                                      Stage<Barriers::unequal> {
   void before() {
@@ -216,7 +215,7 @@ struct AHandleInTwoThreadsAndADrop : rl::test_suite<AHandleInTwoThreadsAndADrop,
   void after() { RL_ASSERT(ended); }
 };
 
-/// A thread lets go of another's lease, whose owner takes the slot again for the next hit.
+/// A thread releases another thread's lease, whose owner reuses the slot for its next hit.
 struct ASlotThatIsUsedAgain : rl::test_suite<ASlotThatIsUsedAgain, 3>, Stage<Barriers::unequal> {
   void before() {
     list();
@@ -249,7 +248,7 @@ struct ANewReaderAndADrop : rl::test_suite<ANewReaderAndADrop, 3>, Stage<Barrier
   void after() { RL_ASSERT(ended); }
 };
 
-/// The last changed bytes of an entry are returned; who then drops it frees its copy.
+/// The last dirty bytes of an entry are written back; the thread that then drops it frees its copy.
 struct AWriteBackAndADrop : rl::test_suite<AWriteBackAndADrop, 2> {
   void before() {
     copy($) = 1;
@@ -267,7 +266,7 @@ struct AWriteBackAndADrop : rl::test_suite<AWriteBackAndADrop, 2> {
   rl::var<int> copy;
 };
 
-/// The last changed bytes of all are returned; who then moves them takes no lock.
+/// The last dirty bytes of the cache are written back; a thread that then moves them takes no lock.
 struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
   void before() {
     source($) = 1;
@@ -301,7 +300,7 @@ struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
   rl::var<int> job;
 };
 
-/// The submitter announces what the engine may have ended already; a reader looks at any moment.
+/// The submitter announces a job that may already have ended; a reader looks at any moment.
 struct AnnounceEndAndRead : rl::test_suite<AnnounceEndAndRead, 3> {
   void before() { progress.expect_submission(); }
   void thread(unsigned index) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread reads what it has changed while an entry that contains it is refused, in a model
+// A thread reads bytes that it has changed while an entry that contains them is refused, in a model
 // checker: the code of src/cache/dirty_ranges.cpp and end_refused(), in the interleavings that
-// Search names. Not for: the index, the leases (lease_model.cpp), the engine.
+// Search selects. Not for: the index, the leases (lease_model.cpp), the engine.
 #include <gtest/gtest.h>
 
 #include "dirty_ranges.hpp"
@@ -36,10 +36,10 @@ struct AChangerAndARefusal {
     list_again(pool[wide]);
   }
   ~AChangerAndARefusal() {
-    // The pool does not; the checker wants to know of the end of every atomic.
+    // The pool does not destroy entries; the checker requires that every atomic is destroyed.
     for (std::uint32_t number = 1; number <= kMadeCount; ++number) pool[number].~EntryState();
   }
-  /// The entries that the pool makes at once.
+  /// Entries that the pool constructs at once.
   static constexpr std::uint32_t kMadeCount = 16;
 
   std::uint32_t entry_of(const Region& region) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entries of WQs in a model checker: the code of emu/device/entries.hpp, in the interleavings
-// that Search names, with every value that a load may see. Slots and counts, which are plain memory
-// in the device, are variables here whose unordered use is reported. Not for: engines, doorbells,
-// batches.
+// that Search selects, with every value that a load may see. Slots and counts, plain memory in the
+// device, are rl::var here, whose data races are reported. Not for: engines, doorbells, batches.
 //
-// What holds in each model, besides what it asserts itself:
-//   each descriptor that was accepted ends once, as completed or as aborted, unless its client was
-//   killed; entries taken = entries given back by their holder + by reapers; none is held at rest;
-//   a slot is read as it was written for the entry's present holder; no push ever waits.
+// Invariants of every model, besides its own assertions:
+//   each accepted descriptor ends once, completed or aborted, unless its client was killed; entries
+//   taken = entries given back by their holder + by reapers; none is held at rest; reads of a slot
+//   return what was written for the entry's current holder; no push ever waits.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -31,7 +30,7 @@ enum : std::uint32_t { kDisabled, kEnabled, kDraining };
 
 constexpr Owner kFirst = owner_of(0, 1);
 constexpr Owner kSecond = owner_of(1, 1);
-/// The next one to have the place of the first.
+/// The next client in the first one's place.
 constexpr Owner kFirstAgain = owner_of(0, 2);
 
 /// A WQ, and what its clients do with it.
@@ -43,7 +42,7 @@ struct Stage {
     rl::var<unsigned> number;
     rl::var<std::uint64_t> generation;
   };
-  /// What one client has for the WQ: Scheduler's part of it.
+  /// One client's state for the WQ, as in Scheduler.
   struct Client {
     explicit Client(Owner word) : owner(word) {}
     Owner owner;
@@ -54,10 +53,10 @@ struct Stage {
 
   Stage() : phase(PhaseWord::make(1, kEnabled).bits), setting(1) {}
 
-  /// The setting under which the WQ is enabled in a generation: a change takes two of them.
+  /// Setting of the WQ in a generation; changing it takes two generations.
   static std::uint32_t setting_of(std::uint64_t generation) { return generation < 3 ? 1 : 2; }
 
-  // Nobody writes over the words here, so a slot is free whenever its entry is.
+  // No client corrupts the words here, so a slot is free whenever its entry is.
   static bool reserve(std::uint32_t) { return true; }
   static void cancel(std::uint32_t) {}
 
@@ -77,7 +76,7 @@ struct Stage {
     client.ring.push(entry);
     return claim;
   }
-  /// As Scheduler::take with start(), and Runner until the record is written. False: nothing there.
+  /// As Scheduler::take with start(), and Runner until the record is written. False: no work.
   bool work(Client& client) {
     client.mutex.lock($);
     const std::optional<std::uint32_t> entry = client.ring.front();
@@ -114,7 +113,7 @@ struct Stage {
   void await_empty() {
     while (entries.occupancy() != 0) rl::yield(1, $);
   }
-  /// Whoever was accepted in a generation before `now` has ended, and what it moved can be read.
+  /// Every descriptor accepted in a generation before `now` has ended, and its writes are visible.
   bool none_left_before(std::uint64_t now) {
     for (unsigned i = 0; i < kNumberMax; ++i) {
       if (generations[i] == 0 || generations[i] >= now) continue;
@@ -143,8 +142,8 @@ struct Stage {
   unsigned ended_count = 0;
 };
 
-/// Two submitters, and together as many descriptors under way as there are entries: whoever counts
-/// credits by its records never finds the WQ full.
+/// Two submitters with together as many descriptors in flight as there are entries: a client that
+/// counts credits by its records never finds the WQ full.
 struct CreditsByRecords : rl::test_suite<CreditsByRecords, 3>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -165,7 +164,7 @@ struct CreditsByRecords : rl::test_suite<CreditsByRecords, 3>, Stage<2> {
   bool closed = false;
 };
 
-/// Two workers of a client whose only entry goes round.
+/// Two workers of a client whose only entry is reused.
 struct TwoWorkers : rl::test_suite<TwoWorkers, 3>, Stage<1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -184,7 +183,7 @@ struct TwoWorkers : rl::test_suite<TwoWorkers, 3>, Stage<1> {
   bool closed = false;
 };
 
-/// Two descriptors on their way while a controller does what `Scenario::command()` says.
+/// Two descriptors in flight while a controller runs `Scenario::command()`.
 template <typename Scenario>
 struct InTheMiddle : rl::test_suite<Scenario, 3>, Stage<2> {
   void thread(unsigned index) {
@@ -202,8 +201,8 @@ struct InTheMiddle : rl::test_suite<Scenario, 3>, Stage<2> {
   bool closed = false;
 };
 
-/// A reset in the middle of work: what was accepted before it has ended when it sees the WQ empty,
-/// and what comes after it is carried out.
+/// A reset during work: when it sees the WQ empty, descriptors accepted before it have ended; later
+/// ones are carried out.
 struct AResetInTheMiddle : InTheMiddle<AResetInTheMiddle> {
   void command() {  // Control::reset.
     renew(phase);
@@ -216,8 +215,8 @@ struct AResetInTheMiddle : InTheMiddle<AResetInTheMiddle> {
   }
 };
 
-/// A WQ is disabled, set up anew and enabled: no descriptor of one life meets the settings of the
-/// other, and what was accepted before has ended.
+/// A WQ is disabled, reconfigured and enabled: no descriptor runs with the setting of another
+/// generation, and those accepted before have ended.
 struct ADisableInTheMiddle : InTheMiddle<ADisableInTheMiddle> {
   void command() {  // Control::disable_device, configure, enable_queue.
     change_phase(phase, kDisabled, true);
@@ -244,8 +243,8 @@ struct ADrainInTheMiddle : InTheMiddle<ADrainInTheMiddle> {
   }
 };
 
-/// A client that is killed, at the points that differ for others: it holds an entry that it has not
-/// used, that it has used, or none any more.
+/// A client that is killed at each point that differs for others: it holds an unused entry, a used
+/// one, or no longer any.
 template <std::size_t kCount>
 struct Killing : Stage<kCount> {
   using typename Stage<kCount>::Claim;
@@ -261,7 +260,7 @@ struct Killing : Stage<kCount> {
         ++this->given_back_count;
       }
     }
-    // The kernel says so to whoever asks.
+    // The kernel reports the death to any process that asks.
     dead.store_release(1);
   }
   bool reap() {
@@ -269,7 +268,7 @@ struct Killing : Stage<kCount> {
     this->given_back_count += this->entries.give_back_all(kFirst);
     return true;
   }
-  /// As a client that submits, reaping where the WQ is full; nobody gives its entry back for it.
+  /// A client that submits, and reaps if the WQ is full; no other thread gives back its entry.
   void use(typename Stage<kCount>::Client& client, unsigned number) {
     auto claim = Claim::full;
     while ((claim = this->submit(client, number)) == Claim::full) {
@@ -281,7 +280,8 @@ struct Killing : Stage<kCount> {
   Atomic<std::uint32_t> dead;
 };
 
-/// One is killed; a reaper and another client reap it at once, and the other takes the entry.
+/// A client is killed; a reaper and another client reap it at the same time, and the other client
+/// takes the entry.
 template <Owner kOther>
 struct AKilledClientAndTwoReapers : rl::test_suite<AKilledClientAndTwoReapers<kOther>, 3>,
                                     Killing<1> {
@@ -299,7 +299,7 @@ struct AKilledClientAndTwoReapers : rl::test_suite<AKilledClientAndTwoReapers<kO
 };
 
 /// A WQ is disabled while a client is killed and another one submits: the controller reaps, and so
-/// comes to its end.
+/// terminates.
 struct AKilledClientAndADisable : rl::test_suite<AKilledClientAndADisable, 3>, Killing<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -324,7 +324,7 @@ struct AKilledClientAndADisable : rl::test_suite<AKilledClientAndADisable, 3>, K
   Client other{kSecond};
 };
 
-/// Two clients and an entry that a third one has just given back, in full: the heart of it, alone.
+/// Two clients and an entry that a third one has just given back; explored in full.
 struct AClaimAndADisable : rl::test_suite<AClaimAndADisable, 2>, Stage<1> {
   void thread(unsigned index) {
     if (index == 0) {

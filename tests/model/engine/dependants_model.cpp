@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that ends and those that name it meanwhile, in a model checker: the code of
-// src/engine/dependants.hpp, in the interleavings that Search names. Completions and what a job
-// brings are plain memory in the engine and so variables here, whose unordered use is reported.
+// A job that ends while others are submitted after it, in a model checker: the code of
+// src/engine/dependants.hpp, in the interleavings that Search selects. Completions and operations,
+// plain memory in the engine, are rl::var here, whose data races are reported.
 //
-// What holds in each model, besides what it asserts itself:
-//   each dependant begins once, after all that it names have ended, sees what they wrote, and
-//   begins as failed if one of them failed; a thread that saw a job end may use its memory.
+// Invariants of every model, besides its own assertions:
+//   each dependant begins once, after all its predecessors have ended, sees what they wrote, and
+//   begins as failed if one of them failed; a thread that saw a job end may reuse its memory.
 #include <gtest/gtest.h>
 
 #include "dependants.hpp"
@@ -17,15 +17,15 @@ namespace {
 using test::explore;
 using test::Search;
 
-/// What of a job is looked at. It runs from the beginning.
+/// The part of a job that the code under test accesses; initially running.
 struct Item {
   Item() : word(detail::word_of(JobState::running)) {}
   Atomic<std::uint32_t> word;
   Atomic<DependantLink*> dependants{nullptr};
   Atomic<std::uint32_t> left;
   DependantLink links[2];
-  rl::var<int> operation;  ///< Written by who submits it, read by who begins it.
-  rl::var<int> done;       ///< Its completion: 1 if it is done, and what it wrote.
+  rl::var<int> operation;  ///< Written by the submitter, read by the thread that begins it.
+  rl::var<int> done;       ///< Its completion: 1 if done; and what it wrote.
   int begun_count = 0;
   bool begun_as_failed = false;
 };
@@ -68,7 +68,7 @@ struct Stage {
     }
     if (detail::note_ended(item.left, ended_count, done)) begin(item);
   }
-  /// Waits for the end and uses the memory for something else.
+  /// Waits for the end and reuses the memory.
   static void reuse(Item& item) {
     while (detail::is_running(item.word.load_acquire())) rl::yield(1, $);
     item.done($) = 7;
@@ -76,7 +76,7 @@ struct Stage {
   }
 };
 
-/// One ends while another names it, and then has other uses for its memory.
+/// A job ends while another is submitted after it, and its memory is then reused.
 struct AnEndAndASubmission : rl::test_suite<AnEndAndASubmission, 2>, Stage {
   void thread(unsigned index) {
     if (index == 0) {
@@ -93,7 +93,7 @@ struct AnEndAndASubmission : rl::test_suite<AnEndAndASubmission, 2>, Stage {
   rl::var<int> bytes;
 };
 
-/// One that names two, which two threads end, one of them as failed.
+/// A job with two predecessors, which two threads end, one of them as failed.
 struct TwoEndsAndASubmission : rl::test_suite<TwoEndsAndASubmission, 3>, Stage {
   void thread(unsigned index) {
     if (index == 2) {
@@ -109,7 +109,8 @@ struct TwoEndsAndASubmission : rl::test_suite<TwoEndsAndASubmission, 3>, Stage {
   rl::var<int> bytes[2];
 };
 
-/// The thread that begins it sees what both wrote, though only one of them let it go.
+/// The thread that begins the dependant sees what both predecessors wrote, though only one of them
+/// released it.
 struct ADiamond : rl::test_suite<ADiamond, 3>, Stage {
   void before() {
     submit(last, {&ends[0], &ends[1]});
@@ -138,7 +139,7 @@ struct ADiamond : rl::test_suite<ADiamond, 3>, Stage {
   rl::var<int> bytes[2];
 };
 
-/// Two name one that ends.
+/// Two jobs are submitted after one that ends.
 struct AnEndAndTwoSubmissions : rl::test_suite<AnEndAndTwoSubmissions, 3>, Stage {
   void thread(unsigned index) {
     if (index == 0) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots of a DSA mover in a model checker: the code of src/engine/slot_words.hpp, in the
-// interleavings that Search names, with every value that a load may see. What lies in a slot is
-// plain memory in the engine and so variables here, whose unordered use is reported; the device is
-// a thread. Not for: what becomes of a request (tests/unit/engine/dsa_test.cpp).
+// The slots of a DSA mover in a model checker: the code of src/engine/dsa/slot_words.hpp, in the
+// interleavings that Search selects, with every value that a load may see. The content of a slot,
+// plain memory in the engine, is rl::var here, whose data races are reported; the device is a
+// thread. Not for: completing requests (tests/unit/engine/dsa_test.cpp).
 //
-// What holds in each model, besides what it asserts itself:
-//   each operation that was accepted ends once; a slot is read as its present owner, or the device
-//   for it, has written it; every waiting thread comes to an end.
+// Invariants of every model, besides its own assertions:
+//   each accepted operation ends once; reads of a slot return what its current owner, or the device
+//   for it, has written; every waiting thread terminates.
 #include <gtest/gtest.h>
 
 #include "dsa/slot_words.hpp"
@@ -18,7 +18,7 @@ namespace {
 using test::explore;
 using test::Search;
 
-/// One preemption fewer than elsewhere: threads poll here again and again.
+/// One preemption fewer than elsewhere: threads poll in loops here.
 unsigned three_threads() {
   return test::preemption_max() - 1;
 }
@@ -49,7 +49,7 @@ struct Stage {
     slots[index].status.store_relaxed(0);
     slots[index].door.store_release(1);
   }
-  /// The device, once. What it writes is written when it says so.
+  /// Runs the device once. The target is written before the status.
   void answer(std::uint32_t index) {
     Slot& slot = slots[index];
     if (slot.door.load_acquire() == 0) return;
@@ -65,10 +65,10 @@ struct Stage {
       rl::yield(1, $);
     }
   }
-  /// As DsaQueue::look_at; `due` is what the clock says.
+  /// As DsaQueue::look_at; `due`: the timeout has expired.
   void look_at(std::uint32_t index, bool due) {
     Slot& slot = slots[index];
-    // What is lost is never due again.
+    // A lost slot does not expire again.
     const auto is_ready = [&] {
       return slot.status.load_acquire() != 0 || (due && (words.lost() >> index & 1U) == 0);
     };
@@ -123,7 +123,7 @@ struct Stage {
   unsigned found_count = 0;
 };
 
-/// A slot goes round: who wants it polls until it is free, and another one polls, too.
+/// A slot is reused: the submitter polls until it is free, while another thread polls too.
 struct ASlotGoesRound : rl::test_suite<ASlotGoesRound, 3>, Stage<1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -142,8 +142,8 @@ struct ASlotGoesRound : rl::test_suite<ASlotGoesRound, 3>, Stage<1> {
   void after() { RL_ASSERT(words.count() == 0); }
 };
 
-/// A poller saw an answer, and until it claims the slot it has been used again. In full: the heart
-/// of it, with a device that answers at once or not at all.
+/// A slot is reused after a poller saw its answer and before the poller claims it. Explored in
+/// full, with a device that answers at once or never.
 struct ALookThatComesTooLate : rl::test_suite<ALookThatComesTooLate, 2>, Stage<1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -164,8 +164,8 @@ struct ALookThatComesTooLate : rl::test_suite<ALookThatComesTooLate, 2>, Stage<1
   }
 };
 
-/// A device answers later than it may: one thread loses the slot, another finds it and uses it
-/// again.
+/// The device answers after the timeout: one thread marks the slot lost, another finds the answer
+/// and reuses the slot.
 struct AnAnswerThatComesTooLate : rl::test_suite<AnAnswerThatComesTooLate, 3>, Stage<1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -186,8 +186,7 @@ struct AnAnswerThatComesTooLate : rl::test_suite<AnAnswerThatComesTooLate, 3>, S
   }
 };
 
-/// The mover is stopped: afterwards nothing of its slots is touched, and all that was accepted has
-/// ended.
+/// The mover is stopped: afterwards no slot is accessed, and every accepted operation has ended.
 struct AStop : rl::test_suite<AStop, 3>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -213,8 +212,8 @@ struct AStop : rl::test_suite<AStop, 3>, Stage<2> {
   bool stopped = false;
 };
 
-/// A channel gives back what it had, a job takes it, and the mover is stopped: it does not wait for
-/// the channel, and not too short for the job.
+/// A channel releases its slot, a job takes it, and the mover is stopped: the stop does not wait
+/// for the channel but waits for the job.
 struct AChannelAndAStop : rl::test_suite<AChannelAndAStop, 3>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -247,7 +246,7 @@ struct AChannelAndAStop : rl::test_suite<AChannelAndAStop, 3>, Stage<2> {
   void after() { RL_ASSERT(!words.has_reserved() && words.count() == 0); }
 };
 
-/// A slot of a channel is lost, found and another channel's.
+/// A channel's slot is lost, found, and reserved by another channel.
 struct AChannelLosesASlot : rl::test_suite<AChannelLosesASlot, 3>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -279,7 +278,7 @@ struct AChannelLosesASlot : rl::test_suite<AChannelLosesASlot, 3>, Stage<2> {
   bool lost_one = false;
 };
 
-/// A channel has one slot for as long as a submitter wants one, who has lost the other.
+/// A channel holds one slot while a submitter, which has lost the other, wants one.
 struct ALossBesideAChannel : rl::test_suite<ALossBesideAChannel, 2>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -288,7 +287,7 @@ struct ALossBesideAChannel : rl::test_suite<ALossBesideAChannel, 2>, Stage<2> {
       if (kept != 0) words.give_back(kept);
     } else {
       if (submit(0)) poll(true);
-      // Full means that somebody will make room.
+      // Full means that a slot will become free.
       while (!submit(1) && !words.is_all_lost()) rl::yield(1, $);
       told = true;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cursors of a message queue in a model checker: the code of
-// include/headrace/message/cursor.hpp, in the interleavings that Search names, with every value
-// that a load may see. Units are plain memory in the queue and so variables here, whose unordered
-// use is reported. Not for: lengths and framing (tests/unit/message).
+// include/headrace/message/cursor.hpp, in the interleavings that Search selects, with every value
+// that a load may see. Units, plain memory in the queue, are rl::var here, whose data races are
+// reported. Not for: lengths and framing (tests/unit/message).
 #include <gtest/gtest.h>
 
 #include "explore.hpp"
@@ -17,7 +17,7 @@ using test::Search;
 
 constexpr std::uint64_t kCapacity = 2;
 
-/// A lane. What is in a unit is the number of its message, from 1.
+/// A lane. A unit holds the number of its message, from 1.
 struct Lane {
   [[nodiscard]] bool send(ProducerCursor& cursor, unsigned number) {
     const Look look = cursor.room_for(1);
@@ -27,7 +27,7 @@ struct Lane {
     cursor.stage(1);
     return true;
   }
-  /// 0: none.
+  /// Returns 0 if there is no message.
   [[nodiscard]] unsigned peek(ConsumerCursor& cursor) {
     const Look look = cursor.look();
     RL_ASSERT(look != Look::damaged);
@@ -42,7 +42,7 @@ struct Lane {
   Atomic<std::uint32_t> sleeps;
 };
 
-/// More messages than the ring has room for: every unit is used again.
+/// More messages than units: every unit is reused.
 struct ARingGoesRound : rl::test_suite<ARingGoesRound, 2>, Lane {
   void thread(unsigned index) {
     if (index == 0) {
@@ -67,7 +67,7 @@ struct ARingGoesRound : rl::test_suite<ARingGoesRound, 2>, Lane {
   }
 };
 
-/// Two messages become visible at once, and are given back at once.
+/// Two messages are published together and released together.
 struct ABatch : rl::test_suite<ABatch, 2>, Lane {
   void thread(unsigned index) {
     if (index == 0) {
@@ -93,8 +93,8 @@ struct ABatch : rl::test_suite<ABatch, 2>, Lane {
   }
 };
 
-/// The producer is killed after any of its steps: what it has published is there, and the next one
-/// goes on behind it.
+/// The producer is killed after any of its steps: its published messages remain, and the next
+/// producer continues behind them.
 struct AProducerIsKilled : rl::test_suite<AProducerIsKilled, 2>, Lane {
   void thread(unsigned index) {
     if (index == 0) {
@@ -124,7 +124,7 @@ struct AProducerIsKilled : rl::test_suite<AProducerIsKilled, 2>, Lane {
   }
 };
 
-/// The consumer is killed between the message and its release: it comes again, and once.
+/// The consumer is killed between a message and its release: the message is delivered again, once.
 struct AConsumerIsKilled : rl::test_suite<AConsumerIsKilled, 2>, Lane {
   void thread(unsigned index) {
     if (index == 0) {
@@ -158,7 +158,7 @@ struct AConsumerIsKilled : rl::test_suite<AConsumerIsKilled, 2>, Lane {
   }
 };
 
-/// A consumer that goes to sleep, and a message at the same moment: it is seen or it wakes.
+/// A message is sent while the consumer goes to sleep: the consumer sees it or is woken.
 struct ASleeperAndAMessage : rl::test_suite<ASleeperAndAMessage, 2>, Lane {
   void thread(unsigned index) {
     if (index == 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel that this machine can run, and the dispatch, against a loop over bytes: all lengths
-// around the kernels' seams, all alignments mod 64, all overlaps, guard pages at both ends.
-// Speed is the benchmark's (bench/copy/copy_bench.cpp).
+// Compares every kernel that this machine can run, and the dispatch, with a loop over bytes: all
+// lengths around the kernels' thresholds, all alignments mod 64, all overlaps, guard pages at both
+// ends. Speed: bench/copy/copy_bench.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using test::fill_randomly;
 using test::kMarginBytes;
 using test::Span;
 
-// Beyond every seam of the kernels: the longest loop-free move has 512 bytes, a step of a loop 256.
+// Beyond every threshold of the kernels: the longest loop-free move has 512 bytes, a step of a loop
+// 256.
 constexpr std::size_t kSeamBytesMax = 1100;
 constexpr std::size_t kLoopFreeBytesMax = 520;
 constexpr std::size_t kLargeBytesMax = std::size_t{2} << 20U;
@@ -124,7 +125,7 @@ TEST_P(CopyProperty, ShortMovesSurviveEveryOverlap) {
     const std::size_t middle = kLoopFreeBytesMax + kMarginBytes + random_.below(64);
     for (std::size_t distance = 0; distance <= byte_count; ++distance) {
       ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), middle + distance, middle, byte_count));
-      // Moves that overlap spread few values over the arena; fresh ones keep errors visible.
+      // Overlapping moves spread few values over the arena; fresh values keep errors visible.
       const std::byte fresh{static_cast<unsigned char>(random_())};
       const std::size_t place = middle + random_.below(byte_count);
       arena.bytes()[place] = shadow.bytes()[place] = fresh;
@@ -159,7 +160,7 @@ TEST_P(CopyProperty, LargeMovesSurviveAnyOverlapAndAlignment) {
   fill_randomly(arena.bytes(), random_);
   std::ranges::copy(arena.bytes(), shadow.bytes().begin());
   for (int round = 0; round < 60; ++round) {
-    // Lengths and distances of every magnitude, so that near and far overlaps are met alike.
+    // Lengths and distances of every magnitude, so that near and far overlaps are equally frequent.
     const std::size_t byte_count = 1 + random_.below(kLargeBytesMax >> random_.below(11));
     const std::size_t distance = random_.below(byte_count + 1) >> random_.below(21);
     const std::size_t low = random_.below(kLargeBytesMax - byte_count + 64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel that fills or compares here, and the functions that a profile directs, against loops
-// over bytes: all lengths around the kernels' seams, all alignments mod 64, guard pages, and a
-// difference at every place. Speed is the benchmark's (bench/copy/fill_compare_bench.cpp).
+// Compares every fill and compare kernel that runs here, and the functions that a profile selects,
+// with loops over bytes: all lengths around the kernels' thresholds, all alignments mod 64, guard
+// pages, and a difference at every position. Speed: bench/copy/fill_compare_bench.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,11 +23,11 @@ namespace {
 using test::fill_randomly;
 using test::Span;
 
-// Beyond every seam of the kernels: two lines, then turns of 256 bytes.
+// Beyond every threshold of the kernels: two lines, then loop steps of 256 bytes.
 constexpr std::size_t kSeamBytesMax = 700;
 constexpr std::size_t kLargeBytesMax = std::size_t{1} << 20U;
 
-/// A kernel, or what a profile directs.
+/// A kernel, or the function that a profile selects.
 template <typename Kernel, std::size_t kCount, typename FunctionOf>
 std::vector<std::optional<Kernel>> subjects(FunctionOf function_of) {
   std::vector<std::optional<Kernel>> all{std::nullopt};
@@ -45,7 +45,7 @@ std::string subject_name(const Instance& instance) {
 
 class FillProperty : public ::testing::TestWithParam<std::optional<FillKernel>> {
  protected:
-  /// Fills `target`, of `room`, in which all other bytes stay.
+  /// Fills `target`, inside `room`, and expects all other bytes of `room` unchanged.
   void expect_filled(Span room, Span target) {
     const auto value = static_cast<int>(random_() & 0xffffU);
     const std::byte wanted{static_cast<unsigned char>(value)};
@@ -54,7 +54,7 @@ class FillProperty : public ::testing::TestWithParam<std::optional<FillKernel>> 
     if (!GetParam()) {
       set_bytes(target, wanted);
     } else {
-      // As memset, which looks at the lowest byte alone.
+      // As memset, which uses only the lowest byte.
       ASSERT_EQ(fill_of(*GetParam())(target.data(), value, target.size()), target.data());
     }
     const auto begin = static_cast<std::size_t>(target.data() - room.data());
@@ -106,7 +106,7 @@ class CompareProperty : public ::testing::TestWithParam<std::optional<CompareKer
     std::ranges::copy(left, right.begin());
     ASSERT_EQ(difference(left, right), left.size());
     for (const std::size_t place : places) {
-      right[place] ^= std::byte{0x80};  // Alike as numbers of seven bits.
+      right[place] ^= std::byte{0x80};  // Equal in the lower seven bits.
       ASSERT_EQ(difference(left, right), place) << left.size();
       const std::size_t later = std::min(place + 1 + place % 67, left.size() - 1);
       if (later != place) right[later] ^= std::byte{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated copies: every variant of the grid, and random ones of the whole space, against a loop
-// over bytes, between guard pages, at every kind of overlap. Speed is the tuner's.
+// Compares generated copies, every variant of the grid and random ones of the whole space, with a
+// loop over bytes, between guard pages, at every kind of overlap. Not for speed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 using test::Span;
 
-// Room for two groups of four pages, so that several streams are taken more than once.
+// Room for two groups of four pages, so that several streams repeat.
 constexpr std::size_t kBytesMax = std::size_t{40} << 10U;
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20U;
 
@@ -66,7 +66,7 @@ class VariantProperty : public ::testing::Test {
     from_.forbid_writing();
   }
 
-  /// Lengths at the seams of a variant, and random ones of every magnitude.
+  /// Lengths at the thresholds of a variant, and random ones of every magnitude.
   std::vector<std::size_t> lengths_for(const Variant& variant) {
     const std::size_t block_bytes = variant.block_line_count * kLineBytes;
     std::vector<std::size_t> lengths = {0,
@@ -129,7 +129,7 @@ class VariantProperty : public ::testing::Test {
 };
 
 TEST_F(VariantProperty, VariantsOfTheGridDoWhatMemmoveDoes) {
-  // Of each shape what prefetches nothing, and as many of the others as there is time for.
+  // Of each shape the variant without prefetch, and as many of the others as time permits.
   constexpr std::size_t kPrefetching = 3'000;
   std::vector<Variant> grid = variants_for(kBytesMax);
   std::ranges::shuffle(grid, random_);
@@ -168,7 +168,7 @@ TEST_F(VariantProperty, TextNamesAVariantAndNothingElse) {
     const auto read = parse_variant(to_text(variant));
     ASSERT_TRUE(read.has_value()) << read.error().message();
     EXPECT_EQ(*read, variant) << to_text(variant);
-    // What is cut short or changed in one place is refused, or is another variant.
+    // A text that is truncated or changed in one place is refused, or is another variant.
     std::string text = to_text(variant);
     text[random_.below(text.size())] = static_cast<char>(random_.below(256));
     if (const auto other = parse_variant(text)) {
@@ -241,7 +241,7 @@ TEST_F(VariantProperty, TheProbeDecidesWhichOfTwoCopiesServes) {
       code->moves()[0](to_.bytes().data(), from_.bytes().data(), kBytesMax);
     }
     EXPECT_EQ(fallback_count, cold ? 0 : 10);
-    // Too short to be looked at.
+    // Too short to be probed.
     fallback_count = 0;
     code->moves()[0](to_.bytes().data(), from_.bytes().data(), 4095);
     EXPECT_EQ(fallback_count, 1);
@@ -284,7 +284,7 @@ TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
 }
 
 TEST_F(VariantProperty, AnEntryIsExactWhicheverClassesStay) {
-  // The C library's memmove is near enough for a jump, one of this program may not be.
+  // The C library's memmove is in reach of a jump; a function of this program may not be.
   static constinit Dispatch near(&std::memmove);
   static constinit Dispatch far(&counting_move);
   for (int i = 0; i < 8; ++i) {
@@ -311,7 +311,7 @@ TEST_F(VariantProperty, AnEntryIsExactWhicheverClassesStay) {
   }
 }
 
-/// Prefetches in the code of a variant: two bytes of an instruction that nothing else here has.
+/// Counts prefetches in a variant's code, by two bytes that no other instruction has here.
 std::size_t prefetches_in(const Variant& variant) {
   const auto code = GeneratedCode::make(std::span(&variant, 1));
   EXPECT_TRUE(code.has_value()) << code.error().message();
@@ -348,7 +348,7 @@ TEST_F(VariantProperty, TextSaysWhatIsTouchedOnlyIfSomethingIs) {
   const auto read = parse_variant(text);
   ASSERT_TRUE(read.has_value()) << read.error().message();
   EXPECT_EQ(*read, variant);
-  // Equal variants have equal texts, so that of one that touches nothing has no such word.
+  // Equal variants have equal texts, so a variant without touch must omit the word.
   EXPECT_FALSE(parse_variant(to_text(Variant{}) + " touch=none").has_value());
 }
 
@@ -366,7 +366,7 @@ TEST_F(VariantProperty, ACopyByMmxLeavesTheX87Empty) {
   const std::vector<std::byte> source(10'000, std::byte{1});
   std::vector<std::byte> target(source.size());
   code->moves()[0](target.data(), source.data(), source.size());
-  // By the x87: with its registers taken, the result would be no number.
+  // Uses the x87: if its registers were clobbered, the result would be NaN.
   volatile long double half = 1.5L;
   EXPECT_EQ(static_cast<double>(half * half), 2.25);
   EXPECT_EQ(target, source);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device's checksums against ISA-L and published vectors, through descriptors: neither our
-// implementation nor our reference is asked.
+// Compares the device's checksums, through descriptors, with ISA-L and published vectors,
+// independently of our implementation and our reference.
 #include <gtest/gtest.h>
 #include <isa-l/crc.h>
 #include <rapidcheck/gtest.h>

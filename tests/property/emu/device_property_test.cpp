@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole device against the reference, on real memory: what is submitted through a portal, alone
-// or in a batch, ends as the reference says, in whatever order the seed chooses.
+// Compares the whole device with the reference, on real memory: descriptors submitted through a
+// portal, single or in a batch, have the reference's results in any order that the seed chooses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -86,7 +86,7 @@ Descriptor batch_of(const std::vector<Descriptor>& list, CompletionRecord& recor
   return batch;
 }
 
-/// Submits it alone or among no-ops of a batch, and runs the device until it rests.
+/// Submits it alone or among no-ops of a batch, and runs the device until idle.
 CompletionRecord run(const Descriptor& wanted) {
   const auto device = make_device(*rc::gen::arbitrary<std::uint64_t>());
   auto& portal = device->portal(DeviceId{0}, QueueId{*rc::gen::inRange(0U, 2U)});
@@ -170,7 +170,7 @@ RC_GTEST_PROP(DeviceProperty, APageThatIsNotThereIsReportedAsTheReferenceDoes, (
   expect_same(made, got, expected);
 }
 
-/// A random program: moves within a room of its own, no-ops, batches, on both queues.
+/// A random program: moves within private memory, no-ops, batches, on both queues.
 std::string trace_of(std::uint64_t program_seed, std::uint64_t device_seed) {
   std::string trace;
   const auto device =
@@ -253,7 +253,7 @@ RC_GTEST_PROP(DeviceProperty, AFailureBeforeAFenceAbortsWhatFollows, ()) {
   std::vector<Descriptor> list(4);
   std::array<CompletionRecord, 4> records{};
   for (std::size_t i = 0; i < list.size(); ++i) ask_for(list[i], records[i]);
-  list[1].opcode = 0x3F;  // There is none.
+  list[1].opcode = 0x3F;  // No such opcode.
   list[2].opcode = DSA_OPCODE_MEMFILL;
   list[2].flags |= dsa::flag::fence;
   list[2].pattern = ~0ULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every opcode against the reference (tests/support/dsa_reference.hpp): random sizes, places, flags
-// and overlaps, cut into random slices, with faults at any byte, and gone on with after them. What
-// a descriptor does not name is inaccessible, so an access too far is a fault and shows.
+// Compares every opcode with the reference (tests/support/dsa_reference.hpp): random sizes, places,
+// flags and overlaps, cut into random slices, with faults at any byte, and resumed after them. All
+// memory except the operands is inaccessible, so a stray access faults.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -65,7 +65,7 @@ std::string shown(const CompletionRecord& record) {
                      std::uint64_t{record.crc_val});
 }
 
-/// Whether the opcode defines the sixteen last bytes of the record in this outcome.
+/// Whether the opcode defines the last sixteen bytes of the record for this outcome.
 bool defines_values(const Descriptor& descriptor, const CompletionRecord& record) {
   const auto status = dsa::status_of(record.status);
   const bool ended = status == dsa::Status::success || status == dsa::Status::success_unexpected;
@@ -116,7 +116,7 @@ RC_GTEST_PROP(OperationProperty, EveryOpcodeDoesWhatTheReferenceDoes, ()) {
       RC_FAIL(
           fmt::format("{}: writes {:#x}, which it does not name", shown(made.descriptor), address));
     }
-    // Up to an error all is as the reference has it; behind it, a target may be half written.
+    // Up to an error all bytes equal the reference; behind it, a target may be partly written.
     if (made.arena.bytes()[i] != reference.bytes()[i] &&
         dsa::status_of(got.status) <= dsa::Status::success_unexpected) {
       RC_FAIL(fmt::format("{}: wrong byte at {:#x}", shown(made.descriptor), address));
@@ -124,10 +124,10 @@ RC_GTEST_PROP(OperationProperty, EveryOpcodeDoesWhatTheReferenceDoes, ()) {
   }
 }
 
-/// A byte that the descriptor names, where a fault is to happen.
+/// A byte of an operand, where a fault will occur.
 Address any_place(const DsaCase& made) {
   std::vector<Extent> all = made.targets;
-  // Where the seed of a checksum cannot be read nothing was begun; a test of its own.
+  // An unreadable seed of a checksum is tested separately.
   const std::size_t source_count = std::min<std::size_t>(
       made.sources.size(),
       (made.descriptor.flags & test::kCrcReadSeed) != 0 ? std::size_t{1} : std::size_t{2});
@@ -188,7 +188,7 @@ RC_GTEST_PROP(OperationProperty, WhatAFaultStoppedCanBeGoneOnWith, ()) {
   const Address hole = any_place(made);
   ClientArena reference = made.arena;
   const auto expected = test::carry_out(made.descriptor, PageFaults::report, reference);
-  // A page that is not there but would come; the client touches it and submits the rest.
+  // An absent page that would be faulted in; the client touches it and submits the rest.
   const ClientArena::Access access =
       std::ranges::any_of(made.targets, [&](const Extent& extent) { return extent.holds(hole); })
           ? ClientArena::Access::all

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random submissions in the deterministic schedule, held against the ordering rules written
-// plainly: what the trace tells must be an order that the rules allow.
+// Random submissions in the deterministic schedule: the order in the trace must be one that a plain
+// formulation of the ordering rules allows.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,7 +22,7 @@ constexpr DeviceId kDevice{0};
 constexpr std::size_t kDescriptors = 60;
 constexpr std::size_t kMembers = 6;
 
-/// What was submitted to one WQ, in order.
+/// Submissions to one WQ, in order.
 struct Submitted {
   bool drain = false;
   std::vector<bool> member_fenced;  // Empty: no batch.
@@ -30,7 +30,7 @@ struct Submitted {
   std::size_t record = 0;
 };
 
-/// Follows the trace, and complains where it breaks a rule.
+/// Follows the trace, and reports violations of a rule.
 class Rules {
  public:
   Rules(const DeviceConfig& config, const std::vector<std::vector<Submitted>>& submitted)
@@ -93,7 +93,7 @@ class Rules {
     }
   }
 
-  /// How many members the rules let run: all, or those before the first fence after a failure.
+  /// Checks the number of members that ran: all, or those before the first fence after a failure.
   void see_batch_end(const TraceEvent& event, const Submitted& batch) {
     std::uint32_t expected = 0;
     bool failed = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference has to be right before anything is compared with it: its checksums against
-// published vectors and ISA-L, its opcodes against examples done by hand.
+// Tests the reference: its checksums against published vectors and ISA-L, its opcodes against
+// hand-computed examples.
 #include <gtest/gtest.h>
 #include <isa-l/crc.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is refused, with which status: each rule breaks an otherwise valid descriptor in one way.
-// That nothing is touched by a descriptor that is refused is the fuzzer's (tests/fuzz).
+// Refused descriptors and their status: each case violates one rule in an otherwise valid
+// descriptor. That a refused descriptor accesses no memory is tested by tests/fuzz.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches of every kind of operation, some of which fail or find something out, with fences
-// in between: whichever mover carries a batch out, and whatever trouble the device meets, every
-// completion, the end of the job and every byte are what the rules of a batch say.
+// Random batches of every kind of operation, some of which fail or report a difference, with fences
+// in between: with every mover, and despite errors of the device, every completion, the job's
+// result and every byte follow the rules of batches.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ constexpr std::size_t kOperationsMax = 40;
 /// Beyond the largest transfer of some devices below.
 constexpr std::size_t kBytesMax = 24U << 10U;
 
-/// A batch with all the memory that it names.
+/// A batch with the memory of its operands.
 class AnyBatch {
  public:
   explicit AnyBatch(Random& random) {
@@ -52,7 +52,7 @@ class AnyBatch {
     for (const std::vector<std::byte>& one : copies_) all.push_back(one);
     return all;
   }
-  /// Whose memory is number `index` of a snapshot.
+  /// Describes the operation whose memory has byte `index` of a snapshot.
   [[nodiscard]] std::string shown(std::size_t index) const {
     return index < cases_.size() ? headrace::test::shown(cases_[index].operation())
                                  : "a copy of another's target";
@@ -68,7 +68,7 @@ class AnyBatch {
     if (random.chance(1, 16)) return Operation::no_op();
     if (random.chance(1, 32)) return Operation::drain();
     if (random.chance(1, 4) && !cases_.empty()) {
-      // What an operation before the fence has written.
+      // Written by an operation before the fence.
       const auto written = cases_[random.below(cases_.size())].operation().target();
       if (!written.empty()) {
         return Operation::copy(copies_.emplace_back(written.size()), written).fenced();
@@ -83,7 +83,7 @@ class AnyBatch {
   std::vector<Operation> operations_;
 };
 
-/// How a batch has to end, one operation after the other.
+/// Expected result of a batch, by operation.
 struct Expected {
   std::vector<Completion> completions = {};
   Completion whole = {.state = JobState::done};
@@ -103,7 +103,7 @@ struct Expected {
   }
 };
 
-/// What of a completion is the same for every mover.
+/// The part of a completion that is the same for every mover.
 std::string shown(const Completion& end) {
   std::string all = fmt::format("{} {} {} bytes", name(end.state), name(end.cause), end.bytes_done);
   const OperationResult& r = end.result;
@@ -123,7 +123,7 @@ void check(Engine& engine, Path path, int batch_count = kBatchCount) {
     const auto before = batch.snapshot();
     const Expected expected(batch.operations());
     const auto after = batch.snapshot();
-    // Also where no completions are asked for: another way through a device's mover.
+    // Also without completions, which is a different path in a device's mover.
     for (const bool asked : {true, false}) {
       batch.restore(before);
       std::vector<Completion> completions(asked ? batch.operations().size() : 0);
@@ -167,7 +167,8 @@ TEST(BatchProperty, ADeviceDoesWhatTheRulesSay) {
     SCOPED_TRACE(transfer_max);
     const Emulated machine =
         make_emulated({.dedicated_count = 1, .transfer_bytes_max = transfer_max});
-    // Hundreds of pieces an operation: a batch takes most of a second, in which the threads sleep.
+    // Hundreds of pieces per operation: a batch takes most of a second, during which the threads
+    // sleep.
     check(*machine.engine, Path::hardware, transfer_max == 64 ? kBatchCount / 20 : kBatchCount);
     EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
   }
@@ -189,7 +190,7 @@ TEST(BatchProperty, ADeviceInTroubleDoesWhatTheRulesSay) {
 }
 
 TEST(BatchProperty, AQueueThatTakesNothingMoreLeavesTheRulesAsTheyAre) {
-  // What has begun is given up at once; the first descriptor of a batch is taken.
+  // Started operations are given up at once; the first descriptor of a batch is accepted.
   const Emulated machine = make_emulated(
       {.transfer_bytes_max = 8192,
        .device = {.answer_max = std::chrono::seconds(60)},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation by a processor against the emulated device, which was written from the device's
-// rules and knows nothing of the engine: the same bytes, the same findings, nothing touched that is
-// not named. In both directions, whole and in parts, by one mover and by several.
+// Compares every operation on a processor with the emulated device, which is independent of the
+// engine: same bytes, same results, no access outside the operands. In both directions, whole and
+// in parts, by one mover and by several.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ constexpr int kCaseCount = 114;  // Six of each order of magnitude.
 /// The emulated device's record of `operation`, carried out in slices of any length.
 dsa::CompletionRecord by_device(const Operation& operation, Random& random) {
   dsa::Descriptor descriptor = descriptor_of(operation);
-  descriptor.flags |= dsa::flag::block_on_fault;  // All pages are there: do not ask for each.
+  descriptor.flags |= dsa::flag::block_on_fault;  // All pages are present: no faults need handling.
   EXPECT_FALSE(emu::refuse(descriptor, kLimits, emu::Origin::portal)) << shown(operation);
   emu::Operation carried(descriptor, kLimits);
   while (!carried.advance(emu::process_memory(), 1 + random.below(200'000))) {
@@ -142,7 +142,7 @@ TEST_P(EveryKind, IndependentPartsMakeTheWholeInAnyOrder) {
     }
     Completion whole;
     for (std::size_t i = 0; i < parts.size(); ++i) detail::append(whole, parts[i], cuts[i]);
-    // Behind a difference bytes were compared that otherwise would not have been.
+    // Parts behind a difference were compared, too.
     if (!expected.result.different) {
       EXPECT_EQ(whole.bytes_done, expected.bytes_done);
     }
@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(OperationProperty, EveryKind,
                                              headrace::test::kinds_with_operands().end()),
                          [](const auto& kind) { return std::string(name(kind.param)); });
 
-/// What a descriptor asks for is done by the operation that says the same, as the plainest reading
-/// of the device's rules has it (tests/support/dsa_reference.hpp).
+/// The operation equivalent to a descriptor has the result of the reference implementation
+/// (tests/support/dsa_reference.hpp).
 TEST(OperationProperty, EveryDescriptorHasAnOperationThatDoesTheSame) {
   const auto opcodes = headrace::test::operation_opcodes();
   for (std::size_t i = 0; i < opcodes.size() * 40 && !HasFailure(); ++i) {
@@ -206,11 +206,11 @@ TEST(OperationProperty, EveryDescriptorHasAnOperationThatDoesTheSame) {
         headrace::test::carry_out(made.descriptor, emu::PageFaults::report, made.arena);
     const Finding got = finding_of(software::execute(operation));
     Finding expected = finding_of(operation.kind(), operation.byte_count(), record);
-    // The reference leaves out what a record does not define: tags of what ended well.
+    // The reference omits fields that a record does not define: tags after success.
     expected.result.source_tags = got.result.source_tags;
     expected.result.target_tags = got.result.target_tags;
     EXPECT_EQ(got, expected);
-    // Behind an error a target may be half written.
+    // Behind an error a target may be partly written.
     if (got.cause == Cause::none) {
       EXPECT_TRUE(std::ranges::equal(memory.bytes(), made.arena.bytes()));
     }
@@ -232,7 +232,7 @@ class Wild {
 
  private:
   static constexpr std::size_t kRoom = 64U << 10U;
-  /// Nothing is ever touched.
+  /// Never accessed.
   static std::byte* base() { return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40U); }
   std::size_t any_length() {
     constexpr std::array<std::size_t, 10> kLengths{0, 1, 8, 80, 100, 512, 520, 4112, 5200, 8320};
@@ -247,7 +247,7 @@ Operation any_wild_operation(OperationKind kind, Random& random) {
   Wild span(random);
   const DifFormat format{.block = static_cast<DifBlock>(random.below(4))};
   const std::size_t block = block_bytes(format.block);
-  // Of an inserted or stripped target the length follows, but for a mistake now and then.
+  // Targets of insert and strip have the matching length, except for an occasional error.
   const auto other_length = [&](std::size_t from, std::size_t to) {
     const std::span<std::byte> any = span();
     const std::size_t length = span.length() / from * to + (random.chance(1, 16) ? 1 : 0);
@@ -307,7 +307,7 @@ TEST(OperationProperty, WhatIsAcceptedIsWhatADeviceTakes) {
       ASSERT_FALSE(refused) << shown(operation) << " status " << unsigned{refused->status};
       continue;
     }
-    // A descriptor has one length for all, so it cannot have this mistake, but for the record.
+    // A descriptor has a single length, so it cannot have this error, except for the delta record.
     if (valid == Submit::length_differs) continue;
     // A device moves as memmove does; a job that is split among movers cannot.
     if (valid == Submit::overlapping && operation.kind() == OperationKind::copy) continue;

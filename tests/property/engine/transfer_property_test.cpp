@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of every kind and any length by devices whose largest transfer is any power of two,
-// far below a page and below what an operation may be cut at: the same bytes and the same findings.
+// Operations of every kind and length on devices whose maximum transfer size is any power of two,
+// down to far below a page and below the smallest split: same bytes and results as without the
+// limit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ using test::Emulated;
 using test::make_emulated;
 
 constexpr std::size_t kCaseCount = 100;
-/// Of one operation, so that it does not take for ever.
+/// Per operation, to limit the running time.
 constexpr std::size_t kDescriptorsMax = 200;
 
 class Transfer : public ::testing::TestWithParam<std::uint64_t> {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of the shared part are changed at random under both ends, ten thousand times: no end
-// crashes or touches anything outside (AddressSanitizer and unmapped pages around the segment watch
-// that); a call returns an outcome, and a length within the limit.
+// Random bytes of the shared segment are changed under both ends, ten thousand times: no end
+// crashes or accesses memory outside (checked by AddressSanitizer and by unmapped pages around the
+// segment); each call returns an outcome, and a length within the limit.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ struct Hostile {
   Hostile& operator=(const Hostile&) = delete;
   ~Hostile() { ::munmap(const_cast<std::uint8_t*>(bytes), length); }
 
-  /// Mostly words that are believed, or not: positions, lengths, states.
+  /// Changes mostly significant words: positions, lengths, states.
   void flip() {
     std::size_t offset = random.below(length);
     if (random.chance(1, 2)) {
@@ -55,7 +55,7 @@ struct Hostile {
   volatile std::uint8_t* bytes = nullptr;
 };
 
-/// Both ends at work for some calls; attached again when an end has refused the segment.
+/// Runs both ends for some calls; reattaches when an end has refused the segment.
 struct Ends {
   explicit Ends(const Queue& made) : queue(made) {}
   void work(Random& random) {
@@ -113,7 +113,7 @@ TEST_P(HostilePeers, FlipsBetweenCallsCrashNothing) {
   std::uint64_t done = 0;
   Random random(test::seed());
   for (int flips = 0; flips < kFlips;) {
-    // From a whole segment again and again, for a closed one or a damaged head ends the game.
+    // Restarts from an intact segment, because a closed one or a damaged head ends the test.
     const Queue queue = must(Queue::make(GetParam()));
     Hostile hostile(queue, random());
     Ends ends(queue);
@@ -138,11 +138,11 @@ TEST_P(HostilePeers, FlipsDuringCallsCrashNothing) {
     std::thread other([&hostile, &flips] {
       for (int i = 0; i < kFlips / 20; ++i) {
         hostile.flip();
-        flips.fetch_add_relaxed(1);  // A count.
+        flips.fetch_add_relaxed(1);  // Relaxed: a counter.
       }
     });
     Ends ends(queue);
-    while (flips.load_relaxed() < kFlips / 20) ends.work(random);  // A count.
+    while (flips.load_relaxed() < kFlips / 20) ends.work(random);  // Relaxed: a counter.
     other.join();
   }
 }

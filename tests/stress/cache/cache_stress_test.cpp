@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads do everything with one cache at once, and every byte that they are given is compared.
-// What it hunts: a copy freed too early or never, a waiter left asleep, a count that does not add
-// up; the sanitizers watch for races and for what was freed.
+// Threads use every function of one cache concurrently, and compare every byte. Detects copies
+// freed too early or never, waiters left asleep and wrong counts; sanitizers detect races and use
+// after free.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ constexpr std::size_t kStepCount = 4000;
 constexpr std::size_t kRegionCount = 24;
 constexpr std::size_t kRegionBytesMax = 16384;
 
-/// One thread's part. The regions overlap, and an address is asked for in several lengths.
+/// One thread's part. The regions overlap, and an address is accessed with several lengths.
 void work(Cache& cache, std::span<const std::byte> source, std::uint64_t seed,
           std::uint64_t& access_count) {
   Random random(seed);
@@ -103,7 +103,7 @@ TEST_P(CacheStressByMover, EveryByteIsRightAndNothingIsLeft) {
         working.fetch_sub_relaxed(1);  // relaxed: join() publishes what was done.
       });
     }
-    // The mover's own thread where it needs one; it fails, refuses and recovers in turns.
+    // Drives the mover if it needs a thread; it fails, refuses and recovers in turn.
     for (std::uint32_t round = 0; working.load_relaxed() != 0; ++round) {
       stage.mover->refuse(round % 64 == 1);
       stage.mover->fail_with(round % 16 == 1 ? engine::Cause::device_error : engine::Cause::none);
@@ -175,7 +175,7 @@ TEST(CacheStress, EveryByteIsRightWithWorkersAndPagesOfTheOperatingSystem) {
   });
 }
 
-/// Counters in memory that the cache has copies of, each in a region of its own.
+/// Counters in cached memory, each in a separate region.
 void count(Cache& cache, std::span<std::byte> source, std::uint64_t seed, std::size_t step_count,
            std::vector<std::uint64_t>& counted) {
   constexpr std::size_t kCounterBytes = 1024;
@@ -195,7 +195,7 @@ void count(Cache& cache, std::span<std::byte> source, std::uint64_t seed, std::s
         break;
       case 3:
       case 4: {
-        // Reaches over the end of the entries of the counters.
+        // Overlaps the end of the counter's entry.
         const auto reaching = source.subspan(which * kCounterBytes + 100, kCounterBytes);
         cache.access(reaching).wait();
         break;
@@ -206,7 +206,7 @@ void count(Cache& cache, std::span<std::byte> source, std::uint64_t seed, std::s
         break;
       default: {
         Result<Change> change = cache.change(region);
-        if (!change.has_value()) break;  // Somebody else is at it.
+        if (!change.has_value()) break;  // Another thread is changing it.
         std::uint64_t value = 0;
         std::memcpy(&value, change->data().data(), sizeof value);
         ++value;
@@ -222,7 +222,7 @@ TEST(CacheStress, AMoveThatIsRefusedMeetsAChangeThatWouldWaitForIt) {
     CacheOptions options;
     options.placement = placement::on(NodeId(8));
     test::CacheStage stage(test::StagedMover::Mode::at_once, std::move(options));
-    // So long that changes come while it is open whether a move is refused.
+    // Long enough for changes to arrive before a move's refusal is known.
     stage.mover->refuse(true, std::chrono::microseconds(100));
     std::vector<std::byte> source(4096);
     Atomic<bool> over{false};
@@ -254,11 +254,11 @@ TEST_P(CacheStressByMover, NoChangeIsLost) {
     };
     options.capacity_per_node = Bytes(6 * 4096);
     test::CacheStage stage(mode, std::move(options));
-    // Each move that somebody waits for is two sleeps.
+    // Each awaited move costs two sleeps.
     const std::size_t step_count =
         mode == test::StagedMover::Mode::held ? kStepCount / 4 : kStepCount;
-    // A change waits for its move, and so does a thread that writes back or drops: the mover needs
-    // a thread of its own until the cache is gone.
+    // Changes, write-backs and drops wait for moves: the mover needs a separate thread until the
+    // cache is destroyed.
     Atomic<bool> over{false};
     std::thread releasing([&] {
       while (!over.load_relaxed()) {  // relaxed: only the end matters.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads use one cache at once, with delays, evictions, refused and failed moves; what they did
-// and saw is recorded and checked against the sequential specification (support/cache_spec.hpp).
+// Threads use one cache concurrently, with delays, evictions, refused and failed moves; the
+// recorded history is checked against the sequential specification (support/cache_spec.hpp).
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ namespace {
 using test::CacheSpec;
 using Kind = test::CacheSpec::Kind;
 
-/// A value of the specification: written and read whole.
+/// A value of the specification: written and read as a whole.
 using Cell = std::uint64_t;
 constexpr std::size_t kCellCount = 40;
 constexpr std::size_t kCellsChangedMax = 8;
@@ -35,7 +35,7 @@ constexpr std::size_t kThreadCount = 4;
 constexpr std::size_t kStepCount = 200;
 constexpr std::size_t kRoundCount = 8;
 
-/// What one thread did to, or saw of, neighbouring cells.
+/// An operation of one thread on neighbouring cells, and the values seen.
 struct Record {
   Kind kind{};
   std::size_t first = 0;
@@ -46,8 +46,8 @@ struct Record {
   std::uint64_t returned_at = 0;
 };
 
-// A reader of the source may meet the write-back of what it reads, which the specification allows
-// for the bytes of a live change: cells are read whole, and without ThreadSanitizer.
+// A read of the source may race with its write-back, which the specification allows for the bytes
+// of a live change: cells are read as a whole, and without ThreadSanitizer.
 __attribute__((no_sanitize("thread"))) Cell load(const std::byte* bytes) {
   return *static_cast<const volatile Cell*>(static_cast<const void*>(bytes));
 }
@@ -70,7 +70,7 @@ class History {
   Atomic<std::uint64_t> clock_{1};
 };
 
-/// Lets other threads go on for a while: a wait for what never comes, so that it orders nothing.
+/// Lets other threads run for a while: a wait that times out, so that it orders nothing.
 void pause(std::chrono::microseconds time) {
   Mutex mutex;
   Condition never;
@@ -195,7 +195,7 @@ class Client {
     }
     records_.push_back(std::move(begin));
     timed(std::move(end), [&] { change.reset(); });
-    // Its own change, in a region that is a little wider.
+    // Changes part of a slightly wider region.
     if (!random_.chance(1, 2)) return;
     Record record = records_.back();
     record.kind = Kind::read;
@@ -203,7 +203,7 @@ class Client {
     if (record.first + record.count < kCellCount) ++record.count;
     record.called_at = history_.now();
     const Entry entry = cache_.access(region(record));
-    // Who does not wait reads the source, which has the change, too.
+    // Without a wait the source is read, which has the change, too.
     if (random_.chance(1, 2)) entry.wait();
     record.seen = cells_of(entry.data());
     record.returned_at = history_.now();
@@ -238,7 +238,7 @@ void expect_linearizable(const std::vector<Record>& records, std::uint64_t seed)
     }
     const auto violation = test::find_violation(std::move(history));
     if (!violation.has_value()) continue;
-    // The child's report; what it prints otherwise is not shown.
+    // Printed by the child; its other output is not shown.
     std::fprintf(stderr, "cell %zu, seed of the round %llu: %s\n", cell,
                  static_cast<unsigned long long>(seed), violation->c_str());
     FAIL() << *violation;
@@ -264,7 +264,7 @@ TEST_P(CacheHistory, OfFourThreadsIsOneOfTheSpecification) {
       stage.memory->delay_by(&delay);
 
       Atomic<bool> over{false};
-      // Fails moves, refuses them and has no memory, in turns; drives the mover.
+      // Fails moves, refuses them and runs out of memory, in turn; drives the mover.
       std::thread chaos([&] {
         Random random(seed);
         while (!over.load_relaxed()) {  // relaxed: only the end matters.
@@ -282,7 +282,7 @@ TEST_P(CacheHistory, OfFourThreadsIsOneOfTheSpecification) {
       for (std::size_t i = 0; i < kThreadCount; ++i) {
         clients.emplace_back(*stage.cache, history, source, i + 1, seed + i);
       }
-      // Each move that somebody waits for is two sleeps where a mover must be released.
+      // Each awaited move costs two sleeps if a mover must be released.
       const std::size_t step_count =
           mode == test::StagedMover::Mode::held ? kStepCount / 4 : kStepCount;
       std::vector<std::thread> threads;

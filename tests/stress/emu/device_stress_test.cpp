@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads on one device, while the driver resets and disables it: every descriptor that was
-// accepted ends exactly once.
+// Many threads use one device while the driver resets and disables it: every accepted descriptor
+// ends exactly once.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -30,8 +30,7 @@ std::unique_ptr<Device> make(const DeviceConfig& config, DeviceOptions options =
   return std::move(*device);
 }
 
-/// Submits copies, batches and drains one after the other and waits for each. Counts how they
-/// ended.
+/// Submits copies, batches and drains sequentially, waits for each, and counts their results.
 struct Ends {
   std::uint64_t succeeded = 0;
   std::uint64_t aborted = 0;
@@ -185,7 +184,7 @@ TEST(DeviceStress, a_device_goes_away_with_work_outstanding_and_answers_all_of_i
       std::size_t count = 0;
       {
         auto device = make(one_queue({.size = 16, .engines = 2}));
-        // Two engines write at once: each descriptor has a target of its own.
+        // Two engines write concurrently: each descriptor has a separate target.
         const auto submit_next = [&] {
           const auto target = std::span(targets).subspan(count * source.size(), source.size());
           return device->portal(kDevice, kQueue).submit(completions.move(count, target, source));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes on the same registers; one is killed at some instant. The other one finishes, and
-// nothing of the dead one stays behind.
+// Two processes share the registers; one is killed at a random instant. The other one finishes, and
+// all resources of the dead one are released.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ Control make_control(std::span<std::byte> memory, const DeviceConfig& device) {
   return *control;
 }
 
-/// Submits copies without an end, several at a time.
+/// Submits copies for ever, several at a time.
 [[noreturn]] void submit_for_ever(std::span<std::byte> memory) {
   auto client = Client::attach(memory, process_memory());
   if (!client) ::_exit(2);
@@ -170,7 +170,7 @@ TEST(ProcessesStress, a_client_is_lost_if_it_ends_with_entries_in_use) {
     const pid_t child = ::fork();
     if (child == 0) {
       auto client = Client::attach(memory, process_memory());
-      // Not started: what it submits stays where it is.
+      // Not started: its submissions stay queued.
       bool good = client.has_value();
       for (std::uint64_t i = 0; good && i < in_use; ++i) {
         good = (*client)->enqueue(kDevice, kQueue, dsa::Descriptor{});
@@ -191,7 +191,7 @@ TEST(ProcessesStress, a_client_is_lost_if_it_ends_with_entries_in_use) {
 
 TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
 #if defined(__SANITIZE_ADDRESS__)
-  // Its allocator's locks are not made whole in the child of a process with threads (GCC 12).
+  // Its allocator's locks may stay held in a forked child of a process with threads (GCC 12).
   GTEST_SKIP() << "AddressSanitizer cannot fork while another thread allocates";
 #endif
   const std::span<std::byte> memory = shared_memory();
@@ -217,8 +217,8 @@ TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
   parent.join();
 }
 
-/// What a client does while another one writes over the registers: whatever it is answered, its
-/// memory holds what it and its own descriptors wrote.
+/// A client while another one corrupts the registers: whatever it is answered, its memory holds
+/// what it and its descriptors wrote.
 int submit_until(const Atomic<std::uint32_t>& over, std::span<std::byte> memory, bool steps) {
   auto attached = Client::attach(memory, process_memory());
   if (!attached || !(*attached)->start()) return 2;
@@ -241,7 +241,7 @@ int submit_until(const Atomic<std::uint32_t>& over, std::span<std::byte> memory,
       if (!client.enqueue(kDevice, kQueue, batch)) continue;
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(100);
       while (completions.status(2) == 0 && std::chrono::steady_clock::now() < limit) {
-        if (steps) client.run_until_idle();  // Nobody else does, once the device was halted.
+        if (steps) client.run_until_idle();  // No other thread does, once the device is halted.
         std::this_thread::yield();
       }
       if (completions.status(2) == 0) ::_exit(3);
@@ -260,8 +260,7 @@ int submit_until(const Atomic<std::uint32_t>& over, std::span<std::byte> memory,
   return 0;
 }
 
-/// Writes over the registers, mostly those in use: what a stray pointer would, and what looks like
-/// something.
+/// Corrupts registers, mostly those in use, with random and with plausible values.
 void scribble(std::span<std::byte> memory, std::uint64_t seed, int count) {
   Random random(seed);
   const auto words = std::span(reinterpret_cast<Atomic<std::uint32_t>*>(memory.data()),
@@ -277,7 +276,7 @@ void scribble(std::span<std::byte> memory, std::uint64_t seed, int count) {
     constexpr std::array<std::uint32_t, 6> kTypical{0, 1, 2, 3, 129, ~0U};
     words[at].store_relaxed(random.chance(1, 2) ? kTypical[random.below(kTypical.size())]
                                                 : static_cast<std::uint32_t>(random()));
-    // A WQ that is on, now and then, or nothing would be submitted.
+    // Sometimes enables a WQ, or nothing would be submitted.
     if (i % 8 == 0) {
       QueueRegisters& queue =
           reinterpret_cast<Registers*>(memory.data())->devices[0].queues[kQueue.value()];
@@ -319,7 +318,7 @@ void scribble_over(EmulatorConfig config) {
     scribble(memory, test::seed(), 1'000'000);
     ::_exit(0);
   }
-  // The controller lives on as well.
+  // The controller survives as well.
   int status = -1;
   Completions completions(1);
   while (::waitpid(scribbler, &status, WNOHANG) == 0) {
@@ -332,7 +331,7 @@ void scribble_over(EmulatorConfig config) {
   }
   EXPECT_EQ(status, 0);
   over.store_release(1);
-  // What is outstanding ends with a reset, as ever.
+  // Outstanding descriptors end with a reset, as always.
   for (const pid_t client : clients) {
     status = -1;
     pollfd ended{.fd = static_cast<int>(::syscall(SYS_pidfd_open, client, 0)),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small soak: one thread, and devices whose every step comes from the seed, so that
-// HEADRACE_SEED repeats all of it, from the order in which engines take descriptors to the last
-// byte of memory. What hangs on the clock is not in it: descriptors that are given up, and
-// waits that come to an end.
+// The small soak: one thread, and devices scheduled by the seed, so HEADRACE_SEED reproduces
+// everything, from the order in which engines take descriptors to the last byte of memory. Excludes
+// what depends on the clock: descriptors given up and waits that time out.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,14 +24,14 @@ using emu::FaultRule;
 constexpr std::uint64_t kRoundCount = 400;
 constexpr std::size_t kWindow = 6;
 
-/// FNV-1a of all that was told.
+/// FNV-1a of all results.
 class Digest {
  public:
   void add(std::string_view text) {
     for (const char one : text)
       value_ = (value_ ^ static_cast<unsigned char>(one)) * 0x100000001b3U;
   }
-  /// All of it but addresses, which differ from process to process.
+  /// Everything except addresses, which differ between processes.
   void add(const Completion& end) {
     add(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {};", name(end.state), name(end.cause),
                     end.fell_back, end.device_status, end.late_write_possible, end.bytes_done,
@@ -46,7 +45,7 @@ class Digest {
   std::uint64_t value_ = 0xcbf29ce484222325U;
 };
 
-/// What came of one run.
+/// Result of one run.
 struct Outcome {
   std::uint64_t digest = 0;
   std::uint64_t steps = 0;  ///< Events of the devices.
@@ -54,7 +53,7 @@ struct Outcome {
   DeviceStatistics devices;
 };
 
-/// A job or an operation of a channel, and what it works on.
+/// A job or an operation of a channel, and its buffers.
 struct Place {
   Place(Random& random, Retired& retired) : work(random, retired) {}
   Work work;
@@ -88,8 +87,8 @@ Outcome run(std::uint64_t seed) {
                            .dedicated_count = 1,
                            .transfer_bytes_max = 16U << 10U,
                            .entry_count = 12,
-                           // Nothing is lost here; a machine that stands still for a while is not
-                           // a device that does not answer.
+                           // No completion is lost here; a machine that pauses must not count as a
+                           // silent device.
                            .device = {.answer_max = std::chrono::hours(1)},
                            .faults = troubles(),
                            .policy = movers::round_robin,

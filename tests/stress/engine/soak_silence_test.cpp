@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soak of silence: devices whose steps the seed decides stand still in the middle of a batch,
-// anywhere, until it has been given up, and then do the rest of it. Where a processor cannot tell
-// what they will do, fences hold all the same; where it can, every byte is right.
+// The soak of silent devices: devices scheduled by the seed stop anywhere in a batch until it has
+// been given up, and then finish it. Fences hold even where a processor cannot tell what the device
+// will do; where it can, every byte is correct.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -67,7 +67,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
     }
     work.check(end, false, tally);
     channel.reset();
-    // What was given up is done now, and nothing writes any more.
+    // Finishes the batches given up; nothing writes any more afterwards.
     device.run_until_idle();
     engine.poll();
     retired.clear();

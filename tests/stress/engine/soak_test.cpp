@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soak: random operations of eight threads on four emulated devices with every trouble there is
-// - full queues, page faults, errors, lost answers, resets, a device that dies and comes back, one
-// that dies for good. Every byte and every result is compared with what a processor makes of the
-// same operation, every job ends once, nothing hangs, no memory, descriptor of a file or entry of a
-// queue is lost on the way.
+// The large soak: random operations of eight threads on four emulated devices with every kind of
+// failure: full queues, page faults, errors, lost completions, resets, a device that dies and
+// returns, one that dies for good. Every byte and result is compared with the same operation on a
+// processor; every job ends once, nothing hangs, and no memory, file descriptor or queue entry
+// leaks.
 //
-// Two tests. The large one runs free: eight threads and the devices' own. HEADRACE_SEED repeats
-// what it submits, but not how its threads meet. The small one has a single thread and devices
-// whose every step comes from the seed: it repeats to the last byte.
-//
-// The large one does HEADRACE_SOAK_OPERATIONS at least and goes on for HEADRACE_SOAK_SECONDS at
-// least (scripts/soak: ten million, an hour).
+// Threads run freely: HEADRACE_SEED reproduces what is submitted, but not the interleaving
+// (soak_repeat_test.cpp does). Runs at least HEADRACE_SOAK_OPERATIONS operations and at least
+// HEADRACE_SOAK_SECONDS (scripts/soak: ten million, an hour).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,25 +42,25 @@ using std::chrono::steady_clock;
 constexpr std::size_t kThreadCount = 8;
 constexpr std::size_t kWindow = 6;  ///< Jobs of one thread at a time.
 constexpr std::uint32_t kDeviceCount = 4;
-constexpr std::uint32_t kQueueCount = 2;   ///< Of a device: one shared, one dedicated.
-constexpr std::uint32_t kEntryCount = 24;  ///< Of a queue: few, so that it is full at times.
-/// These are reset while they work.
+constexpr std::uint32_t kQueueCount = 2;   ///< Per device: one shared, one dedicated.
+constexpr std::uint32_t kEntryCount = 24;  ///< Per queue: few, so that it is sometimes full.
+/// Reset during work.
 constexpr std::array kResetDevices{DeviceId(0), DeviceId(1)};
-/// Dies and is reset later; also loses answers.
+/// Dies and is reset later; also loses completions.
 constexpr DeviceId kMendedDevice(2);
 /// Dies for good.
 constexpr DeviceId kDeadDevice(3);
-/// A device that lives may be later than that on a loaded machine, and then is given up, too; that
-/// is a race between it and the processor that does its work, and ThreadSanitizer would say so.
+/// On a loaded machine a live device may exceed this and is given up, too. That is a race between
+/// it and the processor that repeats its work, which ThreadSanitizer would report.
 constexpr std::chrono::nanoseconds kAnswerMax =
     test::kReportsEveryRace ? std::chrono::seconds(20) : std::chrono::milliseconds(500);
-/// Nothing takes so long, however loaded the machine is: a hang.
+/// Longer than any operation on any loaded machine: a hang.
 constexpr std::chrono::nanoseconds kHang = std::chrono::seconds(240);
 constexpr auto kTellEvery = std::chrono::seconds(10);
-/// What the process may grow by between a quarter of the run and its end, besides what was retired.
+/// Maximum growth of the process from a quarter of the run to its end, besides retired memory.
 constexpr std::uint64_t kGrowthMax = 48U << 20U;
 
-/// Of 'make test'; 'make check' has ten million. Sanitizers take ten times as long.
+/// For 'make test'; 'make check' has ten million. Sanitizers take ten times as long.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t kOperations = 150'000;
 #else
@@ -78,7 +75,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 emu::FaultScript troubles() {
   emu::FaultScript made = test::script({
       FaultRule{.kind = FaultKind::queue_full, .queue = 0, .probability = 0.02},
-      // A dedicated queue says nothing: the descriptor is gone.
+      // A dedicated queue does not report it: the descriptor is lost.
       FaultRule{.kind = FaultKind::queue_full, .device = 0, .queue = 1, .every = 2'000'003},
       FaultRule{.kind = FaultKind::page_fault, .probability = 0.01, .at_byte = 100},
       FaultRule{.kind = FaultKind::page_fault, .probability = 0.005, .at_byte = 8192},
@@ -89,7 +86,7 @@ emu::FaultScript troubles() {
       FaultRule{.kind = FaultKind::slow, .probability = 0.001, .delay_ns = 300'000},
   });
   if constexpr (!test::kReportsEveryRace) {
-    // The answer never comes, not even by a reset: few, or no entry is left in the end.
+    // The completion never arrives, not even by a reset: few of these, or no entry would be left.
     made.rules[made.rule_count++] =
         FaultRule{.kind = FaultKind::lost_completion, .device = 2, .nth = 1000};
     made.rules[made.rule_count++] =
@@ -98,16 +95,16 @@ emu::FaultScript troubles() {
   return made;
 }
 
-/// One after the other, how a job is submitted and how its end is told.
+/// How a job is submitted and its end reported, in rotation.
 enum class Way : std::uint8_t { job, then, coroutine, run, channel };
 
-/// One job with all that it needs. `begin` and `is_ended` are its thread's; others may visit().
+/// One job with its buffers. `begin` and `is_ended` are for its thread; others may visit().
 class Place {
  public:
   Place(Random& random, Retired& retired) : random_(random), work_(random, retired) {}
 
-  /// Draws new work and submits it; does it in any case, sooner or later. Of `earlier`, which this
-  /// thread has begun since it last looked for ends, it may come after some.
+  /// Draws new work and submits it, retrying until accepted. The job may depend on some of
+  /// `earlier`, which this thread has begun since it last checked for ends.
   void begin(Engine& engine, std::span<const MoverPolicy> policies,
              std::unique_ptr<Channel>& channel, std::span<const std::unique_ptr<Place>> earlier) {
     const Lock lock(gate_);
@@ -158,7 +155,7 @@ class Place {
     if (random_.chance(1, 100)) stop();
   }
 
-  /// Looks for the end in one way or another.
+  /// Checks for the end, in a random way.
   [[nodiscard]] bool is_ended(Engine& engine, std::unique_ptr<Channel>& channel) {
     switch (way_) {
       case Way::run:
@@ -169,7 +166,7 @@ class Place {
         engine.poll();
         return awaited_.load_acquire() != 0;
       case Way::then:
-        // Polled by all: the thread that ends it calls `then` behind that.
+        // Polled by all threads: the one that ends the job then calls `then`.
         engine.poll();
         return thens_.load_acquire() != 0;
       case Way::job:
@@ -186,9 +183,9 @@ class Place {
     }
   }
 
-  /// To be called once, when it has ended.
+  /// Call once, when it has ended.
   void check(Tally& tally) {
-    const Lock lock(gate_);  // No visitor from here to the next submission.
+    const Lock lock(gate_);  // No visits from here to the next submission.
     if (way_ != Way::channel) {
       EXPECT_EQ(calls_.load_relaxed(), 1U) << "not called back once";  // After the end.
     }
@@ -201,7 +198,7 @@ class Place {
     if (way_ == Way::coroutine) ++tally.awaited;
     if (!predecessors_.empty()) ++tally.named_others;
     const Completion& end = end_ ? *end_ : job_.completion();
-    // They have been checked, and not been submitted again.
+    // All have been checked and not resubmitted.
     const bool may_begin = std::ranges::all_of(
         predecessors_, [](const Job* job) { return job->completion().state == JobState::done; });
     if (end.cause == Cause::predecessor_failed) {
@@ -212,8 +209,8 @@ class Place {
     work_.check(end, stop_asked_, tally);
   }
 
-  /// By any thread: polls a job, waits for it or stops it, with others who do. Returns false if
-  /// there is none now.
+  /// Called by any thread, concurrently: polls a job, waits for it or stops it. Returns false if
+  /// there is no job.
   [[nodiscard]] bool visit(Random& random) HEADRACE_TSA(no_thread_safety_analysis) {
     if (!gate_.try_lock()) return false;
     const bool runs = way_ == Way::job && job_.state() == JobState::running;
@@ -250,7 +247,7 @@ class Place {
     return Way::job;
   }
 
-  /// Those whose end leaves the job where it can be named.
+  /// Those whose end leaves the job valid as a predecessor.
   void name_some_of(std::span<const std::unique_ptr<Place>> earlier) {
     for (const std::unique_ptr<Place>& place : earlier) {
       const bool has_job = place->way_ == Way::job || place->way_ == Way::then;
@@ -272,7 +269,7 @@ class Place {
       } else {
         ended = co_await start(engine, work_.operations()[0], options_);
       }
-      // It was refused: this is still the thread that began.
+      // Refused: this is still the submitting thread.
       if (ended.submit == Submit::full) {
         engine.poll();
         std::this_thread::yield();
@@ -283,7 +280,7 @@ class Place {
     awaited_.store_release(1);
   }
 
-  /// False if it was refused.
+  /// Returns false if refused.
   bool begin_in(Channel& channel) {
     const Submit answer = work_.is_batch() ? channel.submit_batch(work_.batch(), ticket_)
                                            : channel.submit(work_.operations()[0], ticket_);
@@ -319,14 +316,14 @@ class Place {
   Job job_;
 };
 
-/// What the threads have in common. `done`, `failed` and `over` are counts and wishes: relaxed.
+/// State shared by the threads. `done`, `failed` and `over` are counters and requests: relaxed.
 struct Stage {
   Stage(Engine& used, Retired& keeper) : engine(used), retired(keeper) {}
 
   Engine& engine;
   Retired& retired;
   std::array<Random, kThreadCount> chances = make_chances();
-  std::vector<std::unique_ptr<Place>> places;  ///< kWindow of each thread.
+  std::vector<std::unique_ptr<Place>> places;  ///< kWindow per thread.
   Atomic<std::uint64_t> done{0};
   Atomic<bool> failed{false};
   Atomic<bool> over{false};
@@ -347,7 +344,7 @@ std::string queue_name(std::uint64_t device, std::uint64_t queue) {
   return fmt::format("dsa{}/wq{}.{}", device, device, queue);
 }
 
-/// A channel of some queue now and then, if there is room.
+/// Sometimes opens or closes a channel of some queue, if there is room.
 void change_channel(Stage& stage, Random& random, std::unique_ptr<Channel>& channel) {
   channel.reset();
   auto opened = stage.engine.open_channel(
@@ -384,7 +381,7 @@ void work(Stage& stage, std::size_t index) {
       place->check(tally);
       stage.done.fetch_add_relaxed(tally.operations - before);  // A count.
     }
-    if (::testing::Test::HasFailure()) stage.failed.store_relaxed(true);  // A wish.
+    if (::testing::Test::HasFailure()) stage.failed.store_relaxed(true);  // Relaxed: a request.
   }
   const Lock lock(stage.mutex);
   stage.tally.add(tally);
@@ -412,7 +409,7 @@ std::uint64_t aborted(emu::Device& devices) {
   return sum;
 }
 
-/// What happens to the devices while the threads work.
+/// Faults and resets of the devices while the threads work.
 class Director {
  public:
   Director(Stage& stage, const test::Emulated& machine) : stage_(stage), machine_(machine) {}
@@ -432,7 +429,7 @@ class Director {
       const auto taken = std::chrono::duration<double>(now - begun).count();
       part_ = static_cast<double>(done) / static_cast<double>(goal);
       if (seconds > 0) part_ = std::min(part_, taken / seconds);
-      if (part_ >= 1) stage_.over.store_relaxed(true);  // A wish.
+      if (part_ >= 1) stage_.over.store_relaxed(true);  // Relaxed: a request.
       act(done);
       if (now - told >= kTellEvery) {
         told = now;
@@ -465,7 +462,7 @@ class Director {
     emu::Control& control = machine_.devices->control();
     if (part_ >= next_reset_) {
       const DeviceId device = kResetDevices.at(reset_count_ % kResetDevices.size());
-      // In the middle of work, if it is not over soon.
+      // During work, unless the run is about to end.
       if (control.occupancy(device, QueueId(0)) > 0 || part_ >= next_reset_ + 0.01) {
         control.reset(device);
         ++reset_count_;
@@ -499,7 +496,7 @@ class Director {
   std::uint64_t retired_at_quarter_ = 0;
 };
 
-/// Entries of all queues that do not come home once every device has been reset.
+/// Entries of all queues that are not released after every device has been reset.
 std::uint64_t missing_entries(const test::Emulated& machine) {
   for (std::uint32_t d = 0; d < kDeviceCount; ++d) machine.devices->control().reset(DeviceId(d));
   std::uint64_t missing = 0;
@@ -552,7 +549,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
       return stage.tally;
     }();
     if (!::testing::Test::HasFailure()) {
-      // Lost answers stay lost: at most the first and one of every million.
+      // Lost completions stay lost: at most the first and one of every million.
       const std::uint64_t lost_max = test::kReportsEveryRace ? 0 : 2 + tally.operations / 1'000'003;
       EXPECT_LE(missing_entries(machine), lost_max + unanswered) << "entries that no client has";
     }
@@ -569,7 +566,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
       sum.errors += one.errors;
       sum.lost += one.lost;
     }
-    // Nothing was tried in vain: each trouble has come.
+    // Each kind of failure has occurred.
     EXPECT_GT(sum.retries, 0U) << "full queues";
     EXPECT_GT(sum.page_faults, 0U);
     EXPECT_GT(tally.resumed, 0U) << "partial completions";
@@ -617,9 +614,8 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
 }  // namespace
 }  // namespace headrace::engine::soak
 
-// AddressSanitizer keeps up to 256 MiB of freed memory in a quarantine, and the soak would take
-// that for memory that grows. Its run time calls this; a small quarantine still finds what is used
-// soon after it was freed.
+// AddressSanitizer keeps up to 256 MiB of freed memory in quarantine, which the soak would count as
+// growth. Its run time calls this; a small quarantine still finds use soon after free.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
   return "quarantine_size_mb=16";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the soak gives an engine to do: random operations of every kind in memory that exists twice,
-// once for the devices and once for the processor that has to agree about every byte of it, those
-// around the operands as well. Not for: who submits it, and how its end is noticed.
+// The soak's workload: random operations of every kind in two sets of memory, one for the devices
+// and one for the processor, which must agree in every byte, including those around the operands.
+// Not for: submission and completion.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 
 namespace headrace::engine::soak {
 
-/// Of one copy of the memory of a job.
+/// Per copy of a job's memory.
 inline constexpr std::size_t kArenaBytes = 512U << 10U;
 inline constexpr std::size_t kLargeBytes = 40U << 10U;
 
@@ -31,7 +31,7 @@ struct alignas(4096) Arena {
   std::array<std::byte, kArenaBytes> bytes;
 };
 
-/// What a device that was given up may still write to. Outlives the devices.
+/// Memory that a given-up device may still write to. Outlives the devices.
 ///
 /// Threading: shared.
 class Retired {
@@ -40,7 +40,7 @@ class Retired {
     const Lock lock(mutex_);
     kept_.push_back(std::move(arena));
   }
-  /// Of devices that have nothing left to do.
+  /// Call when the devices are idle.
   void clear() {
     const Lock lock(mutex_);
     kept_.clear();
@@ -55,7 +55,7 @@ class Retired {
   std::vector<std::unique_ptr<Arena>> kept_ HEADRACE_GUARDED_BY(mutex_);
 };
 
-/// What was met, so that the run can say whether all of it was.
+/// Counts of events, to check that each kind has occurred.
 struct Tally {
   std::uint64_t operations = 0;
   std::uint64_t jobs = 0;
@@ -63,20 +63,20 @@ struct Tally {
   std::uint64_t failed = 0;
   std::uint64_t fences_broken = 0;
   std::uint64_t findings = 0;
-  std::uint64_t resumed = 0;  ///< After a page fault, a device having done some of it.
+  std::uint64_t resumed = 0;  ///< After a page fault, with a part done by a device.
   std::uint64_t fell_back = 0;
   std::uint64_t given_up = 0;   ///< A device may still write.
-  std::uint64_t undecided = 0;  ///< It is not known how far a device came with a batch.
+  std::uint64_t undecided = 0;  ///< A device's progress in a batch is unknown.
   std::uint64_t durable = 0;
   std::uint64_t named_others = 0;  ///< Came after other jobs.
-  std::uint64_t never_begun = 0;   ///< Of these, because one of the others was not done.
+  std::uint64_t never_begun = 0;   ///< Of these, not started because a predecessor failed.
   std::array<std::uint64_t, kOperationKindCount> by_kind{};
-  // How the end was noticed.
+  // How the end was detected.
   std::uint64_t runs = 0;
   std::uint64_t awaited = 0;
   std::uint64_t continued = 0;
   std::uint64_t channel_ends = 0;
-  std::uint64_t visits = 0;  ///< Others polled, waited for or stopped a job of this thread.
+  std::uint64_t visits = 0;  ///< Polls, waits or stops by other threads.
 
   void add(const Tally& other) {
     const auto fields = [](Tally& tally) {
@@ -95,7 +95,7 @@ struct Tally {
   }
 };
 
-/// Draws operations into one copy of the memory. Two of them with the same chance draw the same.
+/// Draws operations into one copy of the memory. Two drawers with the same seed draw the same.
 ///
 /// Threading: confined.
 class Drawer {
@@ -103,7 +103,7 @@ class Drawer {
   Drawer(Random random, Arena& arena) : random_(random), arena_(&arena) {}
 
   [[nodiscard]] Random random() const { return random_; }
-  /// All operands lie below.
+  /// All operands are below.
   [[nodiscard]] std::size_t used_bytes() const { return used_; }
 
   std::vector<Operation> draw(std::size_t operations_max) {
@@ -122,7 +122,7 @@ class Drawer {
   }
 
  private:
-  /// Between operands lies what may not be written.
+  /// Gap between operands, which must not be written.
   static constexpr std::size_t kGapBytes = 16;
   static constexpr std::size_t kAnyPhase = ~std::size_t{0};
 
@@ -144,14 +144,14 @@ class Drawer {
 
   Operation one(std::size_t length, const std::vector<Operation>& before) {
     if (!before.empty() && random_.chance(1, 6)) {
-      // What an operation before the fence has written.
+      // Written by an operation before the fence.
       const Operation& writer = before[random_.below(before.size())];
       if (!writer.target().empty()) {
         return Operation::copy(place(writer.target().size()), writer.target()).fenced();
       }
     }
     const auto kind = static_cast<OperationKind>(random_.below(kOperationKindCount));
-    // Most of what is done in earnest is copied.
+    // Most real work is copies.
     const Operation made = make(random_.chance(1, 3) ? OperationKind::copy : kind, length);
     if (random_.chance(1, 12)) return made.into_cache();
     const Operation durable = made.durable();
@@ -225,7 +225,7 @@ class Drawer {
     return Operation::cache_flush(place(length));
   }
 
-  /// Two spans that differ in a few places, in `least` (0 or 1) at least.
+  /// Two spans that differ in a few places, at least `least` (0 or 1).
   std::pair<std::span<std::byte>, std::span<std::byte>> changed(std::size_t length,
                                                                 std::size_t least) {
     length = (length + 7) / 8 * 8;
@@ -233,7 +233,7 @@ class Drawer {
     const std::span<std::byte> later = place(length, 8);
     std::ranges::copy(earlier, later.begin());
     spoil(later);
-    // Three bits of a byte, which the two at most that were changed before cannot hide.
+    // Three bits of a byte, which the earlier changes of at most two bits cannot cancel.
     if (least > 0) later[random_.below(length)] ^= std::byte{7};
     return {earlier, later};
   }
@@ -264,7 +264,7 @@ class Drawer {
   std::size_t used_ = 0;
 };
 
-/// Operations for one job, what has to become of them, and the check.
+/// Operations of one job, their expected results, and the check.
 ///
 /// Threading: confined.
 class Work {
@@ -277,7 +277,7 @@ class Work {
     refill();
   }
 
-  /// Draws, and does on the model what the engine has to do on the other copy.
+  /// Draws operations, and carries them out on the model as the engine must on the other copy.
   void draw(std::size_t operations_max) {
     if (random_.chance(1, 512)) refill();
     Drawer real(random_, *real_);
@@ -302,7 +302,7 @@ class Work {
   [[nodiscard]] std::span<const Operation> operations() const { return operations_; }
   [[nodiscard]] Batch batch() { return {operations_, completions_}; }
 
-  /// Of what ended so.
+  /// Checks work that ended with `end`.
   void check(const Completion& end, bool may_be_stopped, Tally& tally) {
     ++tally.jobs;
     tally.operations += operations_.size();
@@ -325,17 +325,17 @@ class Work {
     }
   }
 
-  /// Of what never began, because a job that it comes after was not done.
+  /// For work that never began, because a predecessor failed.
   void pass_over(Tally& tally) {
     ++tally.jobs;
     ++tally.never_begun;
     tally.operations += operations_.size();
-    // What it would have written is all that differs.
+    // Only its targets differ.
     for (const Completion& each : completions_) EXPECT_EQ(each.bytes_done, 0U) << shown();
     std::copy_n(model_->bytes.begin(), used_, real_->bytes.begin());
   }
 
-  /// What the engine worked on, as it is.
+  /// Current content of the engine's copy.
   [[nodiscard]] std::string_view memory() const {
     return {reinterpret_cast<const char*>(real_->bytes.data()), kArenaBytes};
   }
@@ -356,7 +356,7 @@ class Work {
   }
 
  private:
-  /// Returns whether it is known what became of every operation.
+  /// Returns whether the result of every operation is known.
   bool check_each(const Completion& end, bool may_be_stopped, Tally& tally) {
     const auto is_stopped = [](const Completion& one) { return one.state == JobState::stopped; };
     // A batch of which something failed and the rest was stopped has failed.
@@ -371,8 +371,8 @@ class Work {
       const Completion& got = completions_[i];
       const Completion& wanted = expected_[i];
       if (end.late_write_possible && got.cause == Cause::device_dead) {
-        // What a processor could not do a second time: docs/concepts/engine.md, "no answer for a
-        // batch". Of the rest no more can be said than that fences hold.
+        // Operations that a processor could not repeat: docs/concepts/engine.md, "no answer for a
+        // batch". For the rest only fences can be checked.
         ++tally.undecided;
         EXPECT_TRUE(holds_fences()) << "a processor went on behind a broken fence\n" << shown();
         return false;
@@ -396,8 +396,8 @@ class Work {
     return true;
   }
 
-  /// False if a processor did anything behind a fence before which something has failed. What the
-  /// device did there it had begun while the failure was not known.
+  /// False if a processor did anything behind a fence after a failure before it. What the device
+  /// did there it had started before the failure was known.
   [[nodiscard]] bool holds_fences() const {
     bool failed = false;
     bool broken = false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads against one engine. What is looked for is a use of a job, a buffer or an engine
-// after its end, an end that comes twice or never, and bytes that are not where they should be: run
-// it under the sanitizers.
+// Many threads use one engine. Detects use of a job, buffer or engine after its end, completions
+// that occur twice or never, and misplaced bytes: run it under the sanitizers.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -41,7 +40,7 @@ void copy_at_random(Engine& engine, std::uint64_t seed, int job_count) {
   Buffers source(byte_count_max, seed);
   for (int i = 0; i < job_count; ++i) {
     const std::size_t byte_count = random.below(random.chance(1, 8) ? byte_count_max : 20'000);
-    // On the heap and gone at once, so that a late touch of either is a use after free.
+    // On the heap and freed at once, so that a late access to either is a use after free.
     auto job = std::make_unique<Job>();
     std::vector<std::byte> target(byte_count);
     Atomic<int> call_count{0};
@@ -170,7 +169,7 @@ TEST(EngineStress, WaitersStoppersAndOneSubmitterShareAJob) {
 }
 
 TEST(EngineStress, WorkersThatHavePiecesOfAStoppedJobEndItOnce) {
-  // Pieces so small that the workers meet at the queue all the time.
+  // Pieces so small that the workers contend for the queue.
   const auto engine =
       std::move(Engine::make(this_machine(), {.threads_per_node = 4, .piece = Bytes(64)}).value());
   Buffers source(64U << 10U);
@@ -200,7 +199,7 @@ TEST(EngineStress, ADestroyedJobIsNotTouchedByTheWorkerThatEndedIt) {
     } else {
       while (job->state() == JobState::running) std::this_thread::yield();
     }
-    // The sooner the better: the worker may not even have returned from the store that ended it.
+    // As early as possible: the worker may not have returned from the store that ended the job.
     job.reset();
   }
 }

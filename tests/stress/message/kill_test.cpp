@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Producer and consumer are killed in turn, a hundred times, at any instruction: nothing that was
-// committed is lost, nothing that was released comes again.
+// Producer and consumer are killed in turn, a hundred times, at any instruction: no committed
+// message is lost, no released message is delivered again.
 //
-// The number of a message is its position among all that were ever committed at its place, which a
-// producer learns when it attaches; so a message that is lost or doubled breaks the row. The
-// consumer notes each number before it releases it, and the first one after a kill may be the last
-// that was noted.
+// A message's number is its position among all committed messages, which a producer learns when it
+// attaches; so a lost or duplicated message breaks the sequence. The consumer notes each number
+// before it releases the message; the first one after a kill may be the last one noted.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -35,10 +34,10 @@ constexpr int kKills = 100;
 constexpr std::size_t kMessageBytes = 24;
 constexpr std::uint64_t kVariableUnits = 4;
 
-/// What both ends note, in memory that outlives them.
+/// Notes of both ends, in memory that outlives them.
 struct Notes {
-  Atomic<std::uint64_t> received;  ///< Messages that were noted, in order.
-  Atomic<std::uint64_t> wrong;     ///< The first number that broke the row, plus 1.
+  Atomic<std::uint64_t> received;  ///< Messages noted, in order.
+  Atomic<std::uint64_t> wrong;     ///< The first number out of sequence, plus 1.
   Atomic<std::uint64_t> repeated;
 };
 
@@ -66,7 +65,7 @@ int produce(const Queue& queue, std::uint64_t units) {
       if (outcome == Outcome::closed) return 0;
       if (outcome != Outcome::done && outcome != Outcome::peer_lost) return 1;
     }
-    linger();  // So that many are killed here.
+    linger();  // Widens the window for a kill here.
     std::memcpy(room.data(), message.data(), kMessageBytes);
     if (producer.commit(kMessageBytes) != Outcome::done) return 1;
   }
@@ -99,7 +98,7 @@ int consume(const Queue& queue, Notes& notes) {
       notes.received.store_relaxed(expected + 1);  // As above.
     }
     first = false;
-    linger();  // So that many are killed here.
+    linger();  // Widens the window for a kill here.
     if (consumer.release() != Outcome::done) return 4;
   }
 }
@@ -113,8 +112,8 @@ void kill_in_turn(const QueueOptions& options, std::uint64_t units) {
   pid_t producer = start_producer();
   pid_t consumer = start_consumer();
   for (int i = 0; i < kKills; ++i) {
-    // Not before something has happened since the last kill.
-    const std::uint64_t before = notes.received.load_relaxed();  // A look at a count.
+    // Waits for progress since the last kill.
+    const std::uint64_t before = notes.received.load_relaxed();  // Relaxed: a counter.
     while (notes.received.load_relaxed() == before && notes.wrong.load_relaxed() == 0) {
       std::this_thread::yield();
     }
@@ -127,14 +126,14 @@ void kill_in_turn(const QueueOptions& options, std::uint64_t units) {
   queue.close();
   EXPECT_EQ(status_of(producer), 0);
   EXPECT_EQ(status_of(consumer), 0);
-  // What was committed at the moment of close() may have come after the consumer's last look.
+  // Messages committed during close() may have arrived after the consumer's last poll.
   EXPECT_EQ(consume(queue, notes), 0);
   EXPECT_EQ(notes.wrong.load_relaxed(), 0U);
   const std::uint64_t received = notes.received.load_relaxed();
   std::printf("%d kills, %llu messages, %llu came again because they were not released\n", kKills,
               static_cast<unsigned long long>(received),
               static_cast<unsigned long long>(notes.repeated.load_relaxed()));
-  // Everything that was committed was received.
+  // Every committed message was received.
   Producer last = must(queue.producer());
   EXPECT_EQ(last.position(), received * units);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries that share one cache, while another thread keeps emptying it: many short chunks, copies
-// that come and go at any moment, and always the same answer.
+// Queries share one cache while another thread keeps clearing it: many short chunks, copies that
+// appear and disappear at any moment, and always the same answer.
 #include <gtest/gtest.h>
 
 #include <thread>

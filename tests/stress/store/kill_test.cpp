@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process with a store on a file is killed a hundred times in the middle of puts and removals:
-// every acknowledged block is there, none is torn, and nothing that was removed comes back.
+// every acknowledged block is present, none is torn, and no removed block reappears.
 //
-// Each change of a key has a number, which is noted before it begins and when it has been
-// acknowledged. After a kill the key has what some change between the two left.
+// Each change of a key has a number, noted before the change begins and when it is acknowledged.
+// After a kill the key has the result of some change between the two numbers.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ constexpr int kKills = 100;
 constexpr std::uint64_t kKeys = 24;
 constexpr std::size_t kBatch = 8;
 constexpr std::size_t kBlockBytes = 8192;
-/// One change in so many removes the block.
+/// One change in kRemovalOf removes the block.
 constexpr std::uint64_t kRemovalOf = 5;
 
 /// In memory that outlives the process.
@@ -121,7 +121,7 @@ TEST(StoreKill, AcknowledgedBlocksAreThereAndNoneIsTorn) {
   Notes& notes = make_notes();
   Random random(test::seed());
   for (int i = 0; i < kKills && !::testing::Test::HasFailure(); ++i) {
-    const std::uint64_t before = notes.changes.load_relaxed();  // A look at a count.
+    const std::uint64_t before = notes.changes.load_relaxed();  // Relaxed: a counter.
     const std::uint64_t wanted = before + 1 + random.below(4) * kBatch;
     const std::uint64_t seed = random();
     const pid_t child = ::fork();

@@ -27,7 +27,7 @@ TEST(Units, SizesAreReadAndWrittenAlikeUnderALocaleWithADecimalComma) {
   std::filesystem::create_directory(folder);
   const std::string make =
       "localedef -i de_DE -f UTF-8 '" + folder + "/de_DE.UTF-8' >/dev/null 2>&1";
-  // It warns, and exits with 1, where a definition is not complete.
+  // Warns, and exits with 1, if a definition is incomplete.
   static_cast<void>(std::system(make.c_str()));  // NOLINT(concurrency-mt-unsafe)
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool made = std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr;

@@ -61,7 +61,7 @@ TEST(Access, AShorterRegionAtTheSameAddressIsAHitAndALongerOneMakesANewEntry) {
   const Entry longer = stage.cache->access(source);
   EXPECT_NE(longer.data().data(), middle.data().data());
   EXPECT_TRUE(test::equal(longer.data(), source));
-  // Holders of the superseded entry keep it; who asks now gets the longer one.
+  // Holders of the superseded entry keep it; a new access gets the longer one.
   EXPECT_TRUE(test::equal(middle.data(), std::span(source).first(5000)));
   EXPECT_EQ(stage.cache->access(std::span(source).first(5000)).data().data(), longer.data().data());
   EXPECT_EQ(stage.statistics().misses, 2U);
@@ -98,7 +98,7 @@ TEST(Access, ARegionThatReachesOverTheEndOfAnEntryIsAMissWithACopyOfItsOwn) {
 
 TEST(Access, OfSeveralEntriesThatContainARegionTheShortestClassIsTaken) {
   const auto source = test::numbered_bytes(20000);
-  // At many places, because entries of several classes may fall into one bucket.
+  // At many addresses, because entries of several classes may share a bucket.
   for (std::size_t place = 130; place < 19000; place += 130) {
     CacheStage stage;
     const Entry shorter = stage.cache->access(std::span(source).subspan(place, 100));
@@ -280,7 +280,7 @@ TEST(Access, CopiesGoIntoTheProcessorsCacheIfTheCacheIsToldSo) {
 }
 
 TEST(Access, MoversAreChosenBySizeUnlessTheCacheOrItsEngineHasAPolicy) {
-  // A mover on each of two nodes with processors: the caller's is neither source nor target.
+  // A mover on each of two nodes with processors; the caller's node is neither source nor target.
   const auto movers_used = [](engine::MoverPolicy of_engine, engine::MoverPolicy of_cache) {
     std::vector<std::unique_ptr<engine::Mover>> movers;
     std::array<StagedMover*, 2> staged{};

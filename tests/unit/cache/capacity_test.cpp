@@ -46,7 +46,7 @@ TEST_F(Capacity, AnEntryThatMakesWayGivesItsRoomToItsSuccessor) {
   static_cast<void>(stage.cache->access(page(8)));
   static_cast<void>(stage.cache->access(page(0)));
   EXPECT_TRUE(stage.cache->access(std::span(source_).first(2 * page_bytes_)).cached());
-  // Page 8 was older, but did not have to go.
+  // Page 8 was older, but did not have to be evicted.
   EXPECT_EQ(stage.statistics().evictions, 0U);
   EXPECT_EQ(stage.statistics().bytes_cached, 3 * page_bytes_);
 }
@@ -112,7 +112,7 @@ TEST_F(Capacity, AMoveThatRunsIsNotEvicted) {
   stage.mover->release();
 }
 
-/// Gives only so many pieces at a time, whatever the capacity says.
+/// Limits the number of allocations, whatever the capacity.
 class ScarceMemory final : public MemorySource {
  public:
   explicit ScarceMemory(std::size_t piece_count_max) : left_(piece_count_max) {}
@@ -162,7 +162,7 @@ TEST_F(Capacity, AnErrorOtherThanWantOfMemoryEvictsNobody) {
 }
 
 TEST_F(Capacity, MemoryThatCannotBeUsedRefusesTheAccessAndGoesBack) {
-  // One page that it gives badly.
+  // Returns null, or a page that is too short or misaligned.
   class Bad final : public MemorySource {
    public:
     enum class How : std::uint8_t { null, short_of_it, crooked };
@@ -253,7 +253,7 @@ TEST(OperatingSystemPages, LieOnTheNodeAskedForAndAMissingNodeIsAnError) {
   const auto pages = operating_system_pages();
   const auto memory = pages->allocate(platform::page_bytes(), NodeId(0));
   ASSERT_TRUE(memory.has_value()) << memory.error().message();
-  // Where the kernel hides the place of a page there is nothing to compare with.
+  // Skipped if the kernel does not report the node of a page.
   EXPECT_EQ(platform::node_of_address(memory->data()).value_or(NodeId(0)), NodeId(0));
   pages->free(*memory);
   EXPECT_FALSE(pages->allocate(platform::page_bytes(), NodeId(4095)).has_value());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data that changes: who may write a copy, when the source has it, and what becomes of everything
-// else that overlaps. Threads that change at once are in tests/stress/cache.
+// Changing data: who may write a copy, when it is written back, and the effect on overlapping
+// entries. Concurrent changes: tests/stress/cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class Changing : public ::testing::Test {
     options.capacity_per_node = Bytes(entry_count * page_bytes_);
     return CacheStage(StagedMover::Mode::at_once, std::move(options));
   }
-  /// DirtyRanges all of `region`.
+  /// Changes all of `region`.
   static void fill(Cache& cache, std::span<std::byte> region, std::byte value = kNew) {
     const Change change = cache.change(region).value();
     std::fill(change.data().begin(), change.data().end(), value);
@@ -110,7 +110,7 @@ TEST_F(Changing, WritesBackTheBytesThatWereAskedForAndNoOthersOfTheEntry) {
   fill(*stage.cache, std::span(source_).subspan(100, 50));
   fill(*stage.cache, std::span(source_).subspan(120, 60));
   fill(*stage.cache, std::span(source_).subspan(5000, 10));
-  // Who writes to the source beside the changed bytes keeps it.
+  // Direct writes to the source outside the changed bytes are kept.
   source_[99] = std::byte{1};
   source_[180] = std::byte{2};
   EXPECT_EQ(stage.cache->write_back(whole).value().count(), 80U + 10U);
@@ -150,7 +150,7 @@ TEST_F(Changing, DropsEveryOtherEntryThatOverlaps) {
   EXPECT_FALSE(stage.cache->access_weak(page(4)).cached());
   EXPECT_TRUE(stage.cache->access_weak(page(5)).cached());
   node = 9;
-  // The source is written first, so that the new copy is not old.
+  // The source is written back first, so the new copy is not stale.
   EXPECT_TRUE(is_all(stage.cache->access(page(0)).data()));
   EXPECT_EQ(stage.statistics().write_backs, 1U);
 }
@@ -184,7 +184,7 @@ TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatOverlapsEvenIfTheyAreHeld) {
   test::expect_ends([this] {
     CacheStage stage(StagedMover::Mode::held);
     const Entry moving = stage.cache->access(page(0, 2));
-    // There is no memory for a copy, so the source is changed.
+    // No memory for a copy, so the source is changed.
     stage.memory->fill_up(NodeId(8));
     test::ObservedThread thread([&] { fill(*stage.cache, page(1, 2)); });
     thread.await_asleep();
@@ -225,7 +225,7 @@ TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatWasDroppedBeforeAndIsHeld) {
   });
 }
 
-/// Memory that lets something happen between the lookup of an entry and its submission.
+/// Memory whose allocate() calls `meanwhile`, between the look-up of an entry and its submission.
 ///
 /// Threading: shared, but for `meanwhile`.
 class MemoryWithAMeanwhile final : public MemorySource {
@@ -487,7 +487,7 @@ TEST_F(Changing, AnEvictionWritesNoMoreBackThanItNeeds) {
   EXPECT_EQ(stage.statistics().evictions, 1U);
   EXPECT_TRUE(stage.cache->access(page(9, 3)).cached());
   EXPECT_LE(stage.statistics().write_backs, 4U);
-  // Held ones are in the way: further ones are written back until there is room, or none is left.
+  // Held entries stay: others are written back until there is room or none is left.
   std::vector<Entry> held;
   for (std::size_t i = 0; i < 7; ++i) held.push_back(stage.cache->access_weak(page(i)));
   EXPECT_TRUE(stage.cache->access(page(12)).cached());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who returns changed bytes when their entry is dropped meanwhile; what a caller sees of it is in
-// change_test.cpp and in tests/stress/cache.
+// Which thread writes back dirty bytes whose entry is dropped meanwhile. The caller's view:
+// change_test.cpp and tests/stress/cache.
 #include "dirty_ranges.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class ChangesOfADroppedEntry : public testing::Test {
   DirtyRanges::Begin begin(bool is_listed) {
     return changes_.begin(kRegion, number_, range_, [=] { return is_listed; });
   }
-  /// What is being changed is not to be had.
+  /// A range that is being changed cannot be claimed.
   void drop() { EXPECT_FALSE(changes_.claim_one(number_)); }
 
   static constexpr Region kRegion{4096, 1024};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream of events: every access is one, and so is everything that happens to an entry.
+// The event stream: one event per access and per change of an entry's state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Events : public ::testing::Test {
     };
     return made;
   }
-  /// What came since the last call, as "kind length node".
+  /// Events since the last call, as "kind length node".
   std::vector<std::string> take() {
     const Lock lock(mutex_);
     std::vector<std::string> lines;
@@ -69,7 +69,7 @@ TEST_F(Events, TellOfEveryAccessAndWhatBecomesOfItsEntry) {
   EXPECT_EQ(take(), (Lines{"hit 10 8", "weak_hit 20 8", "weak_miss 20", "not_placed 7"}));
   static_cast<void>(stage.cache->change(std::span(source).first(50)).value());
   EXPECT_EQ(take(), (Lines{"hit 50 8"}));
-  // Room is wanted: what was changed is written back first.
+  // Eviction: dirty bytes are written back first.
   static_cast<void>(stage.cache->access(std::span(source).last(30)));
   EXPECT_EQ(take(), (Lines{"written_back 50 8", "evicted 100 8", "moved 30 8", "miss 30 8"}));
   static_cast<void>(stage.cache->access(source));
@@ -115,7 +115,7 @@ TEST_F(Events, ComeWithNoLockHeldSoThatTheObserverMayCallTheCache) {
     CacheStage stage(StagedMover::Mode::at_once, std::move(made));
     cache = stage.cache.get();
     const auto change = [&](std::span<std::byte> region) {
-      nested = true;  // It would clear what is to be met below.
+      nested = true;  // It would clear the entries needed below.
       std::fill_n(cache->change(region).value().data().begin(), 10, std::byte{1});
       nested = false;
     };
@@ -133,7 +133,7 @@ TEST_F(Events, ComeWithNoLockHeldSoThatTheObserverMayCallTheCache) {
     static_cast<void>(cache->access(page(0, 5)));
     for (const std::size_t index : {0U, 1U, 2U, 3U}) have(page(index));
     static_cast<void>(cache->access(page(8, 2)));  // Evicts.
-    // Several changed ranges, and an access that wants all of them back at once.
+    // Several dirty ranges, and an access that needs all of them written back.
     for (const std::size_t index : {0U, 1U, 2U}) change(page(index));
     static_cast<void>(cache->access(page(0, 3)));
     for (const std::size_t index : {0U, 1U, 2U, 3U}) change(page(index));
@@ -151,7 +151,7 @@ TEST_F(Events, ComeWithNoLockHeldSoThatTheObserverMayCallTheCache) {
 }
 
 TEST_F(Events, MemoryIsFreedWithNoLockHeldSoThatItsSourceMayCallTheCache) {
-  // A memory source that calls a cache when something is freed.
+  // A memory source whose free() calls a cache.
   class Calling final : public MemorySource {
    public:
     Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {

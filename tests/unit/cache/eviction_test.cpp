@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes first when a node is full, by each eviction policy: its promise on traces of a few
-// accesses, and on random ones the very order of a model that is written here from its description
-// in docs/concepts/cache.md. What accesses say of reads to come is in hint_test.cpp, what eviction
-// may not touch in capacity_test.cpp, and how good the policies are in bench/cache/eviction.
+// The eviction order of each policy: its guarantees on short traces, and on random ones the exact
+// order of a model written here from the description in docs/concepts/cache.md. Hints:
+// hint_test.cpp; entries exempt from eviction: capacity_test.cpp; hit rates: bench/cache/eviction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +30,7 @@ using Pages = std::vector<std::size_t>;
 
 constexpr std::size_t kPageCount = 512;
 
-/// What a cache with room for `capacity` pages evicts while it is asked for `trace`, in this order.
+/// Pages that a cache with room for `capacity` pages evicts during `trace`, in order.
 Pages evicted_by_cache(Eviction eviction, std::size_t capacity, const Pages& trace) {
   static const std::size_t kPageBytes = platform::page_bytes();
   static const std::vector<std::byte> kSource(kPageCount * kPageBytes);
@@ -53,7 +52,7 @@ Pages evicted_by_cache(Eviction eviction, std::size_t capacity, const Pages& tra
   return evicted;
 }
 
-/// A policy as it is described. The page that room is made for comes after what it displaces.
+/// A policy as documented. A page is inserted after the eviction that makes room for it.
 class Model {
  public:
   virtual ~Model() = default;
@@ -62,7 +61,7 @@ class Model {
   virtual std::size_t give_up() = 0;
 };
 
-/// Its clock goes by one with each page that comes.
+/// Its clock advances by one per inserted page.
 class LruModel final : public Model {
  public:
   void found(std::size_t page) override { times_[page] = now_; }
@@ -76,7 +75,7 @@ class LruModel final : public Model {
       return times_[a] < times_[b];
     });
     const std::size_t page = *oldest;
-    // Those before it are passed over; those behind it keep their place.
+    // Those before it are skipped; those behind it keep their place.
     std::rotate(queue_.begin(), oldest + 1, queue_.end());
     queue_.pop_back();
     return page;
@@ -88,7 +87,7 @@ class LruModel final : public Model {
   std::deque<std::size_t> queue_;
 };
 
-/// One that forgets nothing: only for traces with so few pages that the cache does not either.
+/// Forgets nothing: only for traces with so few pages that the cache does not, either.
 class S3FifoModel final : public Model {
  public:
   void found(std::size_t page) override { uses_[page] = std::min(uses_[page] + 1, 3); }
@@ -113,7 +112,7 @@ class S3FifoModel final : public Model {
  private:
   [[nodiscard]] bool is_small_due() const {
     if (main_.empty()) return true;
-    // With the page that is about to come.
+    // Includes the page to be inserted.
     const std::size_t count = small_.size() + 1;
     return !small_.empty() && count * 10 > count + main_.size();
   }
@@ -172,12 +171,12 @@ TEST_P(EveryEviction, GivesUpOnRandomTracesWhatItsModelGivesUp) {
   std::mt19937_64 random(test::seed());
   for (int round = 0; round < 60; ++round) {
     const std::size_t capacity = 1 + random() % (round % 2 == 0 ? 12 : 60);
-    // As few pages as s3_fifo remembers in any case; a third of the rounds has hardly any reuse.
+    // Few enough pages for s3_fifo to remember all; a third of the rounds has hardly any reuse.
     const std::size_t page_count = capacity + 1 + random() % (capacity + 14);
     Pages trace;
     for (std::size_t i = 0; i < 40 * capacity; ++i) {
       const std::size_t page = random() % page_count;
-      // The lower of two: some pages come more often than others.
+      // The lower of two: some pages are more frequent than others.
       trace.push_back(round % 3 == 0 ? page : std::min(page, random() % page_count));
     }
     ASSERT_EQ(evicted_by_cache(GetParam(), capacity, trace),
@@ -254,7 +253,7 @@ TEST(S3Fifo, AScanDoesNotDisplaceWhatWasFoundTwiceOnProbation) {
 }
 
 TEST(S3Fifo, WhatWasNotFoundTwiceOnProbationGoesWhateverElseIsThere) {
-  // Half of the cache was found twice and never again, and yet it stays.
+  // Half of the cache was hit twice and never again, but stays.
   const Pages trace = scan(0, 10) + scan(0, 10) + scan(0, 10) + scan(50, 10) + scan(50, 10);
   EXPECT_EQ(evicted_by_cache(Eviction::s3_fifo, 20, trace + scan(100, 10)), scan(50, 10));
 }
@@ -278,9 +277,9 @@ TEST(S3Fifo, WhatComesAgainLateIsOnProbationLikeAnyOther) {
 }
 
 TEST(S3Fifo, WhatWasFoundOftenOutlivesWhatWasFoundOnce) {
-  // Pages 0 to 9 are let in; then 0 is found often and the others once.
+  // Pages 0 to 9 are admitted; then 0 is hit often and the others once.
   Pages trace = scan(0, 10) + scan(0, 10) + scan(0, 10) + scan(50, 11) + scan(0, 10) + Pages(9, 0);
-  // What is found on probation is let in after them.
+  // Pages hit on probation are admitted after them.
   for (std::size_t first = 100; first < 400; first += 2) {
     trace = trace + scan(first, 2) + scan(first, 2) + scan(first, 2);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of regions that were given up: the newest, about as many as asked for, and
-// hardly anything else.
+// The memory of evicted regions: it holds the newest, about as many as configured, and hardly
+// anything else.
 #include "ghosts.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uintptr_t kFirst = 0x7f0012340000;
 
-/// Pages, in an order that has nothing to do with their addresses.
+/// Pages in an order unrelated to their addresses.
 std::uintptr_t page(std::uint32_t index) {
   return kFirst + std::uintptr_t{index * 2654435761U % (1U << 22U)} * 4096;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an access says of reads to come, and what becomes of it when room is wanted. The order
-// without hints is in capacity_test.cpp and eviction_test.cpp.
+// Hints of an access about future reads, and their effect on eviction. Order without hints:
+// capacity_test.cpp and eviction_test.cpp.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -89,7 +89,7 @@ TEST_P(Hints, OfWhatIsPromisedTheLastGoesFirst) {
   EXPECT_TRUE(is_there(stage, page(0)));
   EXPECT_FALSE(is_there(stage, page(1)));
   EXPECT_TRUE(is_there(stage, page(2)));
-  // Page 3 promises nothing, so it goes before the others.
+  // Page 3 has no hint, so it is evicted before the others.
   access(stage, page(4), Hint::after(35));
   EXPECT_FALSE(is_there(stage, page(3)));
   EXPECT_TRUE(is_there(stage, page(2)));
@@ -149,14 +149,14 @@ TEST_P(Hints, AScanThatSaysOnceLeavesTheWorkingSet) {
 }
 
 TEST_P(Hints, SayingThatItComesOftenKeepsAnEntryLonger) {
-  // How many others come before it goes.
+  // Number of other insertions before it is evicted.
   const auto endurance = [&](Hint hint) {
     CacheStage stage = stage_of(8);
     access(stage, page(0), hint);
     std::size_t i = 1;
     while (i < kRegionCount) {
       access(stage, page(i++));
-      // A look at the bytes that the cache has: a weak access would count as a use.
+      // pin() instead of a weak access, which would count as a use.
       if (stage.cache->pin(page(0)) == 0) break;
       stage.cache->unpin(page(0));
     }

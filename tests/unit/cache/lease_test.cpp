@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lease counts, at its ends; the protocol itself is in tests/model/cache.
+// Limits of a lease's count. The protocol: tests/model/cache.
 #include "lease.hpp"
 
 #include <gtest/gtest.h>

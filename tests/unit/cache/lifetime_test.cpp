@@ -104,8 +104,8 @@ TEST(Lifetime, InvalidateReachesEveryEntryThatOverlapsByOneByteAndNoOther) {
   const std::span<const std::byte> all(source);
   CacheStage stage;
   const auto fill = [&] {
-    // Of different lengths, so that a long one lies before short ones: [0, 3000), [1000, 1100),
-    // [2000, 2001), [3000, 4000). The short ones come first: later they would be hits.
+    // Different lengths, so that a long one starts before short ones: [0, 3000), [1000, 1100),
+    // [2000, 2001), [3000, 4000). The short ones are accessed first: later they would be hits.
     static_cast<void>(stage.cache->access(all.subspan(1000, 100)));
     static_cast<void>(stage.cache->access(all.subspan(2000, 1)));
     static_cast<void>(stage.cache->access(all.first(3000)));
@@ -210,13 +210,13 @@ TEST(Lifetime, InvalidateReachesAMoveWhoseEntryMadeWayForALongerOne) {
     static_cast<void>(stage.cache->access(std::span(source).first(10000)));
     static_cast<void>(stage.cache->access(source));
     EXPECT_EQ(stage.cache->invalidate(source), 2U);
-    // Nothing reads the source any more: its owner may free it.
+    // The source is no longer read: its owner may free it.
     const engine::EngineStatistics jobs = stage.engine->statistics();
     EXPECT_EQ(jobs.jobs_done + jobs.jobs_failed + jobs.jobs_stopped, jobs.jobs_submitted);
   });
 }
 
-/// A mover that is inside a piece, which no stop can shorten, until the test lets it end.
+/// A mover inside a piece, which no stop can interrupt, until the test releases it.
 class Latched final : public engine::Mover {
  public:
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
@@ -250,7 +250,7 @@ TEST(Lifetime, InvalidateWaitsForAMoveThatAFlushIsStoppingAlready) {
 
     Atomic<bool> invalidated{false};
     std::thread flushing([&] { static_cast<void>(cache->flush()); });
-    while (!mover.stop_requested()) std::this_thread::yield();  // The flush is at work.
+    while (!mover.stop_requested()) std::this_thread::yield();  // The flush is in progress.
     ObservedThread invalidating([&] {
       static_cast<void>(cache->invalidate(source));
       invalidated.store_release(true);

@@ -122,7 +122,7 @@ TEST(Placement, ACacheAsksAMapForTheNodeOfTheCallingThread) {
   EXPECT_EQ(cache->statistics().hits, 1U);
 }
 
-/// A cache that may use 9 where 8 has no room, two pages each.
+/// A cache that may use node 9 if node 8 is full, two pages each.
 class Choice : public ::testing::Test {
  protected:
   static CacheOptions options() {

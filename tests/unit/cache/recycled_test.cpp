@@ -71,7 +71,7 @@ TEST_F(Recycled, NeverHoldsMoreThanWasInUseWhateverTheThreadsDo) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // Nothing is in use; each thread had at most the longest at once.
+  // Nothing is in use; each thread had at most the longest at any time.
   EXPECT_LE(upstream_->bytes_live(), kThreads * kBytesMax);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The check of histories against the specification of the cache: it takes the right ones and finds
-// the wrong ones. Histories of the cache itself are in tests/stress/cache.
+// The check of histories against the specification of the cache: accepts valid ones and rejects
+// invalid ones. Histories of the real cache: tests/stress/cache.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for a copy is always woken, whatever the thread that submits it does. The first three
-// tests are the deadlocks that the first implementation of this cache design ran into.
+// A thread that waits for a copy is always woken, whatever the submitting thread does. The first
+// three tests are deadlocks of the original implementation of this cache design.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +20,7 @@ using test::CacheStage;
 using test::ObservedThread;
 using test::StagedMover;
 
-/// A mover policy that holds the submitter in the middle of its submission.
+/// A mover policy that blocks the submitter during its submission.
 struct HeldSubmission {
   [[nodiscard]] CacheOptions options() {
     CacheOptions options;
@@ -40,7 +40,7 @@ TEST(Waiting, ThreadsThatArriveDuringASubmissionAreWokenAlthoughTheSubmitterNeve
   test::expect_ends([] {
     const auto source = test::numbered_bytes(10000);
     HeldSubmission submission;
-    // This mover advances only while somebody waits for it.
+    // This mover advances only while a thread waits for it.
     CacheStage stage(StagedMover::Mode::on_poll, submission.options());
     std::latch waited(2);
     ObservedThread submitter([&] {
@@ -69,7 +69,7 @@ TEST(Waiting, ThreadsThatArriveDuringASubmissionAreWokenAlthoughTheSubmitterNeve
   });
 }
 
-// Deadlock two: the end was announced by storing the very value that the sleepers sleep on.
+// Deadlock two: the end was announced by storing the value on which the waiters sleep.
 TEST(Waiting, ThreadsThatSleepOnASubmissionAreWokenWhenItIsRefused) {
   test::expect_ends([] {
     const auto source = test::numbered_bytes(10000);
@@ -102,9 +102,9 @@ TEST(Waiting, ThreadsThatSleepOnASubmissionAreWokenWhenItIsRefused) {
 // submission that no thread would make.
 TEST(Waiting, AnEntryThatLosesTheRaceIntoTheCacheIsDestroyedAtOnce) {
   test::expect_ends([] {
-    // Regions of one length in one block of it: the index has them all in one chain. Who looks
-    // without the lock gives so long a chain up, as if it had come before the entries at its end
-    // were there; the insertion follows it to the end.
+    // Regions of one length in one block of that length: the index has them all in one chain. A
+    // lock-free look-up stops on so long a chain and misses the entries at its end; the insertion
+    // follows it to the end.
     constexpr std::size_t kBlockBytes = 1024;
     constexpr std::size_t kRegionBytes = 900;
     constexpr std::size_t kCount = 100;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Want of memory at every allocation in turn: a call of the cache does what it is for, or throws
-// std::bad_alloc and leaves everything as it was. An executable of its own, as it replaces operator
-// new.
+// Fails every allocation in turn: a call of the cache succeeds, or throws std::bad_alloc and has no
+// effect. A separate executable, as it replaces operator new.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +21,7 @@
 
 namespace {
 
-/// Which allocations of this thread fail: those from number `first` on, `count` of them.
+/// Allocations of this thread that fail: `count` of them, from number `first` on.
 struct Failing {
   std::size_t first = std::numeric_limits<std::size_t>::max();
   std::size_t count = 0;
@@ -44,7 +43,7 @@ void* allocate(std::size_t byte_count, std::size_t alignment) {
 
 }  // namespace
 
-// Out of line, or GCC takes free() in an inlined delete for a mismatch with new.
+// Out of line, or GCC reports free() in an inlined delete as a mismatch with new.
 [[gnu::noinline]] void* operator new(std::size_t byte_count) {
   return allocate(byte_count, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
@@ -75,7 +74,8 @@ constexpr std::byte kNew{0x22};
 constexpr std::size_t kPageCount = 10;
 constexpr std::size_t kForever = std::numeric_limits<std::size_t>::max();
 
-/// Runs `call` with allocations that fail. Returns whether it threw; it must be for that reason.
+/// Runs `call` with failing allocations. Returns whether it threw, which only such a failure may
+/// cause.
 bool throws(std::size_t first, std::size_t count, const std::function<void()>& call) {
   bool threw = false;
   failing = {.first = first, .count = count};
@@ -91,8 +91,8 @@ bool throws(std::size_t first, std::size_t count, const std::function<void()>& c
   return threw;
 }
 
-/// A cache with room for six pages, of which one is changed, one pinned and one promised; and what
-/// the pages ought to hold.
+/// A cache with room for six pages, of which one is dirty, one pinned and one promised; and the
+/// expected content of the pages.
 struct Scene {
   Scene() {
     for (std::size_t i = 0; i < 4; ++i) static_cast<void>(cache().access(page(i), hint(i)));
@@ -104,7 +104,7 @@ struct Scene {
     return std::span(source).subspan(index * page_bytes, count * page_bytes);
   }
   static Hint hint(std::size_t index) { return index == 3 ? Hint::after(5) : Hint(); }
-  /// DirtyRanges `region` by way of the cache.
+  /// Changes `region` through the cache.
   void write(std::span<std::byte> region, std::byte value) {
     const Change change = cache().change(region).value();
     write(change, region, value);
@@ -113,7 +113,7 @@ struct Scene {
     std::fill(change.data().begin(), change.data().end(), value);
     std::fill_n(truth.begin() + (region.data() - source.data()), region.size(), value);
   }
-  /// All that must hold whatever was called before, and however it ended.
+  /// Invariants after any call, whether it succeeded or failed.
   void expect_sound() {
     if (stage.cache == nullptr) {
       EXPECT_TRUE(test::equal(source, truth));
@@ -129,7 +129,7 @@ struct Scene {
     const CacheStatistics before = stage.statistics();
     EXPECT_EQ(before.moves_failed, 0U);
     EXPECT_EQ(before.bytes_cached, stage.memory->bytes_live());
-    // No change is left behind.
+    // No change is left open.
     for (std::size_t i = 0; i < kPageCount; ++i) write(page(i), std::byte(i));
     EXPECT_TRUE(cache().write_back().has_value());
     EXPECT_TRUE(test::equal(source, truth));
@@ -154,7 +154,7 @@ struct Call {
   std::string name;
   std::function<void(Scene&)> prepare;
   std::function<void(Scene&)> make;
-  /// It is not to fail, however little memory there is.
+  /// Must not fail, however little memory there is.
   bool never_throws = false;
 };
 
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, WantOfMemory, ::testing::ValuesIn(kCalls),
 
 TEST_P(WantOfMemory, AtAnyAllocationLeavesTheCacheSound) {
   const Call& call = GetParam();
-  // The n-th allocation fails alone, then with all that follow it.
+  // The n-th allocation fails alone, then with all later ones.
   for (const std::size_t count : {std::size_t{1}, kForever}) {
     for (std::size_t first = 0;; ++first) {
       SCOPED_TRACE(::testing::Message() << "allocation " << first << ", then " << count);
@@ -268,12 +268,12 @@ TEST(WantOfMemory, OfLeasesThrowsAndLeavesTheCacheSound) {
   Scene scene;
   std::vector<Entry> handles;
   handles.reserve(std::size_t{1} << 20U);
-  // Each needs a slot of its own; there are as many as this thread has ever held at once, and more.
+  // Each needs a separate slot; more than this thread has ever held at once.
   while (handles.size() < handles.capacity()) {
     if (throws(0, kForever, [&] { handles.push_back(scene.cache().access(scene.page(0))); })) break;
   }
   ASSERT_LT(handles.size(), handles.capacity());
-  // A miss needs one, too, beside other things: none of them may be lost.
+  // A miss needs one, too, among other resources: none may leak.
   for (std::size_t first = 0;; ++first) {
     if (!throws(first, 1, [&] { static_cast<void>(scene.cache().access(scene.page(7))); }) &&
         failing.failed_count == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weak accesses and weak waits: what they start (nothing), what they wait for (nothing), what they
-// give. Waiting itself is in waiting_test.cpp.
+// Weak accesses and weak waits: they start nothing and wait for nothing; what they return. Waiting:
+// waiting_test.cpp.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -72,7 +72,7 @@ TEST(CopyDeathTest, AKernelThatCannotRunHereIsABrokenContract) {
 TEST(Copy, AListIsCopiedInItsOrderWhateverOverlaps) {
   Random random(test::seed());
   for (int round = 0; round < 300; ++round) {
-    // Each item may read what an earlier one has written, and overlap itself.
+    // Each item may read the target of an earlier one, and overlap itself.
     const std::size_t longest = round % 2 == 0 ? 80 : 3000;
     std::vector<std::byte> bytes(4 * longest);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table behind move_bytes: which class a length has, that it serves before main, and how many
+// The table behind move_bytes: the class of a length, use before main, and the number of
 // instructions it adds.
 #include "headrace/copy/dispatch.hpp"
 
@@ -20,7 +20,7 @@
 namespace headrace::copy {
 namespace {
 
-/// Copies while constructors run, in no particular order with those of the library.
+/// Copies during static construction, unordered with the library's constructors.
 struct EarlyBird {
   EarlyBird() { move_bytes(text.data(), "before main", 12); }
   std::array<char, 12> text{};
@@ -72,14 +72,14 @@ TEST(Dispatch, EveryLengthIsTheFallbacksUntilAnotherIsChosen) {
   asm volatile("int3");
 }
 
-/// Instructions that a copy of 32 bytes takes, by stepping through it in a child; -1 if that is not
-/// permitted here.
+/// Instructions of a copy of 32 bytes, counted by single-stepping a child; -1 if not permitted
+/// here.
 long count_instructions(Move move) {
   const pid_t child = ::fork();
   if (child == 0) {
     std::array<char, 32> target{};
     std::array<char, 32> source{};
-    move(target.data(), source.data(), 32);  // The linker looks the names up now.
+    move(target.data(), source.data(), 32);  // Resolves the symbols first.
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
     call_between_breakpoints(move, target.data(), source.data());
     ::_exit(0);
@@ -111,14 +111,14 @@ TEST(Dispatch, AShortCopyTakesAtMostEightInstructionsMoreThanMemmove) {
   EXPECT_GE(libc, 5);
   EXPECT_LE(ours, libc + 8) << libc;
   const std::vector<Variant> variants = variants_for(4096);
-  if (variants.empty()) return;  // Nothing is generated here.
+  if (variants.empty()) return;  // No copies can be generated here.
   Profile profile{.machine = this_machine(), .classes = {}};
   for (std::uint64_t bytes_max = 256; bytes_max <= 8192; bytes_max *= 2) {
     profile.classes.push_back({.bytes_max = bytes_max, .variant = variants.front()});
   }
   const auto used = use_profile(profile);
   ASSERT_TRUE(used.has_value()) << used.error().message();
-  // Not move_bytes, which is as long as the compiler leaves it: two loads where it is inlined.
+  // Not move_bytes, whose length depends on the compiler: two loads where it is inlined.
   const long tuned = count_instructions(detail::default_dispatch.entry()) + 2;
   use_no_profile();
   RecordProperty("instructions_tuned", std::to_string(tuned));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meter: what it lets its subjects copy, and what it refuses. Not how fast anything is.
+// The meter: which copies its subjects make, and what it refuses. Not for speed.
 #include "headrace/lab/meter.hpp"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ void* recording_move(void* target, const void* source, std::size_t byte_count) n
   return std::memmove(target, source, byte_count);
 }
 void* counting_move(void* target, const void* source, std::size_t byte_count) noexcept {
-  call_count.fetch_add_relaxed(1);  // Nobody reads it before the threads have ended.
+  call_count.fetch_add_relaxed(1);  // Relaxed: read after the threads have ended.
   return std::memmove(target, source, byte_count);
 }
 void* forgetful_move(void* target, const void* /*source*/, std::size_t /*byte_count*/) noexcept {
@@ -144,7 +144,7 @@ TEST(Meter, EverySubjectCopiesInEveryThread) {
         subjects, {.bytes_min = 8192, .bytes_max = 8192, .thread_count = threads});
     if (!times_ns) GTEST_SKIP() << times_ns.error().message();
     EXPECT_EQ(times_ns->size(), 3U);
-    // A batch, and the copy that is not timed.
+    // A batch, and the untimed copy.
     EXPECT_EQ(call_count.load_relaxed() % static_cast<int>(3 * threads), 0);
     EXPECT_GT(call_count.load_relaxed(), static_cast<int>(3 * threads));
   }
@@ -164,7 +164,7 @@ TEST(Meter, ASubjectThatCopiesWronglyIsFound) {
 }
 
 TEST(Meter, WhatTellsMemoryFromCachesIsInOrder) {
-  // Of pools that fit the caches nothing can be told, or what chance makes of it.
+  // With pools that fit the caches the result is nothing, or random.
   Meter measuring = meter();
   for (int i = 0; i < 10; ++i) {
     if (const auto probe = measuring.find_cold_probe()) {
@@ -207,7 +207,7 @@ TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
   if (platform::allowed_cpus().size() < 2) GTEST_SKIP() << "needs two processors";
   test::expect_ends([] {
     Meter made = meter();
-    // Room for the stack of one thread, and not of two.
+    // Room for one thread's stack but not for two.
     constexpr std::size_t kStackBytes = std::size_t{1} << 30U;
     pthread_attr_t attributes;
     ASSERT_EQ(::pthread_attr_init(&attributes), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles: read and written, refused with one sentence whatever is wrong with them, and used.
+// Profiles: reading, writing, using, and refusing any invalid one with one sentence.
 #include "headrace/copy/profile.hpp"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Some variant for lengths of this class; nothing where none is generated.
+/// Some variant for lengths of this class; nothing if copies cannot be generated.
 std::optional<Variant> variant_of_class(std::uint64_t bytes_max) {
   const std::vector<Variant> grid = variants_for(bytes_max / 2 + 1);
   if (grid.empty()) return std::nullopt;
@@ -88,7 +88,7 @@ TEST(Profile, SaysWhatWideRegistersCostIfItIsKnown) {
   }
 }
 
-/// A profile whose last class has another variant for what is cold.
+/// A profile whose last class has a different variant for cold bytes.
 Profile with_cold() {
   Profile profile = sample();
   profile.classes.back().cold_variant = Variant{.store_nontemporal = true};
@@ -105,7 +105,7 @@ TEST(Profile, AClassMayHaveAnotherVariantForWhatIsCold) {
   EXPECT_EQ(read->classes.back().variant, std::nullopt);
   EXPECT_EQ(read->classes.back().cold_variant, profile.classes.back().cold_variant);
   EXPECT_EQ(read->classes.front().cold_variant, std::nullopt);
-  // How it is told has to be possible, and there.
+  // The probe's values must be possible, and present.
   for (const auto& [what, with] : {std::pair{"cold_probe", "x"},
                                    {"71,", "0,"},
                                    {"71,", "7100,"},
@@ -123,7 +123,7 @@ TEST(Profile, AClassMayHaveAnotherVariantForWhatIsCold) {
               HasSubstr("cold_variant of class 131072 is no text"));
 }
 
-/// A profile of kernels alone; those of 32 bytes where this processor has them.
+/// A profile of kernels only; with 32-byte registers if this processor has them.
 Profile with_kernels() {
   Profile profile{.machine = this_machine(), .classes = {}};
   const auto known = [](auto kernel, auto function) {
@@ -176,7 +176,7 @@ TEST(Profile, ItsKernelsServeTheirLengthsAndLongerOnes) {
   EXPECT_EQ(comparisons.function_for(1024), nullptr);
   EXPECT_EQ(comparisons.function_for(1025), find);
   EXPECT_EQ(comparisons.function_for(std::size_t{1} << 40U), find);
-  // One without them gives all back; another machine's changes nothing.
+  // A profile without kernels resets them; one of another machine changes nothing.
   Profile other = profile;
   other.fills.clear();
   ++other.machine.family;
@@ -245,7 +245,7 @@ TEST(Profile, NoTextMakesTheReaderCrash) {
           break;
       }
     }
-    // What is read all the same can be written and read again.
+    // A text that parses can be written and read again.
     if (const auto read = parse_profile(text)) {
       EXPECT_TRUE(parse_profile(to_json(*read)).has_value()) << text;
     }
@@ -305,7 +305,7 @@ TEST(Profile, InUseItsEntryServesWhatTheTableServes) {
   const std::array<std::vector<SizeClass>, 5> profiles = {{
       {class_of(256, true), class_of(512, false), class_of(1024, true), class_of(2048, true)},
       {class_of(128, true), class_of(256, false), class_of(512, true), class_of(4096, true)},
-      {class_of(256, true), class_of(1024, true)},  // One of no class between them.
+      {class_of(256, true), class_of(1024, true)},  // A class is missing between them.
       {class_of(1024, true), class_of(2048, true), class_of(4096, false)},
       {class_of(8192, true)},
   }};
@@ -322,7 +322,7 @@ TEST(Profile, InUseItsEntryServesWhatTheTableServes) {
       const int by_table = fallback_count;
       std::ranges::fill(target, 'y');
       EXPECT_EQ(dispatch.entry()(target.data(), source.data(), byte_count), target.data());
-      // What stays the fallback's up to 512 bytes is copied on the spot, where this machine can.
+      // Up to 512 bytes the fallback's classes are copied inline, if this machine can.
       const bool on_the_spot = byte_count > 128 && byte_count <= 512;
       if (!on_the_spot || fallback_count == by_table + 1) {
         EXPECT_EQ(fallback_count, 2 * by_table) << byte_count;
@@ -360,7 +360,7 @@ TEST(Profile, IsLookedForWhereTheUserSays) {
   EXPECT_EQ(default_profile_path(), "");
 }
 
-// Each in a process of its own: the search is done once.
+// Each in a separate process: the search is done once per process.
 using ProfileDeathTest = ::testing::Test;
 
 void say_and_end() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device by its portals: what a submission comes to, in which order, and what the driver does.
+// The device through its portals: results and order of submissions, and the driver's commands.
 #include "emu/device/device.hpp"
 
 #include <gtest/gtest.h>
@@ -76,15 +76,14 @@ TEST(Device, a_disabled_queue_answers_with_retry) {
 }
 
 TEST(Device, a_halted_device_completes_nothing_until_reset_and_then_aborts) {
-  // Steps, so that nothing completes by chance before the halt, and that "nothing" can be waited
-  // for.
+  // Stepped schedule, so that nothing completes before the halt, and that idleness can be awaited.
   DeviceOptions options;
   options.schedule = Schedule::deterministic;
   Completions completions(3);
   std::vector<std::byte> source(1 << 20, std::byte{7});
   std::vector<std::byte> target(source.size());
   auto device = make(one_queue({.engines = 2}), std::move(options));
-  // One that waits behind one that is half done.
+  // One descriptor waits behind a half-done one.
   ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.move(0, target, source)));
   while (target.front() == std::byte{0}) ASSERT_TRUE(device->client().step());
   ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
@@ -123,7 +122,7 @@ TEST(Device, a_halt_stops_the_engine_threads_and_a_reset_sets_them_free) {
   }
   EXPECT_FALSE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
   device->control().reset(kDevice);
-  // Had it been completed meanwhile, its record would say so.
+  // If it had completed meanwhile, its record would show it.
   EXPECT_EQ(completions.await(0), 0xff);
   ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
   EXPECT_EQ(completions.await(1), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integrity fields: the four operations, their flags, and what a check finds.
+// Integrity fields: the four operations, their flags, and the results of checks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -31,7 +31,7 @@ class DifTest : public ::testing::TestWithParam<std::uint8_t> {
   [[nodiscard]] std::size_t block_bytes() const { return kBlockBytes[GetParam() & 3U]; }
   [[nodiscard]] std::size_t whole_bytes() const { return block_bytes() + 8; }
 
-  // The data of all blocks with fields, as an insert of these flags makes them.
+  // The data of all blocks with fields, as inserted with these flags.
   std::vector<std::byte> inserted(std::uint8_t target_flags) {
     std::vector<std::byte> target(kBlocks * whole_bytes());
     auto descriptor = descriptor_of(Opcode::dif_insert, address_of(data_.data()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fault script may name, and what is said about a fault that cannot happen.
+// Valid fault scripts, and the errors for faults that cannot happen.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -38,7 +38,7 @@ std::vector<std::byte> pattern(std::size_t byte_count) {
   return bytes;
 }
 
-// Sizes on both sides of every change of routine.
+// Sizes on both sides of every threshold between routines.
 constexpr std::size_t kSizes[] = {1, 2, 15, 16, 17, 31, 63, 64, 65, 511, 512, 513, 1000, 4096};
 
 TEST_F(GuardedTest, a_read_stops_at_the_first_byte_that_is_not_there) {
@@ -103,7 +103,7 @@ TEST_F(GuardedTest, a_faulting_downward_copy_leaves_the_overlapped_source_resuma
       std::byte* const base = buffer.bytes().data();
       const auto bytes = pattern(asked);
       std::memcpy(base, bytes.data(), asked);
-      // The source begins `missing` bytes below the page, the target two above that.
+      // The source begins `missing` bytes below the page, the target two bytes above the source.
       const Address source = address_of(base) - missing;
       const Reach reach =
           process_memory().copy(source + 2, source, asked, true, PageFaults::resolve);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A waiter for the lock of the injected libraries sleeps: one that kept the processor would, at a
-// higher real-time priority, keep the holder from running.
+// A waiter for the lock of the injected libraries sleeps: spinning at a higher real-time priority
+// would keep the holder from running.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 namespace headrace::inject {
 namespace {
 
-/// The state of a thread as /proc has it: 'R' if it runs or could, 'S' if it sleeps.
+/// The state of a thread in /proc: 'R' if runnable, 'S' if sleeping.
 char state_of(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;

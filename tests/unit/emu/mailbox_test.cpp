@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions by write() to a WQ without room: the driver tries as often as the WQ has retries, and
-// gives the descriptor back.
+// Submissions by write() to a full WQ: the driver retries as often as the WQ is configured to, then
+// returns the descriptor.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr DeviceId kDevice{0};
 constexpr QueueId kQueue{0};
 
-/// One WQ, full at the tries that `rules` say, and its client.
+/// One WQ, full at the attempts selected by `rules`, and its client.
 class Written {
  public:
   Written(dsa::QueueMode mode, std::initializer_list<FaultRule> rules) {
@@ -33,7 +33,7 @@ class Written {
     EXPECT_TRUE(client_->start());
   }
   [[nodiscard]] Control& control() { return *control_; }
-  /// Nothing if the write was taken.
+  /// Returns nothing if the write was accepted.
   std::optional<Code> write() {
     const auto done = control_->submit_for(::getpid(), kDevice, kQueue, completions_.noop(0),
                                            std::chrono::seconds(60));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors and small tools for the tests of operations.
+// Descriptors and helpers for the tests of operations.
 #pragma once
 
 #include <cstddef>

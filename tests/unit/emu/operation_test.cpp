@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each operation does when nothing is in its way.
+// Each operation without faults.
 #include "emu/operation/operation.hpp"
 
 #include <gtest/gtest.h>
@@ -233,7 +233,7 @@ TEST_F(OperationTest, a_cache_flush_changes_nothing) {
   EXPECT_EQ(bytes, before);
 }
 
-// The value in four variants, bit by bit, most significant first.
+// CRC in four variants, bit by bit, most significant first.
 std::uint32_t plain_crc(std::uint32_t seed, std::span<const std::byte> data, std::uint32_t flags) {
   const auto reversed = [](std::uint32_t value, int bits) {
     std::uint32_t result = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a process is called dead: only if it is, for it loses what it holds.
+// Detection of dead processes: a live one must never be reported dead, as it would lose its
+// resources.
 #include "emu/platform/process.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ class Child {
   pid_t process_id_;
 };
 
-/// No file can be opened for as long as it lives.
+/// Prevents opening files for its lifetime.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which a completion record is written, made visible by a page that ends within it:
-// a race would show it too, but now and then only.
+// The order in which a completion record is written, made visible by a page boundary within it: a
+// race would show it only occasionally.
 #include <gtest/gtest.h>
 
 #include <algorithm>

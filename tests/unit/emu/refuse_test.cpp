@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row for each rule that refuses a descriptor, and one for each neighbour that may run.
+// One row for each rule that refuses a descriptor, and one for each nearest valid case.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ struct Row {
   Limits limits = kSmall;
 };
 
-// Operands that are all right for `opcode`, far apart.
+// Valid operands for `opcode`, far apart.
 Descriptor good(Opcode opcode) {
   Descriptor descriptor = descriptor_of(opcode, 0x10000000, 0x20000000, 4096);
   descriptor.flags = dsa::flag::record_address_valid | dsa::flag::request_record;

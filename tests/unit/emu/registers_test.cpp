@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers that lie in memory which clients can write to: what they put there hurts nobody else.
+// Registers in memory that clients can write: corruption by one client does not harm others.
 #include "emu/device/registers.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST_F(RegistersTest, a_count_of_devices_that_a_client_wrote_is_not_believed) {
   EXPECT_EQ(control().statistics().devices.size(), 1U);
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
-  client->reset();  // Gives back what it held, of every device.
+  client->reset();  // Releases its entries on every device.
   EXPECT_EQ(control().reap(), 0U);
 }
 
@@ -58,7 +58,7 @@ TEST_F(RegistersTest, what_was_written_for_a_former_client_runs_in_no_later_one)
                                    std::chrono::seconds(60)));
   ASSERT_EQ(completions.status(0), 1);
   completions.clear(0);
-  // Its place had another holder when the controller looked, which has gone since.
+  // Its place had another holder when the controller looked, which has since exited.
   ClientRegisters& place = registers().clients[0];
   const Owner former = place.mailbox.owner.load_relaxed() ^ owner_of(0, 1) ^ owner_of(0, 2);
   ASSERT_EQ(client_index_of(former), 0U);
@@ -79,7 +79,7 @@ TEST_F(RegistersTest, a_threshold_beyond_the_entries_is_not_believed) {
   registers().devices[0].queues[0].threshold.store_relaxed(~0U);
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
-  // Not started: what it submits stays where it is.
+  // Not started: its submissions stay queued.
   std::uint32_t accepted = 0;
   while (accepted < 1000 && (*client)->enqueue(kDevice, kQueue, dsa::Descriptor{})) ++accepted;
   EXPECT_EQ(accepted, kEntryMax);
@@ -158,7 +158,7 @@ TEST_F(RegistersTest, the_highest_occupancy_is_that_of_entries_in_use_at_once) {
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
   const auto entries = registers().devices[0].queues[0].entries.words();
-  // A client had six, and gave back all but the last.
+  // A client had six, and released all but the last.
   for (std::size_t i = 0; i < 5; ++i) entries[i].store_relaxed(owner_of(0, 1));
   ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, dsa::Descriptor{}));
   EXPECT_EQ(control().statistics().devices[0].queues[0].occupancy_max, 6U);
@@ -173,7 +173,7 @@ TEST_F(RegistersTest, the_highest_occupancy_is_that_of_entries_in_use_at_once) {
 
 TEST_F(RegistersTest, nothing_is_posted_to_a_client_that_is_not_set_up) {
   ClientRegisters& place = registers().clients[0];
-  // Somewhere in attach: the place is taken, the mailbox not yet emptied.
+  // During attach: the place is taken, the mailbox not yet emptied.
   place.place.store_relaxed(PlaceWord::make(::getpid(), 0, 1).bits);
   const auto post = [&] {
     return control().submit_for(::getpid(), kDevice, kQueue, dsa::Descriptor{},
@@ -186,12 +186,12 @@ TEST_F(RegistersTest, nothing_is_posted_to_a_client_that_is_not_set_up) {
   EXPECT_EQ(place.mailbox.owner.load_relaxed(), owner_of(0, 1));
 }
 
-/// Runs `scenario` in a child that may have no second thread; 0 if all that it expects is so.
+/// Runs `scenario` in a child that may not create threads; 0 if all its expectations hold.
 int in_a_process_without_threads(const std::function<int()>& scenario) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(100);
-    // Root is above the limit.
+    // Root is exempt from the limit.
     if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) ::_exit(100);
     const rlimit none{0, 0};
     if (::setrlimit(RLIMIT_NPROC, &none) != 0) ::_exit(101);

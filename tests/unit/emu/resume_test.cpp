@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults: a page that is missing at every place, at both ends of every operand. The record says how
-// far it came, nothing is touched beyond, and a client that repairs the page and resumes as the
-// record says ends with the same bytes and the same value as one that met no fault.
+// Faults: a page is absent at every place, at both ends of every operand. The record reports the
+// progress, nothing beyond is accessed, and a client that maps the page and resumes from the record
+// ends with the same bytes and result as without a fault.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -27,7 +27,7 @@ using test::descriptor_of;
 using test::kPageBytes;
 using test::noise;
 
-// Pages in a row of which any may be taken away, and put back with what was in it.
+// Contiguous pages, each of which can be unmapped and restored with its content.
 class Pages {
  public:
   explicit Pages(std::size_t page_count, std::uint32_t seed) : buffer_(page_count * kPageBytes) {
@@ -51,12 +51,12 @@ class Pages {
 
 constexpr std::size_t kPages = 5;
 
-// Three operands at an odd place in their pages, and what a client does to go on.
+// Three operands at an unaligned offset in their pages, and the client's resume step.
 struct Case {
   const char* name;
   std::function<Descriptor(const Pages&, const Pages&, const Pages&)> make;
   std::function<void(Descriptor&, const CompletionRecord&)> resume;
-  std::size_t offset_max = 24;  // Of the operands in the first page.
+  std::size_t offset_max = 24;  // Offset of the operands in the first page.
   std::size_t offset_step = 1;
 };
 
@@ -208,7 +208,7 @@ TEST_F(ResumeTest, an_operation_resumed_after_a_fault_ends_as_one_without) {
 }
 
 TEST_F(ResumeTest, a_fault_at_each_offset_of_a_unit_is_resumed_exactly) {
-  // The operands end in the last page that is there, their end moves byte by byte.
+  // The operands end in the last mapped page; their end moves byte by byte.
   for (const bool write : {false, true}) {
     for (std::size_t there = 1; there <= 40; ++there) {
       for (const Opcode opcode : {Opcode::move, Opcode::fill, Opcode::copy_crc}) {
@@ -296,8 +296,8 @@ TEST_F(ResumeTest, a_downward_move_resumes_from_the_end) {
 }
 
 TEST_F(ResumeTest, a_delta_that_a_fault_stopped_begins_again_and_is_whole) {
-  // As clients do it that know no better (dsa_test): whatever the operation, source and target are
-  // moved on by bytes_completed and the size is less by it; the record stays where it is.
+  // As simple clients do (dsa_test): for every operation, advances source and target by
+  // bytes_completed and reduces the size by it; the record stays the same.
   const auto go_on = [](Descriptor& descriptor, const CompletionRecord& record) {
     EXPECT_EQ(record.bytes_completed, 0U);
     EXPECT_EQ(record.result, 0);

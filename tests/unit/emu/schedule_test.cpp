@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which descriptor runs when, what a full queue does, what faults on demand come to.
+// Order of descriptors, full queues, and injected faults.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -81,7 +81,7 @@ TEST(Schedule, a_fence_stops_the_batch_after_a_failure) {
     Completions completions(5);
     alignas(64) std::array<dsa::Descriptor, 4> list{completions.noop(0), completions.noop(1),
                                                     completions.noop(2), completions.noop(3)};
-    list[1].opcode = 0x3f;  // There is no such operation.
+    list[1].opcode = 0x3f;  // No such opcode.
     list[2].flags = list[2].flags | dsa::flag::fence;
     ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.batch(4, list)));
     EXPECT_EQ(completions.await(4), 5);
@@ -129,7 +129,7 @@ TEST(Schedule, engines_all_on_batches_do_not_wait_for_each_other) {
   constexpr std::size_t kBatches = 32;
   Completions completions(kBatches * 5);
   std::vector<std::byte> source(60'000);
-  // Each has a target of its own: nothing orders two descriptors that write to the same bytes.
+  // Separate targets: descriptors that write to the same bytes are unordered.
   std::vector<std::byte> targets(source.size() * kBatches * 4);
   alignas(64) std::array<std::array<dsa::Descriptor, 4>, kBatches> lists;
   for (std::size_t b = 0; b < kBatches; ++b) {
@@ -255,7 +255,7 @@ TEST(Schedule, a_command_takes_the_steps_that_it_waits_for) {
   submit(0);
   device->control().reset(kDevice);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
-  // What was accepted is carried out before the WQ is off, if there is time for it.
+  // Accepted descriptors are carried out before the WQ is disabled, if time permits.
   submit(8);
   ASSERT_TRUE(device->control().disable_queue(kDevice, kQueue, std::chrono::hours(1)));
   for (std::size_t i = 8; i < 16; ++i) EXPECT_EQ(completions.status(i), 1) << i;
@@ -263,7 +263,7 @@ TEST(Schedule, a_command_takes_the_steps_that_it_waits_for) {
   submit(16);
   ASSERT_TRUE(device->control().disable_queue(kDevice, kQueue, std::chrono::seconds(0)));
   for (std::size_t i = 16; i < 24; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
-  // Whoever had waited for the clock instead of taking steps had seen none of this.
+  // Waiting by the clock instead of stepping would not have shown this.
   EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 0U);
 }
 
@@ -388,7 +388,7 @@ TEST(Schedule, latencies_overlap) {
   const auto taken = std::chrono::steady_clock::now() - begun;
   EXPECT_GE(taken, kLatency);
   EXPECT_LT(taken, 10 * kLatency) << "one after another they take three times as long";
-  // A drain comes after what it waits for.
+  // A drain completes after the descriptors that it waits for.
   ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.drain(31)));
   ASSERT_EQ(completions.await(31), 1);
   EXPECT_GE(std::chrono::steady_clock::now() - begun, 2 * kLatency);
@@ -408,7 +408,7 @@ TEST(Schedule, a_reset_does_not_wait_for_completions_that_are_on_their_way) {
     for (std::size_t i = first; i < first + 4; ++i) {
       ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(i)));
     }
-    // There is one engine: when it begins the last one, the others are on their way.
+    // There is one engine: when it begins the last one, the others are in flight.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (started.load_relaxed() < first + 4) {
       ASSERT_LT(std::chrono::steady_clock::now(), limit);
@@ -428,7 +428,7 @@ TEST(Faults, each_kind_does_what_it_says) {
   const auto outcome = [](const std::string& text, std::uint32_t flags = 0) {
     DeviceOptions options = deterministic();
     options.faults = script(text);
-    // Outlive the device, which ends what is outstanding when it goes.
+    // Outlive the device, whose destructor ends outstanding descriptors.
     Completions completions(1);
     std::vector<std::byte> source(20'000, std::byte{1});
     std::vector<std::byte> target(source.size());
@@ -482,7 +482,7 @@ TEST(Statistics, page_faults_of_every_kind_are_no_errors) {
     EXPECT_EQ(counts(status), Sums(1, 0)) << dsa::name(kind);
   }
   for (const unsigned status : {0x10U, 0x1aU, 0x94U, 0xffU}) EXPECT_EQ(counts(status), Sums(0, 1));
-  // It repeats what a descriptor of the batch has said.
+  // It repeats the status of a descriptor of the batch.
   EXPECT_EQ(counts(0x05), Sums(0, 0));
 }
 

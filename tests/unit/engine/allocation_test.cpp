@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No heap allocation per operation: an executable of its own, as it replaces operator new.
+// No heap allocation per operation. A separate executable, as it replaces operator new.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,30 +12,30 @@
 namespace {
 
 headrace::Atomic<std::size_t> allocation_count;
-/// Of this thread: the allocation before which so many succeed fails.
+/// Per thread: allocations that succeed before one fails.
 thread_local std::size_t succeed_count = ~std::size_t{0};
 
 }  // namespace
 
-// Out of line, or GCC takes free() in an inlined delete for a mismatch with new.
+// Out of line, or GCC reports free() in an inlined delete as a mismatch with new.
 [[gnu::noinline]] void* operator new(std::size_t byte_count) {
-  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  allocation_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
   if (succeed_count-- == 0) throw std::bad_alloc();
   if (void* const memory = std::malloc(byte_count)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(std::size_t byte_count, std::align_val_t alignment) {
-  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  allocation_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
   if (succeed_count-- == 0) throw std::bad_alloc();
   const auto unit = static_cast<std::size_t>(alignment);
   void* const memory = std::aligned_alloc(unit, (byte_count + unit - 1) / unit * unit);
   if (memory != nullptr) return memory;
   throw std::bad_alloc();
 }
-// The one of the library calls the first; that of AddressSanitizer does not, and then misses a
-// delete of its own.
+// The standard library's version calls the first; AddressSanitizer's does not, and then reports a
+// mismatched delete.
 [[gnu::noinline]] void* operator new(std::size_t byte_count, const std::nothrow_t&) noexcept {
-  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  allocation_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
   return succeed_count-- == 0 ? nullptr : std::malloc(byte_count);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
@@ -55,8 +55,8 @@ namespace headrace::engine {
 namespace {
 
 TEST(Allocation, IsSeenByThisTest) {
-  const std::size_t before = allocation_count.load_relaxed();  // Same thread.
-  // By name: a new-expression whose memory is not needed may be left out, and Clang does so.
+  const std::size_t before = allocation_count.load_relaxed();  // Relaxed: same thread.
+  // Called by name: Clang elides a new-expression whose memory is unused.
   ::operator delete(::operator new(100));
   EXPECT_GT(allocation_count.load_relaxed(), before);
 }
@@ -85,14 +85,15 @@ TEST(Allocation, NoneIsMadeBySubmittingMovingWaitingPollingAndStopping) {
       ASSERT_NE(job.wait().state, JobState::running);
     }
   };
-  round();  // Whatever the C library makes at the first use.
-  const std::size_t before = allocation_count.load_relaxed();  // The workers have ended their jobs.
+  round();  // Warm-up: allocations of the C library at first use.
+  const std::size_t before = allocation_count.load_relaxed();  // Relaxed: the workers have ended
+                                                               // their jobs.
   for (int i = 0; i < 200; ++i) round();
   EXPECT_EQ(allocation_count.load_relaxed() - before, 0U);
   EXPECT_EQ(callback_count, 201 * 4);
 }
 
-/// A queue that takes nothing.
+/// A queue that accepts nothing.
 class FullQueue final : public dsa::Portal {
  public:
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
@@ -113,7 +114,7 @@ TEST(Allocation, AChannelThatFindsNoMemoryLeavesTheQueueAsItWas) {
   std::vector<std::unique_ptr<Mover>> movers;
   movers.push_back(std::move(*mover));
   const auto engine = std::move(Engine::make(std::move(movers), {}).value());
-  // Some failures are survived, as that of a sort which can do without.
+  // Some failures are tolerated, such as in a sort that can do without a buffer.
   std::size_t failed_count = 0;
   for (std::size_t i = 0; i < 10; ++i) {
     succeed_count = i;

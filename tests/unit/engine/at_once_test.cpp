@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What path `automatic` does in the submission itself, because it is small.
+// Small operations, which path `automatic` carries out inside the submission.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 using test::Buffers;
 using test::PolledMover;
 
-/// An engine with a device and a processor, and how often each of them was asked.
+/// An engine with a device and a processor, and the number of requests to each.
 struct DeviceAndProcessor {
   std::size_t device_calls = 0;
   std::size_t processor_calls = 0;
@@ -117,7 +117,7 @@ TEST(AtOnce, SmallBatches) {
   EXPECT_EQ(made.device_calls + made.processor_calls, 0U);
   EXPECT_EQ(made.engine->statistics().operations[kOperationKindCount].jobs_done, 1U);
 
-  // A drain waits for what devices do, and 64 KiB would keep the submitter waiting.
+  // A drain waits for devices, and 64 KiB would delay the submitter.
   const auto ends_later = [&](const std::vector<Operation>& operations) {
     EXPECT_EQ(made.engine->submit_batch(job, {.operations = operations, .completions = {}}),
               Submit::accepted);
@@ -130,7 +130,7 @@ TEST(AtOnce, SmallBatches) {
   EXPECT_TRUE(ends_later(std::vector<Operation>(260, list[0])));
 }
 
-/// A job that is submitted again by its own `then`, as often as is left.
+/// A job that its own `then` resubmits, `left` times.
 struct Again {
   Engine& engine;
   CopyPlan plan;
@@ -161,7 +161,7 @@ TEST(AtOnce, JobsThatSubmitThemselvesAgainNeedNoStack) {
   EXPECT_EQ(made.engine->statistics().jobs_done, 100'000U);
 }
 
-/// A small job that is submitted by the `then` of another, and comes after that.
+/// A small job that another job's `then` submits, as its dependant.
 struct Follower {
   Engine& engine;
   Job& before;
@@ -229,9 +229,9 @@ TEST(AtOnce, BatchesThatComeAfterOthersAsIfTheseHadNotBeenNamed) {
 }
 
 TEST(AtOnce, DiamondsOfSmallAndLargeJobsWhoeverPolls) {
-  // Two threads submit rows, each of whose jobs comes after two of the row before and copies what
-  // one of them wrote; two others poll. Every other column is large enough for the device. The end
-  // of each job submits another that comes after it.
+  // Two threads submit rows; each job depends on two of the previous row and copies what one of
+  // them wrote; two other threads poll. Every other column is large enough for the device. Each
+  // job's end submits a dependant.
   constexpr std::size_t kRows = 150;
   constexpr std::size_t kWidth = 4;
   constexpr std::size_t kLarge = 1500;

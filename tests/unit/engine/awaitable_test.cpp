@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await operations: by workers, by a mover that is polled, refused, stopped, and
-// ended before they are suspended.
+// Coroutines that await operations: by workers, by a polled mover, refused, stopped, and completed
+// before the coroutine suspends.
 #include "headrace/engine/awaitable.hpp"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,13 @@ using headrace::test::Detached;
 constexpr std::size_t kCoroutineCount = 100;
 constexpr int kRoundCount = 10;
 
-/// A few are long enough to be split: under a sanitizer the checks take longer than what they
-/// check.
+/// Only a few are long enough to be split: under a sanitizer the checks take longer than the
+/// operations.
 std::size_t any_length(std::uint64_t seed) {
   return 1 + seed * 977 % (seed % 20 == 0 ? 200'000 : 5'000);
 }
 
-/// Fills, copies, sums and compares, each after the other, and checks what it gets.
+/// Fills, copies, sums and compares in sequence, and checks the results.
 Detached work(Engine& engine, std::uint64_t seed, std::latch& finished) {
   test::Buffers buffers(any_length(seed), seed);
   for (int round = 0; round < kRoundCount; ++round) {
@@ -111,7 +111,7 @@ TEST(Awaitable, ARefusalGoesOnAtOnce) {
 TEST(Awaitable, JobsThatEndInsideTheirSubmissionDoNotFillTheStack) {
   test::PolledMover::Options options;
   options.info.operations = OperationSet::all();
-  options.answer = [](std::size_t) { return Submit::closed; };  // So the submitter does it.
+  options.answer = [](std::size_t) { return Submit::closed; };  // So the submitter carries it out.
   const auto engine = test::make_polled_engine(options);
   int count = 0;
   const auto many = [&]() -> Detached {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that a caller may get wrong, by every path: it is told by name, and nothing outside a
-// target is written to.
+// Every invalid argument, on every path: a named error is reported, and nothing outside a target is
+// written.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -23,13 +23,13 @@ using test::make_emulated;
 
 constexpr std::size_t kPage = 4096;
 
-/// Page-aligned, with a page before it and one behind it that may not be touched.
+/// Page-aligned, between two inaccessible pages.
 class Island {
  public:
   explicit Island(std::size_t byte_count, int protection = PROT_READ | PROT_WRITE)
       : byte_count_((byte_count + kPage - 1) / kPage * kPage) {
-    // Far from where the system looks for room: another thread's memory must not fill the hole that
-    // unmap() leaves. AddressSanitizer allows other places than everybody else.
+    // Far from where the kernel places mappings: another thread's memory must not fill the hole
+    // that unmap() leaves. AddressSanitizer allows different ranges.
 #ifdef __SANITIZE_ADDRESS__
     constexpr unsigned kPlaceBit = 45;
 #else
@@ -53,7 +53,7 @@ class Island {
   void unmap(std::size_t first, std::size_t count) const {
     EXPECT_EQ(::munmap(base_ + kPage + first, count), 0);
   }
-  /// From page `first` on: a file that ends before it.
+  /// Maps a file that ends before page `first` from there on.
   void end_file(std::size_t first) const {
     const int file = ::memfd_create("short", MFD_CLOEXEC);
     EXPECT_NE(::mmap(base_ + kPage + first, byte_count_ - first, PROT_READ | PROT_WRITE,
@@ -83,7 +83,7 @@ void spoil(const Island& island, std::size_t first, Trouble trouble) {
   }
 }
 
-/// One way to have an operation done.
+/// Ways to submit an operation.
 enum class Way : std::uint8_t { run, submit, batch };
 
 Completion carry_out(Engine& engine, const Operation& operation, Way way, Path path) {
@@ -98,7 +98,7 @@ Completion carry_out(Engine& engine, const Operation& operation, Way way, Path p
   const Submit answer = way == Way::submit ? engine.submit(job, operation, {.path = path})
                                            : engine.submit_batch(job, {both, ends}, {.path = path});
   EXPECT_EQ(answer, Submit::accepted) << name(answer);
-  // More than four gibibytes under ThreadSanitizer take a minute on a busy machine.
+  // More than 4 GiB under ThreadSanitizer take a minute on a busy machine.
   EXPECT_TRUE(job.wait_for(std::chrono::seconds(240)));
   if (way == Way::batch) {
     EXPECT_EQ(ends[0].state, JobState::done);
@@ -117,9 +117,9 @@ void expect_fault(const Completion& end, std::span<const std::byte> bad_page) {
   EXPECT_LT(end.fault_address, first + kPage);
 }
 
-/// Memory that may not be accessed, as source and as target, in the middle of what is named.
+/// Inaccessible memory in the middle of a source and of a target.
 void check_memory(Engine& engine, Path path, std::size_t byte_count, bool partly) {
-  const std::size_t bad = byte_count / kPage / 2 * kPage;  // The page of it.
+  const std::size_t bad = byte_count / kPage / 2 * kPage;  // The bad page.
   for (const Trouble trouble :
        {Trouble::unmapped, Trouble::closed, Trouble::read_only, Trouble::behind_the_end}) {
     for (const Way way : {Way::run, Way::submit, Way::batch}) {
@@ -148,7 +148,7 @@ void check_memory(Engine& engine, Path path, std::size_t byte_count, bool partly
         expect_fault(carry_out(engine, operation, way, path), target.bytes().subspan(bad, kPage));
       }
       if (bad == 0) continue;
-      // What lies around the target, and what of it is in front of the bad page.
+      // The surroundings of the target, and its part before the bad page.
       EXPECT_EQ(target.bytes()[7], std::byte{0x5a});
       EXPECT_EQ(to[0], partly ? std::byte{9} : std::byte{0x5a});
     }
@@ -201,7 +201,7 @@ TEST(BadInput, LargeMemoryThatIsNotThereOrATargetThatIsReadOnlyIsNamedByAnyProce
       expect_fault(carry_out(*engine, operation, way, Path::software),
                    holed.bytes().subspan(300 * kPage, kPage));
     }
-    // Where only reading is asked for it is enough.
+    // Readable memory is enough for a source.
     EXPECT_EQ(
         carry_out(*engine, Operation::copy(good, read_only.bytes()), way, Path::software).state,
         JobState::done);
@@ -209,17 +209,17 @@ TEST(BadInput, LargeMemoryThatIsNotThereOrATargetThatIsReadOnlyIsNamedByAnyProce
 }
 
 TEST(BadInput, ABadPageAtTheEndOfMuchMemoryIsFoundInAMoment) {
-  // A page at a time, each time with all behind it, would take hours.
+  // Checking page by page, each time with the whole rest, would take hours.
   constexpr std::size_t kMuch = 256U << 20U;
   const auto engine = test::make_engine({.check_memory = true});
-  const Island source(kMuch, PROT_READ);  // All of it is the page of zeros.
+  const Island source(kMuch, PROT_READ);  // All of it is the zero page.
   source.unmap(kMuch - kPage, kPage);
   expect_fault(carry_out(*engine, Operation::crc(source.bytes()), Way::run, Path::software),
                source.bytes().last(kPage));
 }
 
 TEST(BadInput, ADeviceGoesOnAfterAFaultAtMemoryThatIsNotTheProgramsOwn) {
-  // The kernel's clock, which no system call brings in: docs/concepts/engine.md, "Bad input".
+  // The vDSO's data page, which no system call faults in: docs/concepts/engine.md, "Bad input".
   std::ifstream maps("/proc/self/maps");
   std::string line;
   while (std::getline(maps, line) && !line.ends_with("[vvar]")) {
@@ -241,7 +241,7 @@ TEST(BadInput, ADeviceGoesOnAfterAFaultAtMemoryThatIsNotTheProgramsOwn) {
   EXPECT_GT(machine.engine->device_statistics()[0].page_faults, 0U);
 }
 
-/// What submissions answer to, without starting anything.
+/// Results of submissions that start nothing.
 TEST(BadInput, WhatCannotBeIsRefusedByNameByEveryWayIn) {
   const Emulated machine = make_emulated({});
   const auto workers = test::make_engine();
@@ -295,7 +295,7 @@ TEST(BadInput, WhatCannotBeIsRefusedByNameByEveryWayIn) {
 }
 
 TEST(BadInput, MoreThanFourGibibytesAreDoneByEveryPath) {
-  // The same 2 MiB again and again.
+  // The same 2 MiB mapped repeatedly.
   constexpr std::size_t kWindow = 2U << 20U;
   constexpr std::size_t kAll = (std::size_t{1} << 32U) + kWindow;
   const int file = ::memfd_create("window", MFD_CLOEXEC);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Everything that a program in C may get wrong: it is told by name, and nothing outside a target is
- * written to. */
+ * Every invalid argument from C: a named error, and nothing outside a target is written. */
 #define _DEFAULT_SOURCE
 #include <headrace.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * headrace.h as a C program uses it: every function, by a strict C11 compiler. What the operations
- * do is tested in C++; here it is that C says the same. */
+ * headrace.h in a C program: every function, with a strict C11 compiler. Operations are tested in
+ * C++; this checks that C gives the same results. */
 #include <headrace.h>
 #include <semaphore.h>
 #include <stdio.h>

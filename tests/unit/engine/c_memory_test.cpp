@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace.h where there is no memory left: no function may end the program for that. An executable
-// of its own, as it replaces operator new.
+// headrace.h out of memory: no function may end the program. A separate executable, as it replaces
+// operator new.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace {
 
-/// Of this thread: the allocation before which so many succeed fails, and all after it.
+/// Per thread: allocations that succeed before all further ones fail.
 thread_local std::size_t succeed_count = ~std::size_t{0};
 thread_local bool has_failed = false;
 
@@ -27,7 +27,7 @@ bool may_succeed() {
 
 }  // namespace
 
-// Out of line, or GCC takes free() in an inlined delete for a mismatch with new.
+// Out of line, or GCC reports free() in an inlined delete as a mismatch with new.
 [[gnu::noinline]] void* operator new(std::size_t byte_count) {
   void* const memory = may_succeed() ? std::malloc(byte_count) : nullptr;
   if (memory == nullptr) throw std::bad_alloc();
@@ -46,8 +46,8 @@ bool may_succeed() {
 namespace headrace {
 namespace {
 
-/// Calls `function` with memory for `first` allocations, then for one more each time, until it
-/// needs no more. Returns for how many that is.
+/// Calls `function` with memory for `first` allocations, then for one more each time until it
+/// succeeds. Returns that number.
 template <typename Function>
 std::size_t with_ever_more_memory(Function function, std::size_t first = 0) {
   for (std::size_t count = first;; ++count) {
@@ -87,8 +87,8 @@ TEST(CInterface, SurvivesThatThereIsNoMemoryLeft) {
   EXPECT_EQ(told_count, 1U);
   headrace_engine_free(engine);
 
-  // Without the discovery of the machine: where memory is short there, libstdc++'s
-  // directory_iterator ends the program.
+  // Excludes the discovery of the machine: out of memory, libstdc++'s directory_iterator ends the
+  // program there.
   std::size_t discovery_count = 1'000'000;
   discovery_count = with_ever_more_memory(
       [] { EXPECT_TRUE(topo::discover({.find_movers = false}).has_value()); }, discovery_count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A channel on the emulated device: it does what jobs do, and takes trouble as they do.
+// A channel on the emulated device: same results and error handling as jobs.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ std::unique_ptr<Channel> open(const Emulated& machine, const ChannelOptions& opt
   return std::move(*channel);
 }
 
-/// Asks until there is room.
+/// Retries until there is room.
 Ticket submit(Channel& channel, const Operation& operation) {
   Ticket ticket{};
   Submit answer = Submit::full;
@@ -94,7 +94,8 @@ TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
       Operation::compare(source, target), Operation::crc(source),
       Operation::copy_crc(target, source, {.seed = 7}), Operation::fill(target, 0x1122334455667788),
       Operation::compare_pattern(target, 0x1122334455667788), Operation::compare(source, target),
-      // Beyond this device: a pattern of 16 bytes, and a delta of more than its largest transfer.
+      // Unsupported by this device: a pattern of 16 bytes, and a delta larger than its maximum
+      // transfer.
       Operation::fill(target, 1, 2),
       Operation::create_delta(record, source.first(16'384), source.subspan(16'384, 16'384)),
       Operation::copy(target, source)};
@@ -146,7 +147,7 @@ TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
     operations.push_back(Operation::copy(std::span(buffers.target).subspan(i * 5000, 5000),
                                          std::span(buffers.source).subspan(i * 5000, 5000)));
   }
-  // The last round has what a list of copies cannot have, and more than fits one.
+  // The last round has operations that a list of copies cannot contain, and more than fit one list.
   for (int round = 0; round < 3; ++round) {
     std::vector<Completion> completions(round == 0 ? 0 : operations.size());
     if (round == 2) {
@@ -193,7 +194,7 @@ TEST(Channel, WhatIsWrongWithAnOperationIsSaidAndNothingStarts) {
   EXPECT_EQ(channel->submit_batch({operations, {}}, ticket), Submit::overlapping);
   EXPECT_EQ(channel->in_flight(), 0U);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // Neighbours do not overlap, and a copy to itself may be.
+  // Adjacent ranges do not overlap, and a copy to itself is allowed.
   EXPECT_EQ(channel->wait(submit_copy(*channel, {target.first(4096), target.subspan(4096)})).state,
             JobState::done);
   EXPECT_EQ(channel->wait(submit_copy(*channel, {target, target})).state, JobState::done);
@@ -282,12 +283,12 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
     EXPECT_EQ(end.late_write_possible, end.fell_back);
     late_count += end.late_write_possible ? 1 : 0;
   }
-  // Each loses its place, and after the third nothing more is given to the device.
+  // Each loses its place, and after the third the device gets no more operations.
   EXPECT_EQ(late_count, 3U);
   EXPECT_EQ(channel->depth(), 0U);
   Ticket ticket{};
   EXPECT_EQ(channel->submit_copy(kept[0]->plan(), ticket), Submit::closed);
-  // Which is not the end of the engine, and is not said to be.
+  // This does not close the engine, and is not reported as such.
   EXPECT_NE(explain(Submit::closed).find("its device does not answer"), std::string_view::npos);
   channel.reset();
   EXPECT_EQ(machine.engine->device_statistics()[0].lost, 3U);
@@ -295,7 +296,7 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
 
 TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
   for (const bool dedicated : {false, true}) {
-    if (!dedicated && test::kReportsEveryRace) continue;  // As kWhyNoLostCompletion says.
+    if (!dedicated && test::kReportsEveryRace) continue;  // See kWhyNoLostCompletion.
     SCOPED_TRACE(dedicated ? "dedicated" : "shared");
     // A full dedicated queue says nothing: the descriptor is gone.
     const FaultKind loss = dedicated ? FaultKind::queue_full : FaultKind::lost_completion;
@@ -309,7 +310,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     Buffers next(5000, 3);
     Job first;
     Job held_back;
-    // Its end comes before theirs: it gives back what they would wait for.
+    // It is closed before theirs: it releases the slots that they would wait for.
     const std::unique_ptr<Channel> channel = open(machine, {.depth = 3});
     Job* const predecessor = &first;
     ASSERT_EQ(machine.engine->submit_copy(first, lost.plan()), Submit::accepted);
@@ -327,7 +328,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     ASSERT_FALSE(another.has_value());
     EXPECT_EQ(another.error().code, Code::capacity_exceeded);
     EXPECT_NE(another.error().message().find("lost"), std::string::npos);
-    // What the channel has is as before.
+    // The channel's slots are unaffected.
     Buffers mine(5000, 4);
     EXPECT_EQ(channel->wait(submit_copy(*channel, mine.plan())).bytes_by_device, 5000U);
     EXPECT_TRUE(mine.equal());
@@ -342,7 +343,7 @@ TEST(Channel, ADeviceThatIsDeadIsSaidToBeClosedInTime) {
   Buffers buffers(5000);
   std::size_t late_count = 0;
   Submit answer = Submit::full;
-  // Dead it takes nothing, which for a while cannot be told from being busy.
+  // A dead device accepts nothing, which at first looks like being busy.
   while (answer != Submit::closed) {
     Ticket ticket{};
     answer = channel->submit_copy(buffers.plan(), ticket);
@@ -368,7 +369,7 @@ TEST(Channel, IsRefusedWithACause) {
   {
     const std::unique_ptr<Channel> most = open(machine, {.depth = 3});
     EXPECT_EQ(refusal({.depth = 1}), Code::capacity_exceeded);
-    // Jobs go on.
+    // Jobs continue.
     Buffers buffers(5000);
     Job job;
     ASSERT_EQ(machine.engine->submit_copy(job, buffers.plan()), Submit::accepted);
@@ -479,7 +480,7 @@ TEST(Channel, LatenciesAreCountedOnRequestAndRefusalsAlways) {
     EXPECT_EQ(channel->wait(ticket).state, JobState::done);
     return std::pair(counted(kCopy), counted(kOperationKindCount));
   };
-  // The one that met an error was looked at more closely.
+  // The one with an error was inspected.
   EXPECT_EQ(use(false), std::pair(std::uint64_t{1}, std::uint64_t{0}));
   EXPECT_EQ(use(true), std::pair(std::uint64_t{5}, std::uint64_t{1}));
   EXPECT_EQ(counted(kCopy), 5U) << "what a channel has counted stays";
@@ -490,7 +491,7 @@ TEST(Channel, LatenciesAreCountedOnRequestAndRefusalsAlways) {
 
 TEST(Channel, IsTheSameInC) {
   const Emulated machine = make_emulated({.dedicated_count = 1});
-  // What headrace_engine_make() gives is an engine.
+  // headrace_engine_make() returns an Engine.
   auto* const engine = reinterpret_cast<headrace_engine*>(machine.engine.get());
   headrace_error error{};
   const headrace_channel_options options{

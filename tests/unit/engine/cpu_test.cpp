@@ -28,7 +28,7 @@ TEST(CpuEngine, LargeMemoryThatIsNotThereIsNamedAndNothingIsWritten) {
   constexpr std::size_t kLong = std::size_t{4} << 20U;
   constexpr std::size_t kPage = 4096;
   for (const std::size_t hole : {std::size_t{0}, 700 * kPage, kLong - kPage}) {
-    Buffers buffers(kLong);  // Before there is a hole that it could lie in.
+    Buffers buffers(kLong);  // Allocated before there is a hole in which it could be placed.
     const auto pages = platform::allocate_pages(kLong, std::nullopt);
     ASSERT_TRUE(pages.has_value());
     ASSERT_EQ(::munmap(pages->data() + hole, kPage), 0);
@@ -48,7 +48,7 @@ TEST(CpuEngine, LargeMemoryThatIsNotThereIsNamedAndNothingIsWritten) {
       }
     }
     EXPECT_EQ(buffers.moved_bytes(), 0U);
-    // An address inside of a page.
+    // An address inside a page.
     Completion end;
     ASSERT_EQ(engine->run(Operation::crc(pages->subspan(100)), end), Submit::accepted);
     EXPECT_EQ(end.fault_address, hole == 0 ? address + 100 : address);
@@ -202,7 +202,7 @@ TEST(CpuEngine, AJobStoppedBeforeItsFirstPieceMovesNothing) {
   EXPECT_EQ(job.completion().bytes_done, 0U);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   EXPECT_EQ(engine->statistics().jobs_stopped, 1U);
-  // The stop belongs to that submission only.
+  // The stop applies to that submission only.
   ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
   EXPECT_EQ(job.wait().state, JobState::done);
 }
@@ -239,7 +239,7 @@ TEST(CpuEngine, DestroyingARunningJobStopsItAndWaits) {
     Buffers buffers(256U << 10U, i);
     Job job;
     ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
-    // Both go here, the job first: a sanitizer sees a worker that still writes.
+    // Both are destroyed here, the job first: a sanitizer detects a worker that still writes.
   }
   const EngineStatistics totals = engine->statistics();
   EXPECT_EQ(totals.jobs_done + totals.jobs_stopped, 50U);
@@ -343,7 +343,7 @@ TEST(CpuEngine, WorkersRunOnTheProcessorsOfTheirNode) {
   }
 }
 
-/// How many worker threads of this process there are, and how many of them sleep.
+/// Number of this process's worker threads, and of sleeping ones.
 std::pair<int, int> count_workers() {
   int all = 0;
   int asleep = 0;

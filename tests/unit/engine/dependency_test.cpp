@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that come after others (SubmitOptions::after): when they begin, how they end, who begins
-// them. How a job that ends meets one that names it: tests/model/engine/dependants_model.cpp.
+// Jobs that depend on others (SubmitOptions::after): when they begin, how they end, which thread
+// begins them. Races between the end of a job and the submission of a dependant:
+// tests/model/engine/dependants_model.cpp.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,12 +28,12 @@ using test::PolledMover;
 
 constexpr std::chrono::seconds kLong{60};
 
-/// One mover without a thread that says what it began, by the first byte of the source, and fails
-/// where it is told.
+/// One mover without a thread that records what it began, by the first byte of the source, and
+/// fails on request.
 struct Told {
   std::vector<int> begun;
   int failing = -1;
-  std::size_t full_count = 0;  ///< So many submissions are refused, once `may_refuse`.
+  std::size_t full_count = 0;  ///< Number of submissions to refuse, once `may_refuse`.
   bool may_refuse = false;
   bool hardware = false;
   bool polled = true;
@@ -68,7 +69,7 @@ struct Told {
   }
 };
 
-/// Jobs of four bytes each that copy from place i to itself, so that they can be told apart.
+/// Jobs that copy four bytes from place i to itself, which identifies them.
 struct Jobs {
   explicit Jobs(std::size_t count) : places(count), jobs(count) {
     for (std::size_t i = 0; i < count; ++i) places[i].fill(static_cast<std::byte>(i));
@@ -89,7 +90,7 @@ TEST(Dependency, AJobBeginsWhenTheLastOfThoseItNamesHasEnded) {
   Told told;
   const auto engine = told.engine();
   Jobs all(4);
-  // In the queue of the mover the third would be first.
+  // In the mover's queue the third would be first.
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   ASSERT_EQ(all.submit(*engine, 2, {0}), Submit::accepted);
   ASSERT_EQ(all.submit(*engine, 3, {2, 0, 0}), Submit::accepted);
@@ -110,7 +111,7 @@ TEST(Dependency, WhatFailedOrWasStoppedLetsNothingBegin) {
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   ASSERT_EQ(all.submit(*engine, 1, {}), Submit::accepted);
   ASSERT_EQ(all.submit(*engine, 2, {1, 0}), Submit::accepted);
-  ASSERT_EQ(all.submit(*engine, 3, {2}), Submit::accepted);  // It is passed on.
+  ASSERT_EQ(all.submit(*engine, 3, {2}), Submit::accepted);  // The failure propagates.
   ASSERT_TRUE(all.jobs[3].wait_for(kLong));
   EXPECT_EQ(told.begun, (std::vector{0, 1}));
   for (const std::size_t i : {2U, 3U}) {
@@ -119,7 +120,7 @@ TEST(Dependency, WhatFailedOrWasStoppedLetsNothingBegin) {
     EXPECT_EQ(all.jobs[i].completion().bytes_done, 0U);
   }
   EXPECT_EQ(name(Cause::predecessor_failed), "predecessor_failed");
-  // Those that failed before are no better.
+  // The same holds for predecessors that failed before.
   ASSERT_EQ(all.submit(*engine, 4, {1, 0}), Submit::accepted);
   EXPECT_EQ(all.jobs[4].completion().cause, Cause::predecessor_failed);
   ASSERT_EQ(all.submit(*engine, 1, {}), Submit::accepted);
@@ -138,7 +139,7 @@ TEST(Dependency, WhatHasEndedIsNotWaitedFor) {
   Jobs all(3);
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   ASSERT_TRUE(all.jobs[0].wait_for(kLong));
-  // As if it had not been named: it is refused where the queue is full.
+  // As without predecessor: it is refused if the queue is full.
   told.may_refuse = true;
   told.full_count = 1;
   ASSERT_EQ(all.submit(*engine, 1, {0}), Submit::full);
@@ -177,7 +178,7 @@ TEST(Dependency, WhatCannotBeWaitedForIsRefusedByName) {
   ASSERT_TRUE(all.jobs[1].wait_for(kLong));
   EXPECT_EQ(told.begun, (std::vector{0, 1}));
   ASSERT_TRUE(others.jobs[0].wait_for(kLong));
-  EXPECT_EQ(all.submit(*engine, 1, {1}), Submit::bad_predecessor);  // Also when it has ended.
+  EXPECT_EQ(all.submit(*engine, 1, {1}), Submit::bad_predecessor);  // Also after it has ended.
 }
 
 TEST(Dependency, AStopWhileItIsHeldBackKeepsAJobFromBeginning) {
@@ -187,12 +188,13 @@ TEST(Dependency, AStopWhileItIsHeldBackKeepsAJobFromBeginning) {
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   ASSERT_EQ(all.submit(*engine, 1, {0}), Submit::accepted);
   all.jobs[1].stop();
-  EXPECT_EQ(all.jobs[1].state(), JobState::running);  // A request; it ends when the first has.
+  EXPECT_EQ(all.jobs[1].state(), JobState::running);  // A stop is only a request; the job ends when
+                                                      // the first has.
   EXPECT_FALSE(all.jobs[1].wait_for(std::chrono::nanoseconds(0)) && told.begun.empty());
   ASSERT_TRUE(all.jobs[1].wait_for(kLong));
   EXPECT_EQ(all.jobs[1].completion().state, JobState::stopped);
   EXPECT_EQ(all.jobs[0].completion().state, JobState::done);
-  // And so does the end of its life.
+  // So does its destruction.
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   {
     Job gone;
@@ -219,7 +221,7 @@ TEST(Dependency, AWaitForWhatIsHeldBackEndsInTime) {
     EXPECT_EQ(buffers.moved_bytes(), 0U);
     roadblock.open();
     ASSERT_TRUE(first.wait_for(kLong));
-  }  // The first one is gone now.
+  }  // The first one is destroyed now.
   ASSERT_TRUE(held.wait_for(kLong));
   EXPECT_TRUE(buffers.equal());
 }
@@ -235,7 +237,7 @@ TEST(Dependency, AnEngineThatIsStoppedEndsWhatItHoldsBack) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(all.jobs[i].completion().state, JobState::stopped);
   EXPECT_TRUE(told.begun.empty());
 
-  // What has been let go and finds no room is no exception.
+  // Released jobs that find no room are no exception.
   engine = told.engine();
   told.may_refuse = true;
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
@@ -314,7 +316,7 @@ TEST(Dependency, WorkersTakeMoreThanTheirQueueHoldsRatherThanLoseIt) {
 }
 
 TEST(Dependency, AMoverWithAThreadThatRefusesForGoodIsDoneWithout) {
-  // It has a thread for all the engine knows: no thread would poll it again.
+  // The engine assumes that it has a thread: no thread would poll it again.
   Told told;
   told.polled = false;
   const auto engine = told.engine();
@@ -361,7 +363,7 @@ TEST(Dependency, ThenOfAPredecessorMaySubmitItAgainOrDestroyIt) {
   EXPECT_EQ(gone, nullptr);
   EXPECT_EQ(again.count, 1);
   for (const std::size_t i : {0U, 1U, 3U}) ASSERT_TRUE(all.jobs[i].wait_for(kLong));
-  // The second submission of the first came before what it had let go, or after it.
+  // The second submission of the first came before or after the job that it had released.
   EXPECT_EQ(told.begun.size(), 5U);
   EXPECT_EQ(all.jobs[1].completion().state, JobState::done);
   EXPECT_EQ(all.jobs[3].completion().state, JobState::done);
@@ -427,8 +429,7 @@ TEST(Dependency, EmptyPlansAndBatchesWaitAsWell) {
   EXPECT_EQ(told.begun, (std::vector{0, 1, 2}));
 }
 
-/// Each job copies what the one before it wrote, so that the last bytes tell of any that came too
-/// early.
+/// Each job copies what the previous one wrote, so the last bytes reveal any that began too early.
 void copy_along_a_chain(Engine& engine, std::size_t count) {
   std::vector<std::uint64_t> words(count + 1);
   std::deque<Job> jobs(count);
@@ -462,7 +463,7 @@ TEST(Dependency, AChainOfManyThousandsNeedsNoStack) {
     copy_along_a_chain(*engine, 100'000);
     opens.join();
   }
-  // By a mover that does each while it is being submitted, or nobody does: all on one stack.
+  // By a mover that completes each during its submission: all on one stack.
   const auto inside = make_polled_engine(PolledMover::Options{
       .info = {.name = "gone", .polled = true, .operations = OperationSet::all()},
       .answer = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::closed; },
@@ -471,8 +472,8 @@ TEST(Dependency, AChainOfManyThousandsNeedsNoStack) {
 }
 
 TEST(Dependency, DiamondsComeOutWhoeverPolls) {
-  // Four threads poll one mover without a thread; every job of a row comes after two of the row
-  // before, and copies what one of them wrote.
+  // Four threads poll one mover without a thread; every job of a row depends on two of the previous
+  // row, and copies what one of them wrote.
   constexpr std::size_t kRows = 500;
   constexpr std::size_t kWidth = 4;
   std::vector<std::unique_ptr<Mover>> movers;
@@ -552,7 +553,7 @@ TEST(Dependency, InAChildOfTheProcessNothingIsHeldBack) {
 }
 
 TEST(Dependency, ACoroutineMayWaitInsideTheEndOfAnother) {
-  // What goes on inside `then` of one job waits for another that the same thread has to begin.
+  // A job's `then` waits for another job that the same thread must begin.
   const auto engine = make_polled_engine(PolledMover::Options{
       .info = {.name = "gone", .polled = true, .operations = OperationSet::all()},
       .answer = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::closed; },

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mover of a DSA queue makes of answers that an honest device would not give: by a portal
-// behind which the test itself writes the records. Not for: batches and entries whose answers do
-// not come (dsa_unanswered_test.cpp).
+// The mover of a DSA queue with invalid completion records, which the test writes behind a portal.
+// Not for: missing completions (dsa_unanswered_test.cpp).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,11 +41,11 @@ constexpr std::uint32_t kLong = 4096;
 constexpr std::uint8_t kReadFault = DSA_COMP_PAGE_FAULT_NOBOF;
 constexpr std::uint8_t kWriteFault = DSA_COMP_PAGE_FAULT_NOBOF | 0x80U;
 
-/// An operation of each kind that a record may stop in the middle of.
+/// An operation of each kind that a record may report as partial.
 struct Plans {
   Buffers buffers{kLong, 1};
   std::vector<std::byte> record = std::vector<std::byte>(kLong * 2);
-  std::vector<std::byte> even = std::vector<std::byte>(kLong);  ///< All the same but the last.
+  std::vector<std::byte> even = std::vector<std::byte>(kLong);  ///< All equal except the last.
 
   [[nodiscard]] std::vector<Operation> operations() {
     const std::span<std::byte> target(buffers.target);
@@ -123,7 +122,7 @@ TEST(DsaAnswer, AnyNumberInARecordOfAPageFaultIsTakenOrDoneWithout) {
       int descriptor_count = 0;
       ToldPortal portal([&](const dsa::Descriptor& descriptor) {
         if (++descriptor_count > 1) return answer(descriptor, DSA_COMP_HW_ERR1);
-        // It has done as much as it says, as far as there is so much.
+        // The device has done as much as the record claims, up to the operation's size.
         dsa::CompletionRecord& record = record_of(descriptor);
         const std::uint32_t done = std::min(number, kLong);
         const std::size_t cut = operation.cut_bytes();
@@ -197,7 +196,7 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   while (std::chrono::steady_clock::now() < later) std::this_thread::yield();
   EXPECT_EQ(ask(), Submit::full) << "no thread has asked in between";
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // Asked all the time, it is: then the calling thread does the work.
+  // Under constant polling it is: then the calling thread does the work.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   Submit last = Submit::full;
   while (last == Submit::full && std::chrono::steady_clock::now() < end) last = ask();
@@ -219,7 +218,7 @@ TEST(DsaAnswer, WhatAQueueMayNotDoIsNeverGivenToIt) {
     ++told;
     answer(descriptor, DSA_COMP_SUCCESS);
   });
-  // Copies and no-ops, and no batches either.
+  // Copies and no-ops, no batches.
   portal.tell_opcodes(1U << DSA_OPCODE_NOOP | 1U << DSA_OPCODE_MEMMOVE);
   const std::unique_ptr<Engine> engine = engine_on(portal);
   EXPECT_TRUE(engine->movers()[0].operations.has(OperationKind::copy));
@@ -317,7 +316,7 @@ TEST(DsaAnswer, AQueueThatDoesNotSayWhatItMayDoIsAskedOnceForEachKind) {
   EXPECT_EQ(told, 2U) << "another kind";
 }
 
-/// Carries out what it is told, or leaves one descriptor unanswered.
+/// Carries out descriptors, or leaves one without completion.
 struct Honest {
   std::size_t silent_at = ~std::size_t{0};
   std::size_t told = 0;
@@ -363,7 +362,7 @@ TEST(DsaAnswer, ALargeOperationOfABatchWhoseStopIsAskedForIsStoppedBetweenPieces
   std::array<Completion, 2> ends;
   Job job;
   Honest honest;
-  // Asked for while the second piece is under way.
+  // Requested while the second piece is in flight.
   ToldPortal portal([&](const dsa::Descriptor& descriptor) {
     if (honest.lengths.size() == 2) job.stop();
     honest(descriptor);
@@ -395,7 +394,7 @@ TEST(DsaAnswer, APieceOfABatchThatIsNotAnsweredIsDoneByAProcessor) {
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_TRUE(job.completion().late_write_possible);
     EXPECT_EQ(job.completion().state, writes_later ? JobState::failed : JobState::done);
-    // The device may come to the piece after what is behind the fence.
+    // The device may reach the piece after the operations behind the fence.
     EXPECT_EQ(ends[0].cause, writes_later ? Cause::device_dead : Cause::none);
     EXPECT_EQ(ends[1].cause, writes_later ? Cause::fence_broken : Cause::none);
     if (!writes_later) {
@@ -420,7 +419,7 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   EXPECT_EQ(ask(), Submit::full);
   EXPECT_EQ(job.state(), JobState::idle);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // The queue of a device that is not there any more: no thread waits for it.
+  // The queue of a removed device: no thread waits for it.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   Submit last = Submit::full;
   while (last == Submit::full && std::chrono::steady_clock::now() < end) last = ask();
@@ -440,7 +439,7 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
 }
 
 TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
-  // The answer is there at once, so that the polling thread ends the job.
+  // The record is written at once, so that the polling thread ends the job.
   ToldPortal portal(
       [](const dsa::Descriptor& descriptor) { answer(descriptor, DSA_COMP_SUCCESS); });
   const std::unique_ptr<Engine> engine = engine_on(portal);
@@ -454,7 +453,7 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
                               .path = Path::hardware};
   Job job;
   ASSERT_EQ(engine->submit_copy(job, buffers.plan(), options), Submit::accepted);
-  // What it holds when the process forks is not given back in the child.
+  // Slots held when the process forks are not released in the child.
   Atomic<int> enough{0};
   std::thread counting([&] {
     while (enough.load_acquire() == 0) static_cast<void>(engine->statistics());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mover of a DSA queue on the emulated device: what it moves, how it takes trouble.
+// The mover of a DSA queue on the emulated device: moves and error handling.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -62,7 +62,7 @@ TEST(Dsa, CopiesOfEverySizeAreTheDevices) {
           *machine.engine, Operation::copy(buffers.target, buffers.source).into_cache());
       EXPECT_EQ(end.state, JobState::done);
       EXPECT_EQ(end.bytes_done, byte_count);
-      // Pages that were never written may fault, and then a processor may help; never silently.
+      // Unwritten pages may fault, and then a processor may help; never silently.
       EXPECT_TRUE(end.bytes_by_device == byte_count || end.fell_back);
       EXPECT_TRUE(buffers.equal());
     }
@@ -80,7 +80,7 @@ TEST(Dsa, LeastLoadedPassesOverABusyQueue) {
   const MoverPolicy least_loaded = movers::least_loaded;
   std::deque<Buffers> buffers;
   std::deque<Job> jobs;
-  // No thread asks for their ends yet, so each stays a job of its mover's.
+  // No thread polls yet, so each job stays with its mover.
   const auto submit = [&](const MoverPolicy* policy) {
     ASSERT_EQ(engine.submit_copy(jobs.emplace_back(), buffers.emplace_back(1000).plan(),
                                  {.policy = policy, .path = Path::hardware}),
@@ -180,7 +180,7 @@ TEST(Dsa, ABatchOfEverythingIsTheSameAsOneByOne) {
   std::vector<Operation> operations;
   std::size_t byte_count = 0;
   for (std::size_t i = 0; i < 100; ++i) {
-    const std::size_t length = i == 50 ? 100'000 : 1000;  // One that does not fit a descriptor.
+    const std::size_t length = i == 50 ? 100'000 : 1000;  // Does not fit a descriptor.
     operations.push_back(Operation::copy(std::span(target).subspan(i * 1000, length),
                                          std::span(source).subspan(i * 1000, length)));
     if (i == 50) operations.back() = operations.back().fenced();
@@ -230,13 +230,13 @@ TEST(Dsa, AFenceHoldsBackWhatIsBehindAFailureOfAProcessorOrOfAnEarlierList) {
   constexpr std::size_t kLong = 8192;
   std::vector<std::byte> target(kLong);
   const std::span<std::byte> out(target);
-  // The offset lies beyond the target. With a target that no descriptor takes, a processor does it.
+  // The offset is beyond the target. A target that no descriptor supports goes to a processor.
   alignas(8) const std::array<std::byte, 10> record{std::byte{0xff}, std::byte{0xff}};
   for (const bool by_processor : {false, true}) {
     const Emulated machine = make_emulated({.transfer_bytes_max = 4096});
     std::vector<Operation> operations{
         Operation::apply_delta(out.first(by_processor ? kLong : 8), record)};
-    // The next list begins with something that has no fence.
+    // The next list begins with an operation without fence.
     operations.resize(32, Operation::no_op());
     operations.push_back(Operation::fill(out.first(8), 1));
     operations.push_back(Operation::fill(out.subspan(8, 8), 1).fenced());
@@ -327,7 +327,7 @@ TEST(Dsa, MemoryThatIsNotThereOrMayNotBeWrittenIsNamed) {
   const auto pages = platform::allocate_pages(4 * 4096, std::nullopt);
   ASSERT_TRUE(pages.has_value());
   const std::vector<std::byte> source = random_bytes(4 * 4096, 4);
-  // The third page may not be written, the fourth is not there.
+  // The third page is read-only, the fourth unmapped.
   std::memset(pages->data(), 1, pages->size());
   ASSERT_EQ(::mprotect(pages->data() + 2 * 4096, 4096, PROT_READ), 0);
   ASSERT_EQ(::munmap(pages->data() + 3 * 4096, 4096), 0);
@@ -396,11 +396,11 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
 }
 
 TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
-  // A device that was given up may still write to what it was to write to.
+  // A given-up device may still write to its targets.
   std::deque<Buffers> all;
   const Emulated machine = make_emulated(
       {.device_count = 2,
-       // Long enough for a device that lives, whatever else the machine does.
+       // Long enough for a live device on any loaded machine.
        .device = {.answer_max = std::chrono::seconds(2)},
        .faults = test::script({FaultRule{.kind = FaultKind::halt, .device = 0, .nth = 3}}),
        .policy = movers::round_robin});
@@ -422,7 +422,7 @@ TEST(Dsa, ADeviceThatAnswersAgainIsFoundThoughNothingThatWasLostIsEverAnswered) 
   const auto lost = [](std::uint64_t nth) {
     return FaultRule{.kind = FaultKind::lost_completion, .nth = nth};
   };
-  // Long enough for a device that lives, whatever else the machine does.
+  // Long enough for a live device on any loaded machine.
   const Emulated machine = make_emulated({.device = {.answer_max = std::chrono::seconds(1)},
                                           .faults = test::script({lost(1), lost(2), lost(3)})});
   std::vector<std::unique_ptr<Buffers>> kept;
@@ -497,7 +497,7 @@ TEST(Dsa, AutomaticTakesTheDeviceForWhatIsLarge) {
   EXPECT_EQ(run(1000, Path::hardware), 1000U);
 }
 
-/// Where a waiter of a device rested, by instructions of this test.
+/// Records waits for a device, by replaced wait instructions.
 struct Rests {
   Atomic<std::uint32_t> wait_count;
   Atomic<const void*> watched{nullptr};
@@ -506,15 +506,17 @@ Rests rests;
 
 TEST(Dsa, AWaiterRestsOnTheRecordOfTheDeviceAndLooksAgain) {
   constexpr platform::LineWait kTold{
-      [](const void* address) noexcept { rests.watched.store_relaxed(address); },  // A look at it.
-      [](std::uint64_t) noexcept { rests.wait_count.fetch_add_relaxed(1); }};      // A count.
+      [](const void* address) noexcept { rests.watched.store_relaxed(address); },  // Relaxed: only
+                                                                                   // read later.
+      [](std::uint64_t) noexcept { rests.wait_count.fetch_add_relaxed(1); }};      // Relaxed: a
+                                                                                   // counter.
   platform::replace_line_wait(&kTold);
   {
-    // Its answer comes so late that there is time to rest in; each rest ends for no reason.
+    // It completes late enough for a wait; each wait ends spuriously.
     const Emulated machine =
         make_emulated({.faults = test::script({FaultRule{
                            .kind = FaultKind::slow, .every = 1, .delay_ns = 3'000'000}})});
-    // A waiter that gets no processor meanwhile may not come to rest.
+    // A waiter that is not scheduled meanwhile may not wait at all.
     for (int i = 0; i < 1000 && rests.wait_count.load_relaxed() == 0; ++i) {
       Buffers buffers(5000);
       const Completion end =
@@ -531,8 +533,8 @@ TEST(Dsa, AWaiterRestsOnTheRecordOfTheDeviceAndLooksAgain) {
 }
 
 TEST(Dsa, JobsOfDevicesAndProcessorsWaitForEachOther) {
-  // Each copies what the one before it wrote; in turns by a device, by a processor and as a batch.
-  // Queues are full again and again.
+  // Each copies what the previous one wrote; alternately by a device, by a processor and as a
+  // batch. Queues are repeatedly full.
   Emulated machine =
       test::make_emulated({.device_count = 2,
                            .entry_count = 4,

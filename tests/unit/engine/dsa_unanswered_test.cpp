@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of batches and entries whose answers do not come: by a portal behind which the test
-// itself writes the records, or leaves them. Not for: answers that make no sense
-// (dsa_answer_test.cpp).
+// Batches and entries without completion: the test writes the records behind a portal, or does not.
+// Not for: invalid records (dsa_answer_test.cpp).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,9 +24,8 @@ using test::ToldPortal;
 
 constexpr std::uint32_t kLong = 4096;
 
-/// A device that does what is in a batch and leaves records out: how many operations of the batch
-/// it does, and what it says of them; 0 is nothing. The batch's own record comes when the test
-/// says.
+/// A device that omits records of a batch: how many operations of the batch it carries out, and
+/// their statuses; 0 writes no record. The test triggers the batch's record.
 struct SilentDevice {
   std::size_t done_max = 0;
   std::vector<std::uint8_t> told = {};
@@ -85,7 +83,7 @@ struct SilentBatch {
       end = job.completion();
     }
     EXPECT_TRUE(end.late_write_possible);
-    // So that the mover can let its slots go.
+    // So that the mover can release its slots.
     for (const dsa::Descriptor& descriptor : device.unanswered) {
       answer(descriptor, DSA_COMP_SUCCESS);
     }
@@ -123,7 +121,7 @@ TEST(DsaUnanswered, ABatchWithoutAnAnswerFailsWhereDoingItAgainCouldGiveWrongByt
   for (const std::size_t done : {std::size_t{0}, std::size_t{2}}) {
     SilentBatch batch{.device = {.done_max = done}};
     std::vector<Operation> operations = batch.copy_then_fill();
-    operations.push_back(Operation::drain().fenced());  // In no list, so it was not sent.
+    operations.push_back(Operation::drain().fenced());  // Not in a list, so it was not sent.
     batch.run(operations);
     EXPECT_EQ(batch.end.state, JobState::failed);
     EXPECT_EQ(batch.end.cause, Cause::batch_failed);
@@ -155,7 +153,7 @@ TEST(DsaUnanswered, AProcessorDoesWhatIsLeftOfABatchWhereThatDoesNoHarm) {
 }
 
 TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
-  // An operation that fails on any path: its offset lies beyond the target.
+  // An operation that fails on any path: its offset is beyond the target.
   std::vector<std::byte> record(10);
   record[0] = std::byte{200};
   const auto check = [](const SilentBatch& batch) {
@@ -166,7 +164,7 @@ TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
     EXPECT_EQ(batch.completions[3].cause, Cause::fence_broken);
   };
   const auto operations = [&](SilentBatch& batch) {
-    // Nothing behind the fence writes: all of it may be repeated.
+    // Nothing behind the fence writes, so all of it may be repeated.
     return std::vector<Operation>{Operation::apply_delta(std::span(batch.second).first(8), record),
                                   Operation::compare(batch.first, batch.second),
                                   Operation::crc(batch.first).fenced(),
@@ -178,7 +176,7 @@ TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
 
   SilentBatch refused;
   const std::vector<Operation> list = operations(refused);
-  // Taken, thrown away by a reset, and refused from then on.
+  // Accepted, discarded by a reset, and refused from then on.
   ToldPortal portal(
       [](const dsa::Descriptor& descriptor) { answer(descriptor, dsa::kStatusAborted); }, 1);
   const std::unique_ptr<Engine> engine =
@@ -192,18 +190,18 @@ TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
   check(refused);
 }
 
-/// What is behind a list that is not answered: it is not part of the list.
+/// What ends a list without completion: it is not part of the list.
 enum class ListEnd : std::uint8_t { longest, most, drain, fill_16, large };
 constexpr std::array kListEnds{ListEnd::longest, ListEnd::most, ListEnd::drain, ListEnd::fill_16,
                                ListEnd::large};
 
-/// A batch of two operations, what ends the list of the device, and a copy to `fourth`.
+/// A batch of two operations, one that ends the device's list, and a copy to `fourth`.
 struct EndedList {
   explicit EndedList(ListEnd how) : end(how), large(end == ListEnd::large ? kLarge : 0) {}
 
   void run(SilentBatch& batch, const Operation& first, const Operation& second) {
     std::vector<Operation> operations{first, second};
-    // Of more than 64 no record is kept, whatever the queue takes.
+    // No records are kept of more than 64, whatever the queue accepts.
     batch.batch_max = end == ListEnd::most ? 1024 : 32;
     const std::size_t list_max = end == ListEnd::most ? 64 : end == ListEnd::longest ? 32 : 3;
     while (operations.size() < list_max) operations.push_back(Operation::no_op());
@@ -258,7 +256,7 @@ TEST(DsaUnanswered, NothingBeginsBehindTheListOfAFenceThatIsBroken) {
 TEST(DsaUnanswered, WhatADeviceDidBehindAFenceStaysAndNothingMoreBeginsThere) {
   for (const ListEnd how : kListEnds) {
     SCOPED_TRACE(static_cast<int>(how));
-    // The first has no record, though the device did it.
+    // The first has no record, though the device carried it out.
     SilentBatch batch{.device = {.done_max = 2, .told = {0, DSA_COMP_SUCCESS}}};
     EndedList list(how);
     list.run(batch, Operation::copy(batch.second, batch.first),
@@ -287,7 +285,7 @@ TEST(DsaUnanswered, AProcessorDoesNotFinishWhatADeviceBeganBehindAFenceThatIsBro
 }
 
 TEST(DsaUnanswered, WhereADeviceToldOfTheFailureBeforeAFenceTheFenceIsBroken) {
-  // An operation that fails on any path: its offset lies beyond the target.
+  // An operation that fails on any path: its offset is beyond the target.
   std::vector<std::byte> record(10);
   record[0] = std::byte{200};
   SilentBatch batch{.device = {.told = {DSA_COMP_DR_OFFSET_ERANGE}}};
@@ -340,7 +338,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::hardware}),
             Submit::accepted);
   EXPECT_EQ(sent.size(), entry_count + 1) << "the queue is used again";
-  // So that the mover can let its slots go.
+  // So that the mover can release its slots.
   for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
   engine->poll();
 }
@@ -351,7 +349,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   const std::unique_ptr<Engine> engine =
       engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
   const std::size_t entry_count = portal.info().entry_count;
-  // The last two are for after the answer.
+  // The last two are used after the completion.
   std::vector<Buffers> buffers(entry_count + 2, Buffers(kLong));
   std::vector<Job> jobs(entry_count + 2);
   const auto submit = [&](std::size_t i) {
@@ -363,7 +361,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   engine->poll();
   ASSERT_EQ(submit(entry_count), Submit::accepted);
   EXPECT_TRUE(jobs[entry_count].wait().late_write_possible) << "the entry is lost again";
-  // One loss since the answer: the queue is not given up, but has nothing to wait for either.
+  // One loss since the completion: the queue is not given up, but has nothing to wait for, either.
   ASSERT_EQ(submit(entry_count + 1), Submit::accepted);
   EXPECT_TRUE(jobs[entry_count + 1].wait().fell_back);
   EXPECT_EQ(sent.size(), entry_count + 1);
@@ -392,7 +390,7 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
     EXPECT_EQ(sent[3].opcode, DSA_OPCODE_NOOP);
     answer(sent[3], DSA_COMP_SUCCESS);
     EXPECT_EQ((*channel)->submit_copy(buffers[3].plan(), ticket), Submit::accepted);
-    // The jobs' entries are lost all the same.
+    // The jobs' entries stay lost.
     Job job;
     ASSERT_EQ(engine->submit_copy(job, buffers[0].plan()), Submit::accepted);
     EXPECT_TRUE(job.wait().fell_back);
@@ -400,13 +398,13 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
     answer(sent[4], DSA_COMP_SUCCESS);
     EXPECT_EQ((*channel)->wait(ticket).state, JobState::done);
   }
-  // So that the mover can let its slots go.
+  // So that the mover can release its slots.
   for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
   engine->poll();
 }
 
 TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) {
-  // answer_max is so short that it has passed before the first probe has been given to the queue.
+  // answer_max is so short that it expires before the first probe is submitted.
   struct Device {
     Engine* engine = nullptr;
     std::vector<Job>* jobs = nullptr;
@@ -422,7 +420,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
       ++probe_count;
       if (held_up) ++probes_meanwhile;
       if (probe_count > 1) return;
-      // The first probe is on its way: its thread is held up here, and another one submits.
+      // The first probe is being submitted: its thread is blocked here, and another one submits.
       held_up = true;
       std::thread([this] {
         EXPECT_EQ(engine->submit_copy((*jobs)[4], (*buffers)[4].plan(), {.path = Path::hardware}),
@@ -450,7 +448,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
   EXPECT_GT(device.probe_count, 0);
   EXPECT_EQ(device.probes_meanwhile, 0) << "two threads wrote to one descriptor";
   for (Job& job : jobs) job.wait();
-  // So that the mover can let its slots go.
+  // So that the mover can release its slots.
   for (const dsa::Descriptor& descriptor : device.sent) answer(descriptor, DSA_COMP_SUCCESS);
   engine->poll();
 }

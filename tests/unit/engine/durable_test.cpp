@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations whose target is to be durable: by whomever they are carried out, when the job has
-// ended no state that a crash could leave lacks a byte.
+// Operations with a durable target: with every mover, once the job has ended no state that a crash
+// could leave lacks a byte.
 //
-// The recorder of the pmem layer takes the place of persistent memory. It does not see stores of a
-// device, or of a kernel that copies; so the linker puts the function below in the place of the one
-// that brings lines to memory, and what the target holds at that moment counts as stored just then,
-// in any order. What is not brought to memory was never stored as far as the recorder knows.
+// The recorder of the pmem layer replaces persistent memory. It does not see stores of a device or
+// of a copy kernel; so the linker substitutes the function below for the one that flushes lines,
+// and records the target's content at that moment as stores in any order. Lines that are not
+// flushed count as never stored.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,11 +62,11 @@ using test::Emulated;
 using test::make_emulated;
 
 constexpr std::size_t kMemoryBytes = 128U << 10U;
-// Neither end at a line, and several pages.
+// Neither end is line-aligned; several pages.
 constexpr std::size_t kOffset = 4096 + 37;
 constexpr std::size_t kBytes = 50'001;
 
-/// Persistent memory of zeros, as the recorder has it.
+/// Zeroed persistent memory of the recorder.
 class Media {
  public:
   Media() : recorder_(std::vector<std::byte>(kMemoryBytes)) {
@@ -80,7 +80,7 @@ class Media {
   [[nodiscard]] std::span<std::byte> target() {
     return recorder_.memory().subspan(kOffset, kBytes);
   }
-  /// What is wrong with the memory if power fails now, or later; nothing is an empty text.
+  /// Describes the error if power fails now or later; empty if there is none.
   [[nodiscard]] std::string lost() {
     end();
     const std::vector<std::byte> wanted(recorder_.memory().begin(), recorder_.memory().end());
@@ -161,7 +161,7 @@ TEST(Durable, NothingThatWorkersWriteIsLost) {
 
 TEST(Durable, NothingThatADeviceWritesIsLost) {
   const std::vector<std::byte> source = some_bytes(kBytes);
-  // One descriptor for all of it, and several stripes of several.
+  // One descriptor, and several stripes of several descriptors.
   for (const std::uint64_t transfer_max : {std::uint64_t{1} << 21U, std::uint64_t{4096}}) {
     const Emulated machine = make_emulated({.transfer_bytes_max = transfer_max});
     Media media;
@@ -213,7 +213,7 @@ TEST(Durable, NothingOfABatchIsLost) {
 TEST(Durable, NothingThatAChannelWritesIsLost) {
   const std::vector<std::byte> source = some_bytes(kBytes);
   const auto faulty = test::script({FaultRule{.kind = FaultKind::page_fault, .every = 1}});
-  // Done by the device, and by the processor that helps it out.
+  // By the device, and by a processor that helps.
   for (const bool helped : {false, true}) {
     const Emulated machine = make_emulated({.device = {.page_faults = FaultPolicy::finish_on_cpu},
                                             .faults = helped ? faulty : emu::FaultScript{}});

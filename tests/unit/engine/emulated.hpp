@@ -14,9 +14,9 @@
 
 namespace headrace::engine::test {
 
-/// ThreadSanitizer sees the emulated device as threads. A device that has written and does not say
-/// so (lost_completion) races with the processor that then writes again: that is what giving a
-/// completion up means, so what needs it is left out there.
+/// ThreadSanitizer sees the emulated device as threads. A device that has written without
+/// completing (lost_completion) races with the processor that repeats the work. Giving up a
+/// completion implies this race, so tests that need it are excluded there.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kReportsEveryRace = true;
 #else
@@ -31,7 +31,7 @@ struct EmulatedOptions {
   std::uint32_t dedicated_count = 0;
   std::uint32_t engine_count = 2;
   std::uint64_t transfer_bytes_max = 2U << 20U;
-  std::uint32_t entry_count = 0;  ///< 0: all that a device has, shared out.
+  std::uint32_t entry_count = 0;  ///< 0: all entries of a device, divided among its queues.
   bool block_on_fault = false;
   DeviceOptions device = {};
   emu::FaultScript faults = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of an engine: making it, refusing to, stopping it, its totals.
+// The life cycle of an engine: creation, refusal, stop, statistics.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -39,7 +39,7 @@ TEST(Engine, ImpossibleOptionsAreRefusedWithTheirCause) {
 TEST(Engine, OptionsBeyondTheirLimitsAreRefusedWithTheLimit) {
   using std::chrono::nanoseconds;
   constexpr auto kNever = nanoseconds::max();
-  constexpr std::size_t kHuge = SIZE_MAX;  // As -1 becomes.
+  constexpr std::size_t kHuge = SIZE_MAX;  // -1 converted.
   struct Bad {
     EngineOptions options;
     const char* words;
@@ -77,7 +77,7 @@ TEST(Engine, OptionsAtTheirLimitsAreTaken) {
       {.threads_per_node = 1,
        .piece = EngineOptions::kPieceMax,
        .queue_depth_max = EngineOptions::kQueueDepthMax},
-      // Of every size by a device, or none.
+      // Every size by a device, or none.
       {.thresholds = PathThresholds{Bytes(0), Bytes(0), Bytes(0)}},
       {.thresholds = PathThresholds{Bytes(UINT64_MAX), Bytes(UINT64_MAX), Bytes(UINT64_MAX)}},
       {.devices = {.answer_max = std::chrono::nanoseconds(1)}},
@@ -88,7 +88,7 @@ TEST(Engine, OptionsAtTheirLimitsAreTaken) {
     ASSERT_TRUE(engine.has_value()) << i << ": " << engine.error().message();
     std::vector<std::byte> target(source.size());
     Job job;
-    // Of a node that there is not the policy knows no mover.
+    // The policy knows no mover of a missing node.
     const SubmitOptions options{.source_node = NodeId(9), .target_node = NodeId(UINT32_MAX - 1)};
     ASSERT_EQ((*engine)->submit_copy(job, {target, source}, options), Submit::accepted) << i;
     EXPECT_EQ(job.wait().state, JobState::done) << i;
@@ -222,14 +222,15 @@ TEST(Engine, StopWaitsForAJobWhoseSharesNoMoverHoldsAnyMore) {
                                        auto* const self = static_cast<Seen*>(context);
                                        self->reached.count_down();
                                        for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-                                       self->over.store_relaxed(true);  // Read after stop().
+                                       self->over.store_relaxed(true);  // Relaxed: read after
+                                                                        // stop().
                                      },
                                  .callback_context = &seen}),
             Submit::accepted);
   std::thread poller([&] { engine->poll(); });
   seen.reached.wait();
   engine->stop();
-  EXPECT_TRUE(seen.over.load_relaxed());  // Ordered by stop().
+  EXPECT_TRUE(seen.over.load_relaxed());  // Relaxed: ordered by stop().
   EXPECT_EQ(job.state(), JobState::done);
   poller.join();
 }
@@ -313,7 +314,7 @@ TEST(EngineDeathTest, ACallbackThatEndsTheEngineIsTold) {
     static_cast<void>(made->submit_copy(job, buffers.plan(), options));
     if (made->movers()[0].polled) made->poll();
     job.wait();
-    // A job has ended before `then` of it is called.
+    // A job ends before its `then` is called.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   };

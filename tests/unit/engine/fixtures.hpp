@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the engine share: machines, buffers, and a mover that does as it is told.
+// Fixtures of the engine's tests: machines, buffers, and a mover that the test controls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ inline std::unique_ptr<Engine> make_engine(EngineOptions options = {},
 }
 
 /// A source of random bytes and a target that differs from it everywhere. Filled and compared by
-/// words: by bytes, under a sanitizer, it takes longer than what is tested.
+/// words: by bytes, under a sanitizer, this takes longer than the operation under test.
 struct Buffers {
   explicit Buffers(std::size_t byte_count, std::uint64_t seed = 1)
       : source(byte_count), target(byte_count) {
@@ -77,17 +77,17 @@ struct Buffers {
   std::vector<std::byte> target;
 };
 
-/// A mover without a thread, as a device would be: takes shares as `answer` says, and ends in
-/// poll() those that it has taken, as `work` says.
+/// A mover without a thread, like a device: accepts requests according to `answer`, and completes
+/// them in poll() according to `work`.
 class PolledMover final : public Mover {
  public:
   struct Options {
     MoverInfo info{.name = "test", .polled = true};
-    /// What submit() says to its call number n, from 0; nothing: always accepted.
+    /// Result of call number n of submit(), from 0; empty: always accepted.
     std::function<Submit(std::size_t)> answer = {};
-    /// Moves a request and says how it ended; nothing: copies it.
+    /// Carries out a request and returns its completion; empty: copies.
     std::function<Completion(const Request&)> work = {};
-    /// Ends the request taken last first.
+    /// Completes the latest request first.
     bool last_first = false;
   };
 
@@ -142,8 +142,8 @@ class PolledMover final : public Mover {
     return request;
   }
 
-  /// Lets go of the request before its job ends, as early as the contract allows: from here on only
-  /// the engine knows that somebody is still at work.
+  /// Releases the request before its job ends, as early as the contract allows: from here on only
+  /// the engine knows that a thread is still working.
   void end(Request& request, const Completion& outcome) noexcept {
     {
       const Lock lock(mutex_);
@@ -170,8 +170,8 @@ std::unique_ptr<Engine> make_polled_engine(Options... options) {
   return std::move(Engine::make(std::move(list), movers::all).value());
 }
 
-/// A job that keeps the one worker of an engine inside its callback until it is told to go on, so
-/// that what is submitted meanwhile begins together. (Real callbacks must not block.)
+/// A job whose callback blocks an engine's only worker until open(), so that jobs submitted
+/// meanwhile start together. (Real callbacks must not block.)
 class Roadblock {
  public:
   explicit Roadblock(Engine& engine) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine makes of movers: policies, refusals, failures, movers without a thread.
+// The engine's use of movers: policies, refusals, failures, movers without a thread.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +20,7 @@ using test::Buffers;
 using test::make_polled_engine;
 using test::PolledMover;
 
-/// Room for two shares, so that two movers are asked.
+/// Large enough for two parts, so that two movers are used.
 constexpr std::size_t kTwoShares = 128U << 10U;
 
 std::size_t always_full_calls = 0;
@@ -94,7 +94,7 @@ TEST(MoverPolicy, AllChoosesAsManyAsAJobCanHave) {
 }
 
 TEST(MoverPolicy, AQueueOfEachDeviceIsChosenBeforeASecondOfAny) {
-  // On each of two nodes four devices with two queues each, in the order of the system.
+  // Four devices with two queues each on each of two nodes, in system order.
   std::vector<MoverInfo> list;
   for (std::uint32_t i = 0; i < 16; ++i) {
     list.push_back({.name = "queue", .node = NodeId(i / 8), .hardware = true, .queue_rank = i % 2});
@@ -132,7 +132,7 @@ TEST(MoverPolicy, RoundRobinTakesTurns) {
 TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) {
   const auto machine = topo::replay(headrace::test::test_data() + "/machines/xeon-max-flat.json");
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
-  // As worker threads are: a mover for each node with processors, 0 to 7; 8 to 15 are memory only.
+  // Like worker threads: a mover for each node with processors, 0 to 7; 8 to 15 are memory only.
   std::vector<std::optional<NodeId>> nodes;
   std::vector<NodePackage> packages;
   for (const topo::Node& node : machine->nodes) {
@@ -155,8 +155,8 @@ TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) 
            Case{1, 1, {1}, {1}, {1}, {0, 1, 2, 3}},
            Case{1, 2, {1}, {2}, {1, 2}, {0, 1, 2, 3}},
            Case{6, 1, {6}, {1}, {6, 1}, {6, 1}},
-           Case{5, 13, {5}, {5}, {5}, {4, 5, 6, 7}},  // Within a package, to memory only.
-           // Between packages, from or to memory only: that of the nearest node has its movers.
+           Case{5, 13, {5}, {5}, {5}, {4, 5, 6, 7}},  // Within a package, to a memory-only node.
+           // Between packages, from or to a memory-only node: the nearest node's movers.
            Case{13, 2, {2}, {2}, {5, 2}, {5, 2}},
            Case{0, 12, {0}, {0}, {0, 4}, {0, 4}},
            Case{0, 15, {0}, {0}, {0, 7}, {0, 7}},
@@ -172,7 +172,7 @@ TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) 
   }
 }
 
-/// What the engine is told of where memory lies, and how often it has asked.
+/// Locations of memory as reported to the engine, and the number of queries.
 struct Whereabouts {
   std::array<std::pair<const void*, std::uint32_t>, 2> nodes;
   int asked_count = 0;
@@ -182,7 +182,7 @@ Whereabouts whereabouts;
 TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) {
   const auto machine = topo::replay(headrace::test::test_data() + "/machines/xeon-max-flat.json");
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
-  // Two devices for each node with processors; 8 to 15 are memory only.
+  // Two devices per node with processors; 8 to 15 are memory only.
   std::vector<std::size_t> taken(16);
   std::vector<std::unique_ptr<Mover>> list;
   for (const topo::Node& node : machine->nodes) {
@@ -225,11 +225,10 @@ TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) 
   EXPECT_TRUE(buffers.equal());
   const MoverPolicy push_pull = movers::push_pull;
   EXPECT_EQ(takers(copy, {.policy = &push_pull}), (Takers{6, 7, 10, 11}));
-  // Memory only has no mover: those of the source.
+  // A memory-only node has no mover: the source's are used.
   whereabouts.nodes[0].second = 12;
   EXPECT_EQ(takers(copy, {}), (Takers{10, 11}));
-  // The system is not asked where the caller says it, or for small ones, of which one mover after
-  // the other does one.
+  // No query if the caller gives the node, or for small jobs, which go to the movers in rotation.
   EXPECT_EQ(takers(copy, {.target_node = NodeId(1)}), (Takers{2, 3}));
   EXPECT_EQ(whereabouts.asked_count, 0);
   const std::span<std::byte> target = buffers.target;
@@ -239,7 +238,7 @@ TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) 
   ASSERT_EQ(first.size(), 1U);
   EXPECT_NE(takers(small, {}), first);
   EXPECT_EQ(whereabouts.asked_count, 0);
-  // What is not known is no obstacle.
+  // Unknown locations are no obstacle.
   whereabouts.nodes = {};
   EXPECT_EQ(takers(copy, {}).size(), 1U);
 }
@@ -255,7 +254,7 @@ TEST(MoverPolicy, LeastLoadedPassesOverABusyMoverOfProcessors) {
   std::array<Buffers, 2> waiting_buffers{Buffers(1000), Buffers(1000)};
   Buffers buffers(1000);
   Job job;
-  // The worker of the third mover is held up, and two jobs wait behind that.
+  // The third mover's worker is blocked, and two jobs wait behind it.
   chosen = 2;
   test::Roadblock roadblock(*engine);
   for (std::size_t i = 0; i < waiting.size(); ++i) {
@@ -317,7 +316,7 @@ TEST(MoverPolicy, APolicyThatThrowsLeavesTheEngineAndTheJobAsTheyWere) {
   EXPECT_THROW(static_cast<void>(engine->submit_copy(job, buffers.plan(), {.policy = &thrower})),
                int);
   EXPECT_EQ(job.state(), JobState::idle);
-  engine->stop();  // Returns: no thread is left inside.
+  engine->stop();  // Returns only when no thread is left inside.
 }
 
 TEST(Mover, WithoutAThreadItIsDrivenByWhoeverWaits) {
@@ -426,14 +425,14 @@ TEST(Mover, ThatIsFullLeavesTheJobToAnotherThatWasChosen) {
   const auto engine =
       make_polled_engine(PolledMover::Options{.answer = full}, PolledMover::Options{});
   for (const std::size_t byte_count : {std::size_t{1000}, kTwoShares}) {
-    // Each has its turn.
+    // In rotation.
     for (int round = 0; round < 2; ++round) {
       Buffers buffers(byte_count);
       Job job;
       ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
       EXPECT_EQ(job.wait().state, JobState::done);
       EXPECT_TRUE(buffers.equal());
-      // Of a small job nobody was asked for by name.
+      // A small job names no mover.
       if (byte_count == 1000) {
         EXPECT_FALSE(job.completion().fell_back);
       }
@@ -486,7 +485,7 @@ TEST(Mover, AreAllFullBeforeAJobIsRefused) {
 }
 
 TEST(Mover, ThatRefusesAJobLeavesItAsItWas) {
-  // Takes the first job and no other.
+  // Accepts only the first job.
   const auto first_only = [](std::size_t call) {
     return call == 0 ? Submit::accepted : Submit::full;
   };
@@ -542,7 +541,7 @@ TEST(Mover, ThatFailsFailsTheJobAfterAllSharesHaveEnded) {
       return Completion{.cause = cause, .bytes_done = 1000, .fault_address = address};
     };
   };
-  // Shares end in the order third, second, first; the first in the plan names the cause.
+  // Parts end in the order third, second, first; the first part's cause is reported.
   const auto engine = make_polled_engine(
       PolledMover::Options{}, PolledMover::Options{.work = half(Cause::page_fault, 0x1000)},
       PolledMover::Options{.work = half(Cause::device_error, 0)});
@@ -635,8 +634,8 @@ TEST(Path, AutomaticTurnsToProcessorsWhileADeviceIsFull) {
 }
 
 TEST(Mover, WhatFollowsARunIsCalledBeforeItReturns) {
-  // Another thread ends the job of the run, always: the mover has one for all the engine knows.
-  // What it would call after that would come too late.
+  // Another thread always ends the run's job: the engine assumes that the mover has one. A later
+  // call would come too late.
   const auto engine = make_polled_engine(
       PolledMover::Options{.info = {.name = "test", .hardware = true, .polled = false}});
   std::jthread poller([&](const std::stop_token& stop) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation by every way to have it done without a device: the calling thread, workers, a
-// batch; and what is refused.
+// Every operation by every path without a device: the calling thread, workers, a batch; and
+// refusals.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -253,7 +253,7 @@ TEST(Operation, WhatCannotBeIsRefusedByName) {
 }
 
 TEST(Operation, PartsOfMoreThanFourGibibytesAreCutAtTheirUnits) {
-  // Nothing is touched: only the cuts are looked at.
+  // Never accessed: only the cuts are checked.
   auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 44U);
   const std::size_t length = (std::size_t{5} << 30U) + 24;
   const Operation fill = Operation::fill({base, length}, 1, 2);
@@ -271,7 +271,7 @@ TEST(Batch, AFenceHoldsBackWhatIsBehindAFailure) {
   record[0] = std::byte{200};
   const std::array<Operation, 4> operations{
       Operation::apply_delta(std::span(target).first(8), record),  // Out of range.
-      Operation::fill(std::span(target).subspan(8, 8), 1),         // Runs all the same.
+      Operation::fill(std::span(target).subspan(8, 8), 1),         // Runs nevertheless.
       Operation::fill(std::span(target).subspan(16, 8), 1).fenced(),
       Operation::fill(std::span(target).subspan(24, 8), 1)};
   std::array<Completion, 4> completions;
@@ -303,7 +303,7 @@ TEST(Batch, OneBadOperationRefusesAllOfIt) {
 TEST(Job, WaitingForATimeGivesUp) {
   auto engine = test::make_polled_engine(test::PolledMover::Options{});
   test::PolledMover::Options slow;
-  slow.info.polled = false;  // Never polled: its jobs end when it is stopped.
+  slow.info.polled = false;  // Never polled: its jobs end at stop().
   auto asleep = test::make_polled_engine(std::move(slow));
   test::Buffers buffers(100);
   Job job;
@@ -342,7 +342,7 @@ TEST(Job, WhatFollowsMaySubmitTheJobAgain) {
 
 TEST(Operations, ADifferenceIsFoundWhereverItLies) {
   const std::unique_ptr<Engine> engine = make_engine();
-  // About the ends of what is compared at once: a word, a line, a small block, a large one.
+  // Around the sizes compared at once: a word, a line, a small block, a large one.
   for (const std::size_t length : {1U, 7U, 8U, 63U, 64U, 65U, 511U, 520U, 70'008U, 300'000U}) {
     std::vector<std::byte> one(length, std::byte{0x5a});
     std::vector<std::byte> other = one;

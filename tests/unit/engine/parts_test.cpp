@@ -11,7 +11,7 @@ namespace headrace::engine::detail {
 namespace {
 
 CopyPlan plan_at(std::uintptr_t target, std::size_t byte_count) {
-  // Never touched: splitting is arithmetic.
+  // Never accessed: splitting is arithmetic.
   return {.target = {reinterpret_cast<std::byte*>(target), byte_count},
           .source = {reinterpret_cast<const std::byte*>(std::uintptr_t{1} << 40U), byte_count}};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policies of the library by themselves: their names, and the composite one.
+// The library's policies in isolation: their names, and the composite one.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -32,7 +32,7 @@ TEST(Policies, BySizeTakesTheCallersNodeForSmallCopiesAndSmartCopyForLarge) {
   const std::size_t large = movers::kBySizeBytes;
   EXPECT_EQ(chosen(2, large - 1), (Chosen{2}));
   EXPECT_EQ(chosen(2, large), (Chosen{0, 1}));
-  // No mover on the caller's node, or it is not known: as near_target.
+  // No mover on the caller's node, or node unknown: as near_target.
   EXPECT_EQ(chosen(9, large - 1), (Chosen{1}));
   EXPECT_EQ(chosen(std::nullopt, large - 1), (Chosen{1}));
 }

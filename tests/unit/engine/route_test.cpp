@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who carries out what: route() as a table, without an engine.
+// route() as a table, without an engine.
 #include "headrace/engine/route.hpp"
 
 #include <gtest/gtest.h>

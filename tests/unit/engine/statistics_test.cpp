@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics by kind of operation: what the completions tell adds up to them, whatever trouble the
-// device makes, in C++ and in C.
+// Statistics by kind of operation: they equal the sums of the completions, whatever errors the
+// device causes, in C++ and in C.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using test::Buffers;
 using test::Emulated;
 using test::make_emulated;
 
-/// Larger than a transfer, so that what has begun may find the queue full.
+/// Larger than a transfer, so that a started operation may find the queue full.
 constexpr std::size_t kBytes = 64U << 10U;
 constexpr std::uint64_t kTransferMax = 4096;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From how many bytes on path `automatic` takes a device, and who says so. An executable of its
-// own, as a process looks for its profile once.
+// Thresholds from which path `automatic` uses a device, and their sources. A separate executable,
+// as a process loads its profile once.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

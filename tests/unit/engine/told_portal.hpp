@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A portal behind which the test itself is the device, and an engine on it.
+// A portal whose device is the test, and an engine on it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 
 namespace headrace::engine::test {
 
-/// Calls a function with each descriptor, on the thread that submits it, and takes so many; without
-/// a function, none.
+/// Calls a function with each descriptor on the submitting thread, and accepts a limited number;
+/// without a function, none.
 class ToldPortal final : public dsa::Portal {
  public:
   using Device = std::function<void(const dsa::Descriptor&)>;
@@ -28,7 +28,7 @@ class ToldPortal final : public dsa::Portal {
     info_.entry_count = entry_count;
   }
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
-  /// Before the portal is used.
+  /// Call before the portal is used.
   void tell_opcodes(std::uint64_t opcodes) { info_.opcodes = opcodes; }
   void tell_batch_max(std::size_t count) { info_.batch_max = static_cast<std::uint32_t>(count); }
   void tell_capabilities(std::optional<std::uint64_t> bits) {
@@ -56,7 +56,7 @@ inline dsa::CompletionRecord& record_of(const dsa::Descriptor& descriptor) {
 }
 
 inline void answer(const dsa::Descriptor& descriptor, std::uint8_t status) {
-  // As the device does: the status last.
+  // The status last, like the device.
   headrace::store_release(const_cast<std::uint8_t&>(record_of(descriptor).status), status);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How threads wait for jobs (EngineOptions::waiting): what is done between two looks, how the looks
-// adapt, and each way against workers and a mover that is polled. UMWAIT is a test's own here.
+// How threads wait for jobs (EngineOptions::waiting): what happens between two polls, how the
+// interval adapts, and each mode with workers and with a polled mover. UMWAIT is replaced by the
+// test.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ TEST(Waiter, LooksFirstThenRestsThenSleeps) {
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(51)), Step::rest);
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(999)), Step::rest);
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(1001)), Step::sleep);
-  // Whom a mover's thread wakes need not rest first.
+  // A thread that a mover wakes sleeps without UMWAIT first.
   EXPECT_EQ(step(Waiting::adaptive, false, history, microseconds(51)), Step::sleep);
   const Waiter waiter(Waiting::sleep, true, history, 0);
   EXPECT_EQ(waiter.sleep_time(0), Waiter::kSleepMin);
@@ -68,17 +69,17 @@ TEST(Waiter, LooksForLessTimeWhenLookingDoesNotPayAndForMoreWhenItDoes) {
     history.end(to_ticks(milliseconds(5)), false);
     const std::uint64_t now = history.begin();
     if (i % 16 == 0) {
-      EXPECT_EQ(now, max);  // Whether shorter ones have come back.
+      EXPECT_EQ(now, max);  // Checks whether shorter waits have returned.
     } else {
       EXPECT_LE(now, last);
       last = now;
     }
   }
   EXPECT_EQ(last, min);
-  // One that came while it looked is enough to look for twice as long as that took.
+  // One completion during polling is enough to poll for twice as long as it took.
   history.end(to_ticks(microseconds(4)), true);
   EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
-  history.end(to_ticks(microseconds(1)), true);  // Never less for that.
+  history.end(to_ticks(microseconds(1)), true);  // Never shortened by this.
   EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
   history.end(to_ticks(microseconds(30)), true);
   EXPECT_EQ(history.begin(), max);
@@ -95,7 +96,7 @@ TEST(Waiter, TellsHowItsWaitEnded) {
   EXPECT_LT(history.begin(), max);
   Waiter other(Waiting::spin, false, history, 0);
   other.end(max);
-  EXPECT_LT(history.begin(), max);  // Only those that adapt.
+  EXPECT_LT(history.begin(), max);  // Only adaptive modes.
 }
 
 TEST(Waiting, EveryWayEndsWithTheJobAndInTime) {
@@ -124,19 +125,19 @@ TEST(Waiting, EveryWayEndsWithTheJobAndInTime) {
   }
 }
 
-/// What was asked of the instructions that are not there.
+/// Calls of the replaced instructions.
 struct Told {
   Atomic<std::uint32_t> watch_count;
   Atomic<std::uint32_t> wait_count;
   const void* watched = nullptr;
   std::uint64_t longest_ticks = 0;
-  test::Roadblock* opens = nullptr;  ///< At the third wait; the others end for no reason.
+  test::Roadblock* opens = nullptr;  ///< Opens at the third wait; the others end spuriously.
 };
 Told told;
 
 void watch(const void* address) noexcept {
   told.watched = address;
-  told.watch_count.fetch_add_relaxed(1);  // A count of its own.
+  told.watch_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
 }
 void wait(std::uint64_t until_ticks) noexcept {
   const std::uint64_t now = platform::ticks();
@@ -163,14 +164,14 @@ TEST(Waiting, ByUmwaitRestsOnTheWordOfTheJobAndLooksAgain) {
     const auto* const first = reinterpret_cast<const char*>(&job);
     EXPECT_GE(told.watched, first);
     EXPECT_LT(told.watched, first + sizeof job);
-    // Not so long that a deadline would be missed by much.
+    // Short enough not to overrun a deadline by much.
     EXPECT_GT(told.longest_ticks, 0U);
     EXPECT_LE(told.longest_ticks, to_ticks(microseconds(21)));
   }
   platform::replace_line_wait(nullptr);
 }
 
-/// A queue whose descriptors end when somebody says so.
+/// A queue whose descriptors complete on request.
 class HeldPortal final : public dsa::Portal {
  public:
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
@@ -178,7 +179,7 @@ class HeldPortal final : public dsa::Portal {
     record_.store_release(descriptor.completion_addr);
     return true;
   }
-  /// Of the last one, as soon as there is one.
+  /// Completes the last descriptor, once there is one.
   void end() {
     std::uint64_t record = 0;
     while (record == 0) record = record_.load_acquire();
@@ -207,11 +208,13 @@ Atomic<std::uint32_t> line_wait_count;
 TEST(Waiting, OfAChannelIsThatOfItsEngine) {
   constexpr platform::LineWait kCounting{
       [](const void*) noexcept {},
-      [](std::uint64_t) noexcept { line_wait_count.fetch_add_relaxed(1); }};  // A count of its own.
+      [](std::uint64_t) noexcept { line_wait_count.fetch_add_relaxed(1); }};  // Relaxed: an
+                                                                              // independent
+                                                                              // counter.
   for (const Waiting how : kAll) {
     SCOPED_TRACE(name(how));
     platform::replace_line_wait(&kCounting);
-    line_wait_count.store_relaxed(0);  // The threads of before have gone.
+    line_wait_count.store_relaxed(0);  // Relaxed: earlier threads have ended.
     HeldPortal portal;
     {
       std::vector<std::unique_ptr<Mover>> movers;
@@ -229,7 +232,7 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
       const auto passed = [&] {
         if (how == Waiting::spin) return true;
         if (how == Waiting::umwait) return rested();
-        // On a busy machine it comes too late to rest.
+        // On a busy machine the thread arrives too late to wait.
         return how == Waiting::sleep ? slept() : rested() || slept();
       };
       std::thread other([&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices whose portals may not be mapped, as kernels since 2024 have it for processes without
-// CAP_SYS_RAWIO: everything goes by write(), and is reported as such. Each test runs itself again
+// Devices whose portals may not be mapped, as on kernels since 2024 for processes without
+// CAP_SYS_RAWIO: submissions use write(), and are reported as such. Each test re-executes itself
 // under the emulator, which refuses the mapping.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -43,7 +43,7 @@ int run(const std::vector<std::string>& command) {
   return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// Runs this very test on emulated devices. `faults`: a script of them.
+/// Runs the current test on emulated devices. `faults`: a fault script.
 void run_inside(const std::string& faults = {}) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a sanitizer and the emulator both want the handlers of signals";
@@ -63,7 +63,7 @@ void run_inside(const std::string& faults = {}) {
   command.insert(command.end(),
                  {"--", "/proc/self/exe",
                   std::string("--gtest_filter=") + info.test_suite_name() + "." + info.name()});
-  // The emulator is another program: its own name of this one.
+  // /proc/self/exe would be the emulator.
   std::array<char, 4096> self{};
   ASSERT_GT(::readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
   command[command.size() - 2] = self.data();
@@ -99,7 +99,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
     EXPECT_EQ(job.completion().bytes_by_device, 100'000U);
     EXPECT_TRUE(buffers.equal());
   }
-  // The kernel takes no batches by write(): one after the other, with the same rules.
+  // The kernel accepts no batches by write(): submitted one by one, with the same rules.
   const std::array<Operation, 4> operations{
       Operation::copy(small.target, small.source), Operation::crc(small.target).fenced(),
       Operation::copy(large.target, large.source), Operation::no_op()};
@@ -125,7 +125,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
 }
 
 TEST(Write, AFullQueueIsWaitedFor) {
-  // The driver tries again for who writes: it never gets as far as to the engine.
+  // The driver retries write() itself: the engine sees no refusal.
   if (!is_inside()) return run_inside("[[fault]]\nkind = \"queue_full\"\nqueue = 0\nevery = 3\n");
   const auto engine = make_engine();
   for (int turn = 0; turn < 20; ++turn) {
@@ -163,7 +163,7 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
   std::array<int, kJobCount> ends{};
   std::uint64_t refused = 0;
   for (std::size_t turn = 0; turn < kJobCount; ++turn) {
-    // Of two pieces each, so that what has begun meets a full queue, too.
+    // Two pieces each, so that a started operation finds a full queue, too.
     Buffers buffers(turn % 2 == 0 ? std::size_t{3} << 20U : 10'000);
     const std::array<Operation, 3> operations{
         Operation::copy(buffers.target, buffers.source), Operation::no_op(),
@@ -194,9 +194,9 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
   std::uint64_t kept_waiting = 0;
   for (const OperationStatistics& kind : statistics.operations) kept_waiting += kind.retries;
   EXPECT_GT(kept_waiting, 0U);
-  // Each of either kind is a refusal that the mover counts.
+  // The mover counts refusals of both kinds.
   EXPECT_EQ(engine->device_statistics().back().retries, refused + kept_waiting);
-  // A thread of its own with a channel is told, and goes on.
+  // A thread with a channel is told, and continues.
   auto channel = engine->open_channel({.depth = 2});
   ASSERT_TRUE(channel.has_value());
   Buffers buffers(1000);
@@ -215,7 +215,7 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
 }
 
 TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
-  // A character device that cannot be mapped and takes nothing: ENOSPC for EAGAIN.
+  // A character device that cannot be mapped and accepts nothing: ENOSPC for EAGAIN.
   auto portal = open_portal("/dev/full", {.name = "full/wq0.0",
                                           .mode = dsa::QueueMode::shared,
                                           .entry_count = 4,
@@ -239,7 +239,7 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
   EXPECT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::full);
   EXPECT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}), Submit::full);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // Given up in the end, as any queue that takes nothing.
+  // Given up in the end, like any queue that accepts nothing.
   Submit answer = Submit::full;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (answer == Submit::full && std::chrono::steady_clock::now() < end) {

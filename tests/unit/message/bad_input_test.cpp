@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments that are not what they should be: refused with the reason when they are opened, and
-// reported as damaged, or replaced, when it happens later. Nothing crashes.
+// Invalid segments: refused with the reason when opened, and reported as damaged, or replaced, when
+// corrupted later. Nothing crashes.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using test::as_message;
 using test::must;
 using ::testing::HasSubstr;
 
-/// A folder of its own for each test, with a queue in it.
+/// A separate folder for each test, with a queue in it.
 class Segments : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -112,7 +112,7 @@ TEST_F(Segments, ASegmentOfAnotherUserIsRefusedUntilItsOwnerIsNamed) {
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code, Code::permission_denied);
   EXPECT_THAT(opened.error().message(), HasSubstr("belongs to user"));
-  if (::geteuid() != 0) return;  // Only root can give a file away.
+  if (::geteuid() != 0) return;  // Only root can change a file's owner.
   ASSERT_EQ(::chown(path_.c_str(), 12345, 12345), 0);
   EXPECT_EQ(refusal().code, Code::permission_denied);
   EXPECT_TRUE(Queue::open(path_, 12345).has_value());
@@ -137,7 +137,7 @@ TEST_F(Segments, ATruncatedSegmentIsDamagedAtBothEnds) {
   EXPECT_EQ(consumer.receive(std::as_writable_bytes(std::span(&number, 1)), received,
                              {.time_max = std::chrono::seconds(5)}),
             Outcome::damaged);
-  // What was committed into pages that are gone is not in the queue, and that is said.
+  // Messages committed into pages that are gone are not in the queue, and this is reported.
   Outcome outcome = producer.try_send(as_message(number));
   if (outcome == Outcome::done) outcome = producer.try_send(as_message(number));
   EXPECT_EQ(outcome, Outcome::damaged);
@@ -161,7 +161,7 @@ TEST_F(Segments, BytesThatWereLentFromPagesThatAreGoneAreDamaged) {
 TEST_F(Segments, AMessageIntoPagesThatAreGoneIsNotDone) {
   const Queue queue = must(Queue::open(path_));
   Producer producer = must(queue.producer());
-  std::filesystem::resize_file(path_, 8192);  // The data is gone, the positions are there.
+  std::filesystem::resize_file(path_, 8192);  // The data is gone, the positions remain.
   const std::uint64_t number = 1;
   EXPECT_EQ(producer.try_send(as_message(number)), Outcome::damaged);
 }

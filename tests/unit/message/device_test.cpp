@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Payloads that a device moves into the queue, with cache control: the way of
-// docs/concepts/message.md on an emulated device, which takes the flag and copies with a processor.
+// A device moves payloads into the queue, with cache control, as in docs/concepts/message.md; on an
+// emulated device, which accepts the flag and copies with a processor.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends: who may have a role, and what becomes of a queue when an end goes, is killed or forks.
+// Two ends: which process may have a role, and the state of a queue when an end closes, is killed
+// or forks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -224,7 +225,7 @@ TEST(Peers, AProducerKilledBeforeItsCommitBlocksNoOther) {
   });
   status_of(child);
   Producer producer = must(queue.producer());
-  EXPECT_EQ(producer.number(), 0U);  // The place of the killed one.
+  EXPECT_EQ(producer.number(), 0U);  // The killed producer's place.
   Producer other = must(queue.producer());
   Consumer consumer = must(queue.consumer());
   for (std::uint64_t i = 0; i < 100; ++i) {
@@ -245,7 +246,7 @@ TEST(Peers, AForkedChildHasNoRoleAndTheParentKeepsIts) {
     if (producer.try_send(as_message(number)) != Outcome::forked) return 1;
     if (consumer.peek(message) != Outcome::forked) return 2;
     if (consumer.wait_for_message() != Outcome::forked) return 3;
-    // Ends of its own end here and not the parent's.
+    // Destroyed in the child, they do not close the parent's ends.
     Producer gone = std::move(producer);
     Consumer gone_too = std::move(consumer);
     return 0;
@@ -276,7 +277,7 @@ TEST(Peers, AChildOfForkDoesNotKeepTheRoleOfAKilledParent) {
     return 0;
   });
   status_of(parent);
-  // As soon as the grandchild has run: it closes what it inherited before fork() returns.
+  // Once the grandchild has run: it closes inherited ends before fork() returns.
   bool taken = false;
   for (int i = 0; i < 1000 && !taken; ++i) {
     taken = queue.producer().has_value();

@@ -121,7 +121,7 @@ TEST(Queues, RoomAtTheEndOfTheRingThatWasNotUsedIsNotPublished) {
   std::span<std::byte> room;
   ASSERT_EQ(producer.reserve(1000, room), Outcome::done);
   producer.stage(1000);
-  // Longer than what is left before the end, and never staged.
+  // Longer than the space left before the end, and never staged.
   ASSERT_EQ(producer.reserve(1500, room), Outcome::done);
   ASSERT_EQ(producer.publish(), Outcome::done);
   EXPECT_EQ(consumer.try_receive(target, received), Outcome::done);
@@ -295,7 +295,7 @@ TEST(Queues, AnIdleEndTakesNoProcessor) {
   EXPECT_LT(20 * used, std::chrono::steady_clock::now() - begin);
 }
 
-/// Of many: `count` messages are sent, and the first of them is received in this time. With
+/// The fastest of many: sends `count` messages and times the receive of the first. With
 /// `looks_again`, the consumer then sees that there are no more.
 std::chrono::nanoseconds fastest_receive(std::uint64_t slots, unsigned count, bool looks_again) {
   const Queue queue = must(
@@ -356,7 +356,7 @@ TEST(Queues, ASleeperIsWokenByAMessageAndByRoom) {
     for (std::uint64_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(producer.send(as_message(i), {.how = Waiting::sleep}), Outcome::done);
     }
-    // Waits until all is received, so that its end is no news.
+    // Waits until all is received, so that closing has no further effect.
     ASSERT_EQ(producer.wait_for_room(8, {.how = Waiting::sleep}), Outcome::done);
   });
   for (std::uint64_t i = 0; i < kCount; ++i) {

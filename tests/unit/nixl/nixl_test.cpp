@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The back end HEADRACE through the tables by which NIXL calls it.
+// The back end HEADRACE through the vtables by which NIXL calls it.
 //
 //   nixl_test PLUGIN STAND_IN
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ Library load(const std::string& path) {
   return library;
 }
 
-/// A folder that goes with the test.
+/// A temporary folder.
 class Folder {
  public:
   Folder() : path_(fs::temp_directory_path() / "headrace-nixl-XXXXXX") {
@@ -54,7 +54,7 @@ class Folder {
   fs::path path_;
 };
 
-/// The plug-in in a process whose NIXL is of `version`.
+/// The plug-in in a process with NIXL `version`.
 class Loaded {
  public:
   explicit Loaded(const std::string& version) {
@@ -138,7 +138,7 @@ class Backend : public testing::Test {
     backend_->release(handle);
     return status;
   }
-  /// The descriptor of an empty file.
+  /// Returns the descriptor of an empty file.
   int open_file(int flags) {
     const int descriptor = ::open((folder_.path() / "file").c_str(), flags | O_CREAT, 0600);
     EXPECT_GE(descriptor, 0);
@@ -168,7 +168,7 @@ TEST_F(Backend, MemoryIsCopiedBothWays) {
 
 TEST_F(Backend, AFileGetsItsLengthAndKeepsWhatIsWritten) {
   const int descriptor = open_file(O_RDWR);
-  const std::size_t offset = 5000;  // Of no page.
+  const std::size_t offset = 5000;  // Not page-aligned.
   nixlBackendMD* const source = add(source_);
   nixlBackendMD* const stored =
       add(FILE_SEG, 0, offset + kBytes, static_cast<std::uint64_t>(descriptor));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library whose name and place are looked at, and nothing else.
+// An empty library: only its name and path matter.
 extern "C" int nixl_stand_in() {
   return 0;
 }

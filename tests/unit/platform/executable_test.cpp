@@ -21,8 +21,8 @@ struct Look {
   std::size_t unreadable = 0;
 };
 
-/// Looks at each page of what the program, the first module of all, may write to. The kernel reads,
-/// by a call that no sanitizer sees, for most of that is none of this test's.
+/// Checks each writable page of the program, which is the first module. The kernel reads, by a call
+/// that no sanitizer sees, because most of the memory is not this test's.
 int look_at_program(dl_phdr_info* module, std::size_t /*size*/, void* context) {
   auto& look = *static_cast<Look*>(context);
   for (std::size_t i = 0; i < module->dlpi_phnum; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a guarded mapping makes of SIGBUS: of a page that went away, and of a signal that somebody
-// sent. Each in a process of its own, for the handler comes once and stays.
+// SIGBUS with a guarded mapping: from a page that disappeared, and sent as a signal. Each in a
+// separate process, because the handler is installed once and for all.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kLost = 7;
 constexpr std::size_t kPage = 4096;
 
-/// A page of a file that has no bytes: to touch it raises SIGBUS.
+/// A page of an empty file: accessing it raises SIGBUS.
 std::span<std::byte> page_without_file() {
   const int descriptor = ::memfd_create("guarded", MFD_CLOEXEC);
   void* const mapped = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -29,7 +29,7 @@ void touch(std::span<std::byte> page) {
   *const_cast<volatile std::byte*>(page.data()) = std::byte{1};
 }
 
-// Before the guard's own: a sanitizer has a handler.
+// Installs a handler before the guard's: a sanitizer has one.
 void prepare(void (*action)(int)) {
   ::signal(SIGBUS, action);
 }
@@ -39,7 +39,7 @@ void prepare(void (*action)(int)) {
   Atomic<std::uint32_t> fault{0};
   const FaultGuard guard(page, fault, kLost);
   touch(page);
-  ::_exit(fault.load_relaxed() == kLost ? 0 : 1);  // This thread's own fault.
+  ::_exit(fault.load_relaxed() == kLost ? 0 : 1);  // Relaxed: set by this thread's fault.
 }
 
 [[noreturn]] void fault_beside_guard() {
@@ -62,7 +62,7 @@ void prepare(void (*action)(int)) {
   const FaultGuard guard(page, fault, kLost);
   ::raise(SIGBUS);
   touch(page);
-  ::_exit(fault.load_relaxed() == kLost ? 0 : 1);  // This thread's own fault.
+  ::_exit(fault.load_relaxed() == kLost ? 0 : 1);  // Relaxed: set by this thread's fault.
 }
 
 volatile std::sig_atomic_t g_signals = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word: it is woken by address, also when the word is gone.
+// Sleeping on a word: waking by address alone, even if the memory is unmapped.
 #include "headrace/platform/futex.hpp"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ TEST(Memory, PrefaultedPagesLieOnTheNodeAskedFor) {
   ASSERT_TRUE(pages.has_value()) << pages.error().message();
   ASSERT_TRUE(prefault_pages(*pages).has_value());
   const auto node = node_of_address(pages->data() + pages->size() - 1);
-  // Where the kernel hides the place of a page there is nothing to compare with.
+  // Skipped if the kernel does not report the node of a page.
   EXPECT_EQ(node.value_or(NodeId(0)), NodeId(0));
   free_pages(*pages);
 }
@@ -82,7 +82,7 @@ TEST(Memory, AbsurdLengthsAreErrors) {
   EXPECT_EQ(allocate_pages(std::size_t{1} << 60U, std::nullopt).error().code, Code::out_of_memory);
 }
 
-/// Pages of each kind that a program may meet.
+/// Pages of each kind that a program may have.
 struct Kinds {
   Kinds() {
     const std::size_t page = page_bytes();
@@ -119,14 +119,14 @@ struct Kinds {
   std::uintptr_t read_only = 0;
   std::uintptr_t closed = 0;
   std::uintptr_t absent = 0;
-  std::uintptr_t behind_the_end = 0;  ///< Of its file.
+  std::uintptr_t behind_the_end = 0;  ///< Behind the end of its file.
 };
 
 TEST(Memory, APageIsTouchedOrToldToBeOutOfReachWhateverItIs) {
   Kinds().check();
 }
 
-/// From now on madvise() knows nothing, as before Linux 5.14. For a child.
+/// From now on madvise() supports no populate, as before Linux 5.14. Call in a child.
 void forget_madvise() {
   std::array filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                     sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calibration of the time-stamp counter against a clock, with time that the test makes.
+// The calibration of the time-stamp counter against a clock, with simulated time.
 #include "headrace/platform/ticks.hpp"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ using std::chrono::nanoseconds;
 
 constexpr double kTicksPerNs = 2.5;
 
-/// A machine on which every read takes 20 ns. The thread is descheduled before two reads: one is
-/// counted from the beginning, one from the end of the shortest measurement.
+/// A machine on which every read takes 20 ns. The thread is descheduled before two reads: one
+/// counted from the start, one from the end of the shortest measurement.
 struct Machine {
   static constexpr std::uint64_t kBeginNs = 1'000'000;
   static constexpr std::uint64_t kShortestNs = 2'000'000;

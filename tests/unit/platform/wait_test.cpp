@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UMONITOR and UMWAIT: that the bytes written out are the instructions, and, where the processor
-// has them, that a wait ends by its deadline and by a write. What the engine does with them:
+// UMONITOR and UMWAIT: the encoded bytes are the instructions, and, where the processor supports
+// them, a wait ends at its deadline and on a write. Use by the engine:
 // tests/unit/engine/waiting_test.cpp.
 #include "headrace/platform/wait.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-// By the assembler, which knows their names. Never executed.
+// Encoded by the assembler from the mnemonics. Never executed.
 asm(R"(
   .pushsection .rodata
 headrace_test_umonitor:
@@ -57,7 +57,7 @@ TEST(LineWait, EndsByItsDeadlineOrByAWrite) {
   Atomic<std::uint32_t> word;
   watch_line(&word);
   wait_for_line(ticks() + to_ticks(std::chrono::microseconds(10)));
-  std::thread writer([&] { word.store_relaxed(1); });  // Any order: nothing else is shared.
+  std::thread writer([&] { word.store_relaxed(1); });  // Relaxed: nothing else is shared.
   while (word.load_relaxed() == 0) {                   // As above.
     watch_line(&word);
     // As above.

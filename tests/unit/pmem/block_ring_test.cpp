@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of records that only rings of many GiB reach, without such a ring; and crashes that the
-// check draws too rarely.
+// Limits that only rings of many GiB reach, tested without such a ring; and crashes that the crash
+// check samples too rarely.
 #include "block_ring.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ RingMemory ring_in(std::span<std::byte> file) {
 }
 
 std::vector<std::byte> empty_ring() {
-  Recorder pages{std::vector<std::byte>(kDataOffset + kCapacity)};  // For its alignment.
+  Recorder pages{std::vector<std::byte>(kDataOffset + kCapacity)};  // For the alignment.
   format_ring(pages.memory(), pages.memory().size(), RingLayout::checksums, 0x5eed);
   return {pages.memory().begin(), pages.memory().end()};
 }
@@ -60,7 +60,7 @@ Words first_line(const RingMemory& ring, std::uint64_t position) {
   return words;
 }
 
-/// What a crash leaves of a line: `before`, and those words of `after` that reached the memory.
+/// A line after a crash: `before`, with those words of `after` that reached memory.
 Words torn(Words before, const Words& after, unsigned words) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     if ((words >> i & 1U) != 0) before[i] = after[i];
@@ -68,7 +68,7 @@ Words torn(Words before, const Words& after, unsigned words) {
   return before;
 }
 
-/// Power failed: the first line is `words`, and the producer's word an old one.
+/// Power failed: the first line is `words`, and the producer's word is old.
 void crash(const RingMemory& ring, std::uint64_t position, const Words& words) {
   std::memcpy(ring.at(position), words.data(), sizeof(words));
   ring.head->producer.written = 0;
@@ -80,8 +80,8 @@ std::uint64_t entry_count(const RingMemory& ring) {
   return chain.has_value() ? chain->end.ordinal - chain->first.ordinal : UINT64_MAX;
 }
 
-/// A ring in which all was acknowledged and power fails while the next entry, of 8 bytes, is
-/// written. Its first line is what can be torn: the others of its block are zeros, as before.
+/// A ring with all entries acknowledged, in which power fails while the next entry, of 8 bytes, is
+/// written. Only its first line can be torn: the others of its block are zeros, as before.
 class TornRecord : public ::testing::Test {
  protected:
   TornRecord() {
@@ -90,7 +90,8 @@ class TornRecord : public ::testing::Test {
     BlockConsumer<lab::PlainMemory> consumer(memory, ring(), Acknowledgement::each);
     EXPECT_TRUE(producer.attach("attach").has_value());
     EXPECT_TRUE(consumer.attach("attach", true).has_value());
-    // A lap, so that no word of the place is that of the new entry. They fill their first lines.
+    // A full lap, so that no word in the place equals the new entry's. The entries fill their first
+    // lines.
     for (std::uint64_t i = 0; i <= kRecordCount; ++i) {
       EXPECT_EQ(enqueue(producer, kFirstLineRoom, 9), Enqueue::done);
       Entry lent;
@@ -111,7 +112,7 @@ class TornRecord : public ::testing::Test {
 };
 
 TEST_F(TornRecord, IsNotMadeWholeByTheNextOneAtItsPlace) {
-  // Among them the record without its position, of which the next one's is torn to that word.
+  // Among these: the record without its position, which the next, torn record supplies.
   for (unsigned words = 0; words < kAllWords; ++words) {
     Recorder second(file_.memory());
     const RingMemory ring = ring_in(second.memory());
@@ -164,7 +165,7 @@ TEST(BlockRing, AProducerThatAttachesMakesTheReadPositionDurableBeforeItUsesRoom
     ASSERT_EQ(consumer.next(lent), Next::entry);
     consumer.acknowledge();
   }
-  // The producer was killed. Another one knows only what it sees.
+  // The producer was killed. The next one knows only the ring's content.
   BlockProducer<Recorder> producer(memory, ring);
   memory.phase("attach again");
   ASSERT_TRUE(producer.attach("attach").has_value());

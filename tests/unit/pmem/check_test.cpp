@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings hold; every broken one is caught.
+// The crash check passes the library's rings and catches every broken one.
 #include "headrace/lab/ring_check.hpp"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ class Ring : public ::testing::TestWithParam<CheckSubject> {};
 
 TEST_P(Ring, IsSoundOrCaught) {
   const CheckSubject& subject = GetParam();
-  // A sound one is tried as hard as what the gallery breaks of it: with a sixteenth of the states a
-  // record that came back to life was not met. The seeds make every run of the tests another one.
+  // Sound rings are tried as hard as broken ones: with a sixteenth of the states a resurrected
+  // record was missed. The seed differs in every run of the tests.
   const CheckOptions options{.entry_count = 6, .states_per_moment_max = 1024, .seed = test::seed()};
   const Result<CheckReport> report = check_subject(subject.name, options);
   ASSERT_TRUE(report.has_value()) << report.error().message();

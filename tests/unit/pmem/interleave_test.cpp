@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many DIMMs the optimised ring keeps busy. They interleave by stripes of 4 KiB; who waits for
-// a fence waits for the one DIMM with the most to write, so one fence is to cover several stripes.
-// What that brings in time no machine without such DIMMs can say; where the bytes go, any can.
+// How many DIMMs the optimised ring keeps busy. DIMMs interleave in units of 4 KiB, and a fence
+// waits for the DIMM with the most to write, so one fence should cover several units. Checks where
+// the bytes go; the time saved can only be measured with such DIMMs.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,7 +17,7 @@ constexpr std::uint64_t kStripeBytes = 4096;
 
 struct Spread {
   double stripes_per_fence = 0;
-  std::set<std::uint64_t> begins;  ///< Where in their stripes entries begin.
+  std::set<std::uint64_t> begins;  ///< Offsets of entries in their stripes.
 };
 
 Spread spread_of(std::size_t entry_bytes, std::size_t batch) {
@@ -74,7 +74,7 @@ TEST(Interleaving, ABatchKeepsSeveralDimmsBusyBeforeItWaits) {
 
 TEST(Interleaving, EntriesAreNotAllAtTheSamePlaceOfTheirStripes) {
   // A record is its entry, a header and zeros to the end of its block: entries of a stripe's length
-  // drift by a block each, so that no DIMM has all the beginnings.
+  // advance by one more block each, so no DIMM has all the beginnings.
   EXPECT_EQ(spread_of(4096, 1).begins.size(), kStripeBytes / kBlockBytes);
 }
 

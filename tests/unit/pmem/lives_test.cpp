@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings that live on: processes are killed in the middle of calls, and power fails at any moment,
-// several times in a row. The crash check (lab/ring_check.hpp) goes deeper into one crash; what
-// only several of both kinds do together is met here.
+// Rings with several crashes in a row: processes are killed during calls, and power fails at any
+// moment. The crash check (lab/ring_check.hpp) explores a single crash in more depth; this covers
+// combinations of both kinds.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using Contents = std::vector<std::byte>;
 
 struct Killed {};
 
-/// The memory of a process that is killed at one of its calls, a stream after some of its words.
+/// Memory of a process that is killed at one of its calls; in a stream, after some words.
 ///
 /// Threading: confined.
 class MortalMemory {
@@ -79,18 +79,18 @@ class MortalMemory {
   std::optional<std::uint64_t> left_;
 };
 
-/// What was promised at a moment, in ordinals.
+/// What the ring guarantees at a moment, in ordinals.
 struct Promise {
-  std::map<std::uint64_t, Contents> entries;  ///< What may be there.
-  std::uint64_t returned = 0;                 ///< Entries below have to be there.
+  std::map<std::uint64_t, Contents> entries;  ///< Entries that may be present.
+  std::uint64_t returned = 0;                 ///< Entries below must be present.
   std::uint64_t letting_go = 0;               ///< Entries below may be gone.
-  std::uint64_t acknowledged = 0;             ///< Entries below have to be gone.
+  std::uint64_t acknowledged = 0;             ///< Entries below must be gone.
 
-  /// Entries from `end` on are not there, and may not come back.
+  /// Entries from `end` on are absent and must not reappear.
   void end_at(std::uint64_t end) { entries.erase(entries.lower_bound(end), entries.end()); }
 };
 
-/// Random lives of one ring. What lies between two losses of power is a life.
+/// Random lives of one ring. A life is the time between two power failures.
 ///
 /// Threading: confined.
 template <typename Ends>
@@ -98,7 +98,7 @@ class Lives {
  public:
   Lives(Ends ends, std::uint64_t seed) : ends_(ends), random_(seed) {
     constexpr std::size_t kFileBytes = kDataOffset + 4096;
-    Recorder pages{Contents(kFileBytes)};  // For its alignment.
+    Recorder pages{Contents(kFileBytes)};  // For the alignment.
     format_ring(pages.memory(), kFileBytes, Ends::kLayout, seed);
     file_.assign(pages.memory().begin(), pages.memory().end());
   }
@@ -133,7 +133,7 @@ class Lives {
     MortalMemory memory(recorder, random_);
     std::optional<Producer> producer;
     std::optional<Consumer> consumer;
-    const std::uint64_t of_producer = 3 + random_.below(3);  // Of eight steps: full or empty.
+    const std::uint64_t of_producer = 3 + random_.below(3);  // Of eight steps; full or empty ring.
     for (std::uint64_t left = 1 + random_.below(24); left > 0; --left) {
       const bool produces = random_.below(8) < of_producer;
       std::optional<std::uint64_t> calls;
@@ -179,7 +179,7 @@ class Lives {
     for (std::uint64_t left = 1 + random_.below(3); left > 0; --left) {
       static constexpr std::array<std::size_t, 8> kLengths{8, 216, 472, 24, 217, 100, 0, 300};
       bytes.emplace_back(kLengths[random_.below(kLengths.size())]);
-      // Half of them have the words of others.
+      // Half of them repeat words of others.
       const bool same = random_.chance(1, 2);
       for (std::byte& byte : bytes.back()) byte = static_cast<std::byte>(same ? 1 : random_());
     }
@@ -211,7 +211,7 @@ class Lives {
     return "";
   }
 
-  /// Judges states that memory could be in, and goes on from one of them.
+  /// Verifies possible states of the memory, and continues from one of them.
   std::string fail_power(const Recorder& recorder, const std::vector<Promise>& promises) {
     std::uint64_t count = 0;
     const Verify verify = [&](std::span<std::byte> state, std::uint64_t mark) {
@@ -229,7 +229,7 @@ class Lives {
     return explored.first_bad.has_value() ? explored.first_bad->report() : "";
   }
 
-  /// Recovers and compares; afterwards `promise` says what is there.
+  /// Recovers and compares; afterwards `promise` describes what was found.
   std::string judge(std::span<std::byte> file, Promise& promise) {
     lab::PlainMemory memory;
     auto consumer = ends_.consumer(memory, ring_in(file));
@@ -269,7 +269,7 @@ class Lives {
 template <typename Ends>
 void live(Ends ends) {
   constexpr std::uint64_t kRings =
-      40;  // Every run draws others; sanitizers take twenty times as long.
+      40;  // Every run draws different ones; sanitizers take twenty times as long.
   for (std::uint64_t ring = 0; ring < kRings; ++ring) {
     ASSERT_EQ(Lives(ends, test::seed() + ring).run(), "") << "ring " << ring;
   }

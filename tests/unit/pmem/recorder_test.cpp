@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model: which states a crash can leave, counted.
+// The recorder's model: counts the states that a crash can leave.
 #include "headrace/pmem/recorder.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::UnorderedElementsAre;
 constexpr std::size_t kBytes = 512;
 using Words = std::array<std::uint64_t, kBytes / 8>;
 
-/// A recorder on zeros, seen as words: eight to a line.
+/// A recorder on zeros, viewed as words, eight per line.
 struct Stage {
   explicit Stage(Granularity granularity = Granularity::line)
       : recorder(std::vector<std::byte>(kBytes), granularity) {}
@@ -37,7 +37,7 @@ struct Stage {
     words.fill(value);
     recorder.stream(recorder.memory().data() + line * 64, std::as_bytes(std::span(words)));
   }
-  /// Values of some words, in every state that there can be after `mark` (0: ever).
+  /// Values of some words in every possible state after `mark` (0: at any time).
   std::multiset<std::vector<std::uint64_t>> states(const std::vector<std::size_t>& indices,
                                                    std::uint64_t mark = 0) {
     std::set<std::vector<std::uint64_t>> seen;
@@ -219,8 +219,8 @@ TEST(Explore, AStrongerPromiseIsAskedOfTheSameStates) {
 
 constexpr std::byte kValue{0xa5};
 
-/// Every state of a crash before and after the mark: the bytes outside of the range never change,
-/// and with the mark all inside are durable.
+/// Explores every crash state before and after the mark: the bytes outside the range never change,
+/// and after the mark all bytes inside are durable.
 Exploration explore_range(const Recorder& recorder, std::size_t start, std::size_t byte_count) {
   return explore(recorder, [=](std::span<std::byte> memory, std::uint64_t mark) -> std::string {
     for (std::size_t i = 0; i < memory.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged rings and copies of rings in use: what is reported, and what salvage returns.
+// Damaged rings, and copies of rings in use: errors reported, and the results of salvage.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ TEST_F(RingFile, DamageToTheNewestEntryIsDistinguishedFromATornEnqueue) {
   const std::size_t newest = kHeadBytes + std::size_t{2} * 768;
   overwrite(newest + 300, "damage");
   expect_refused(Code::corrupt_data, "entry 2");
-  // Bytes behind the end that are no entry are what a torn enqueue leaves.
+  // Bytes behind the end that are no valid entry count as a torn enqueue.
   overwrite(newest + 300, sound.substr(newest + 300, 6));
   overwrite(newest + 768, "torn");
   const Result<RingState> state = inspect_ring(path_);
@@ -34,7 +34,7 @@ TEST_F(RingFile, DamageToTheNewestEntryIsDistinguishedFromATornEnqueue) {
   EXPECT_EQ(state->entry_count, 3U);
 }
 
-/// What salvage_ring finds: entries by ordinal.
+/// Runs salvage_ring; returns the entries' ordinals.
 Result<Salvage> salvage(const std::string& path, std::vector<std::uint64_t>& ordinals,
                         std::size_t byte_count) {
   return salvage_ring(path, [&](const Entry& entry) {
@@ -100,7 +100,7 @@ TEST_F(RingFile, ACopyOfARingWhoseEndsAreAtWorkIsSalvaged) {
     std::vector<std::uint64_t> ordinals;
     const Result<Salvage> found = salvage(copy, ordinals, 600);
     ASSERT_TRUE(found.has_value()) << found.error().message();
-    if (ordinals.empty()) continue;  // The child has hardly begun.
+    if (ordinals.empty()) continue;  // The child has not yet enqueued.
     ++copies;
     EXPECT_TRUE(std::ranges::is_sorted(ordinals));
     EXPECT_EQ(std::ranges::adjacent_find(ordinals), ordinals.end());

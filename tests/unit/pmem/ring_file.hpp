@@ -27,7 +27,7 @@ inline std::vector<std::byte> bytes_of(std::uint64_t ordinal, std::size_t byte_c
   return bytes;
 }
 
-/// A folder of its own for each test.
+/// A separate folder for each test.
 class RingFile : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class RingFile : public ::testing::Test {
     file.seekp(static_cast<std::streamoff>(offset));
     file.write(text.data(), static_cast<std::streamsize>(text.size()));
   }
-  /// That neither end attaches, and that the file stays what it is.
+  /// Expects that neither end attaches, and that the file stays unchanged.
   void expect_refused(Code code, const std::string& cause) const {
     const std::string before = contents();
     const Result<Producer> producer = Producer::attach(path_);
@@ -72,7 +72,7 @@ class RingFile : public ::testing::Test {
   std::string path_;
 };
 
-/// On ordinary memory, as if it were persistent: an msync for each entry would only take time.
+/// Treats ordinary memory as persistent, to avoid an msync per entry.
 inline AttachOptions quick(RingVariant variant = RingVariant::optimised) {
   AttachOptions options;
   options.variant = variant;

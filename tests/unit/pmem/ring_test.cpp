@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in files: what they keep, who may attach, and what becomes of bad input.
+// Rings in files: persistence, attaching, and invalid input.
 #include "headrace/pmem/ring.hpp"
 
 #include <gmock/gmock.h>
@@ -208,7 +208,7 @@ TEST_F(RingFile, NothingIsMadeWhereSomethingIs) {
 }
 
 TEST_F(RingFile, AFullDiskIsToldAndLeavesNothingBehind) {
-  // A limit on the size of files stands for the disk.
+  // A file size limit stands for a full disk.
   struct rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const struct rlimit small{.rlim_cur = 1U << 20U, .rlim_max = before.rlim_max};
@@ -264,7 +264,7 @@ TEST_F(RingFile, ADamagedEntryIsToldAndNotSkipped) {
       ASSERT_EQ(producer->enqueue(bytes_of(i, 600)), Enqueue::done);
     }
   }
-  // Of the second one, which takes three blocks as the others. Without the producer's position, as
+  // In the second one, which has three blocks like the others. Without the producer's position, as
   // after a power failure.
   overwrite(768, std::string(8, '\0'));
   overwrite(kHeadBytes + 768 + 300, "damage");
@@ -291,13 +291,13 @@ TEST_F(RingFile, DamageIsReportedAgainAndNeverSkipped) {
   }
   Entry entry;
   ASSERT_EQ(consumer->next(entry), Next::entry);
-  // An entry takes a line: its length in 8 bytes, then its ordinal.
+  // An entry is one line: its length in 8 bytes, then its ordinal.
   overwrite(kHeadBytes + 64 + 8, "x");
   for (int tries = 0; tries < 5; ++tries) EXPECT_EQ(consumer->next(entry), Next::damaged);
   overwrite(kHeadBytes + 64 + 8, std::string_view("\x01", 1));
   EXPECT_EQ(consumer->next(entry), Next::entry);
   EXPECT_EQ(entry.ordinal, 1U);
-  // A length that is possible and reaches beyond what was published.
+  // A possible length that extends beyond the published entries.
   overwrite(kHeadBytes + 128, std::string_view("\xff\x0f", 2));
   for (int tries = 0; tries < 5; ++tries) EXPECT_EQ(consumer->next(entry), Next::damaged);
 }
@@ -342,7 +342,7 @@ TEST_F(RingFile, AFileThatMayOnlyBeReadCanBeLookedAt) {
   std::filesystem::permissions(folder_, std::filesystem::perms::all);
   std::filesystem::permissions(path_, std::filesystem::perms(0444));
   const std::string before = contents();
-  // For root nothing is read-only: somebody else looks.
+  // Nothing is read-only for root: runs as another user.
   const bool was_root = ::geteuid() == 0;
   if (was_root) {
     ASSERT_EQ(::seteuid(65534), 0);
@@ -361,9 +361,9 @@ TEST_F(RingFile, AFileThatMayOnlyBeReadCanBeLookedAt) {
   EXPECT_EQ(contents(), before);
 }
 
-/// Lets a child work on a disk of `byte_count` bytes that nobody else sees, in its current folder.
+/// Runs a child in a private file system of `byte_count` bytes as its current folder.
 ///
-/// Returns: What it said; nothing if this system gives nobody such a disk.
+/// Returns: the child's output; nothing if this system does not permit such a file system.
 template <typename Work>
 std::optional<std::string> on_a_small_disk(std::size_t byte_count, const Work& work) {
   std::array<int, 2> ends{};
@@ -417,7 +417,7 @@ TEST_F(RingFile, OnAFullDiskNothingIsMadeAndNothingIsLost) {
     const Result<void> made = make_ring("large", {.capacity = mib(1)});
     report += made.has_value() ? "made" : name(made.error().code);
     report += std::filesystem::exists("large") ? ", there" : "";
-    // A sparse copy of a ring, and then no room for the rest of it.
+    // A sparse copy of a ring, without room for the rest of it.
     constexpr std::size_t kCopied = 8192;
     std::ofstream("ring", std::ios::binary) << sound.substr(0, kCopied);
     std::filesystem::resize_file("ring", sound.size());
@@ -426,7 +426,7 @@ TEST_F(RingFile, OnAFullDiskNothingIsMadeAndNothingIsLost) {
     }
     const Result<Producer> producer = Producer::attach("ring", quick());
     report += producer.has_value() ? ", attached" : ", " + std::string(name(producer.error().code));
-    // Who maps the file itself: the pages that cannot be had are told, and no signal.
+    // With a caller's mapping: unavailable pages are reported, without a signal.
     Result<Mapping> mapping = Mapping::map("ring", quick().map);
     if (!mapping.has_value()) return report + ", not mapped";
     Medium medium = mapping->medium();
@@ -476,7 +476,7 @@ TEST_P(EachVariant, AnEntryWhosePageWentIsNotThereAfterwards) {
       GTEST_SKIP() << producer.error().message();
     }
     ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
-    // The next entry begins in the page that stays, and ends in one that goes.
+    // The next entry begins in a page that stays, and ends in one that is removed.
     std::filesystem::resize_file(path_, 2 * kHeadBytes);
     EXPECT_EQ(producer->enqueue(bytes_of(1, 6000)), Enqueue::lost);
   }
@@ -497,7 +497,7 @@ TEST_F(RingFile, AVariantOfAnotherLayoutIsRefused) {
   EXPECT_TRUE(Producer::attach(path_, {.map = quick().map}).has_value());
 }
 
-/// Runs `work` in a child that is killed by SIGKILL when it has written `byte_count` bytes to a
+/// Runs `work` in a child that is killed by SIGKILL after it has written `byte_count` bytes to a
 /// pipe.
 template <typename Work>
 std::string run_until_killed(std::size_t byte_count, const Work& work) {
@@ -537,7 +537,7 @@ TEST_P(EachVariant, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
       GTEST_SKIP() << probe.error().message();
     }
   }
-  std::uint64_t acknowledged = 0;  // What the children said they had done.
+  std::uint64_t acknowledged = 0;  // As reported by the children.
   std::uint64_t enqueued = 0;
   for (int round = 0; round < 8; ++round) {
     const std::string told = run_until_killed(1 + random.below(100), [&](int out) {
@@ -555,7 +555,7 @@ TEST_P(EachVariant, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
     ASSERT_TRUE(state.has_value()) << state.error().message();
     const std::uint64_t end = state->first_ordinal + state->entry_count;
     EXPECT_GE(end, enqueued);
-    EXPECT_LE(end, enqueued + 1);  // One whose enqueue had not returned, or had not been told.
+    EXPECT_LE(end, enqueued + 1);  // One whose enqueue had not returned, or was not yet reported.
     enqueued = end;
 
     const std::string taken = run_until_killed(1 + random.below(100), [&](int out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Query 6 with prefetching: whatever becomes of the copies, the answer is the same.
+// Query 6 with prefetching: the answer does not depend on the fate of the copies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::size_t kRows = 40'013;
 constexpr std::size_t kChunkRows = 512;
 constexpr std::uint64_t kChunks = (kRows + kChunkRows - 1) / kChunkRows;
 
-/// A mover that does at once, or never, or wrongly, what a real one does in its own time.
+/// A mover that copies at once, never, or wrongly.
 ///
 /// Threading: shared.
 class TestMover final : public engine::Mover {
@@ -77,7 +77,7 @@ std::unique_ptr<engine::Engine> make_engine(TestMover::Manner manner) {
   return engine::Engine::make(std::move(movers)).value();
 }
 
-/// A table, a machine and a cache whose copies lie on node 0, which every machine has.
+/// A table, a machine and a cache with copies on node 0, which every machine has.
 class PrefetchTest : public ::testing::Test {
  protected:
   std::unique_ptr<cache::Cache> make_cache(
@@ -109,7 +109,7 @@ class PrefetchTest : public ::testing::Test {
 TEST_F(PrefetchTest, CopiesThatAreReadyAreUsed) {
   const auto engine = make_engine(TestMover::Manner::instant);
   const auto cache = make_cache(*engine);
-  // One worker alone prefetches every chunk before it scans it.
+  // A single worker prefetches every chunk before it scans it.
   const Q6Result first = run(*cache, with(Prefetch::on, 1));
   EXPECT_TRUE(first.prefetched);
   EXPECT_EQ(first.chunks_from_cache, 2 * kChunks);
@@ -130,7 +130,7 @@ TEST_F(PrefetchTest, TheAnswerComesFromTheCopies) {
   const auto engine = make_engine(TestMover::Manner::instant);
   const auto cache = make_cache(*engine);
   static_cast<void>(run(*cache, with(Prefetch::on, 1)));
-  // The cache was not told, so it still answers from what it copied.
+  // The cache was not notified, so it still serves its copies.
   for (std::int64_t& price : table_.extended_price) ++price;
   static_cast<void>(run(*cache, with(Prefetch::on, 1)));
   cache->invalidate(std::as_bytes(table_.columns().extended_price));
@@ -148,7 +148,7 @@ TEST_F(PrefetchTest, AMoverThatNeverEndsIsNotWaitedFor) {
     const Q6Result result = run(*cache, with(Prefetch::on, thread_count));
     EXPECT_EQ(result.chunks_from_cache, 0U);
   }
-  // What is under way is bounded: three runs, at most eleven workers.
+  // Moves in flight are bounded: three runs, at most eleven workers.
   EXPECT_LT(cache->statistics().misses, 100U);
   engine->stop();
 }
@@ -177,7 +177,7 @@ TEST_F(PrefetchTest, ACacheTooSmallEvictsOrRefuses) {
 }
 
 TEST_F(PrefetchTest, ACacheSmallerThanWhatIsUnderWayEvicts) {
-  // No more chunks than slots: without a bound all of them would be asked for before any is used.
+  // No more chunks than slots: without a bound all would be requested before any is used.
   constexpr std::size_t kFewRows = 6 * kChunkRows;
   const Q6Columns all = table_.columns();
   const Q6Columns few{all.ship_date.first(kFewRows), all.discount.first(kFewRows),
@@ -253,9 +253,9 @@ TEST_F(PrefetchTest,
         .value()
         .prefetched;
   };
-  // On the machine that runs this, the table lies on some node, which is 0 unless there are more.
+  // On this machine the table is on some node, which is 0 unless there are more.
   EXPECT_TRUE(decide(test::two_tier_machine(NodeId(0), NodeId(1000))));
-  // Where the kernel does not tell where data lie, they count as not there.
+  // If the kernel does not report the node of data, they count as not there.
   const bool told = platform::node_of_address(table_.columns().extended_price.data()).has_value();
   EXPECT_EQ(decide(test::two_tier_machine(NodeId(1000), NodeId(0))), !told);
 }
@@ -269,7 +269,7 @@ TEST_F(PrefetchTest, AutomaticMovesNothingWhoseMoveReadsTheSameBytesOfTheSameNod
                    .prefetched);
 }
 
-/// Query 6 on DDR, but for the price, which lies on slow memory far away; copies go to HBM.
+/// Query 6 on DDR, except for the price, which is in slow remote memory; copies go to HBM.
 class Gain : public ::testing::Test {
  protected:
   Gain() {

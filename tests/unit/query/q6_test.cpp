@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Query 6 without prefetching: the answer, its limits and what is refused.
+// Query 6 without prefetching: the answer, its limits and refusals.
 #include "headrace/query/q6.hpp"
 
 #include <gtest/gtest.h>

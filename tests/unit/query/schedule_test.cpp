@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the schedule of a query does while it looks whether copies are there. Whole queries are in
-// prefetch_test.cpp.
+// The schedule of a query while it checks for copies. Whole queries: prefetch_test.cpp.
 #include "query/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -39,7 +38,7 @@ TEST(Schedule, NoLockIsHeldWhereAnObserverIsCalled) {
     task = schedule.next(task, true);
     ASSERT_EQ(task.kind, Schedule<Copies>::Task::Kind::scan);
     bool asked = false;
-    // Another worker asks for a task while this one calls the observer.
+    // Another worker requests a task while this one calls the observer.
     meanwhile = [&] {
       std::thread other([&] {
         EXPECT_EQ(schedule.next({}, false).kind, Schedule<Copies>::Task::Kind::none);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables and their prefetcher: what is refused, who keeps the memory, and how far a prefetcher is
-// ahead. Types of columns: python/tests/test_table.py, against another implementation of Arrow.
+// Tables and their prefetcher: refusals, ownership of memory, and prefetch distance. Column types:
+// python/tests/test_table.py, against another implementation of Arrow.
 #include "headrace/query/table.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kChunkRows = 8192;
 constexpr std::size_t kChunkBytes = kChunkRows * sizeof(std::int64_t);
 
-/// A stream of one column of 64-bit integers, and the count of batches that are alive.
+/// A stream of one column of 64-bit integers, and the number of live batches.
 struct Numbers {
   explicit Numbers(std::size_t row_count) : values(row_count) {
     std::iota(values.begin(), values.end(), 1000);
@@ -90,7 +90,7 @@ std::shared_ptr<const Table> import_numbers(Numbers& numbers) {
   return *Table::import_stream(&stream, kChunkRows);
 }
 
-/// What is read of the next chunk; released at the end.
+/// The next chunk's batch; released by the destructor.
 class Batch {
  public:
   explicit Batch(ArrowArrayStream& stream) { EXPECT_EQ(stream.get_next(&stream, &array_), 0); }
@@ -137,7 +137,7 @@ TEST(Table, CutsABatchIntoChunks) {
   EXPECT_EQ(table->chunk_count(), 3U);
   EXPECT_EQ(table->chunk_rows(2), 5U);
   EXPECT_EQ(table->column_name(0), "n");
-  // Of the last chunk there is too little to be moved.
+  // The last chunk is too short to be moved.
   EXPECT_EQ(table->movable(0).count(), 2 * kChunkBytes);
 }
 
@@ -198,7 +198,7 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
     EXPECT_TRUE(
         equal(batch.values(), std::span(numbers.values).subspan(chunk * kChunkRows, kChunkRows)));
     EXPECT_NE(batch.values().data(), numbers.values.data() + chunk * kChunkRows) << "a copy";
-    // The query is slow: the prefetcher uses what the chunk before has left.
+    // The query is slow: the prefetcher refills the room freed by the previous chunk.
     prefetcher->finish();
   }
   EXPECT_TRUE(Batch(stream).values().empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares and times against closed forms.
+// Compares shares and times with closed forms.
 #include "sim/fluid.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is refused in the model of a record, and where it says that it is.
+// What is refused in the model of a record, and the line reported.
 #include "sim/model.hpp"
 
 #include <gmock/gmock.h>

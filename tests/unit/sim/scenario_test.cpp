@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios against closed forms, ceilings, and what must not be accepted.
+// Compares scenarios with closed forms and ceilings; invalid parameters.
 #include "sim/scenario.hpp"
 
 #include <gmock/gmock.h>
@@ -116,7 +116,7 @@ TEST(Placement, MovingPaysOnceDataIsReadOftenEnough) {
   EXPECT_GT(gain("16"), gain("2"));
   // Cores read 52.9 GB/s of DDR and 107.4 of HBM: with many passes that is the gain.
   EXPECT_NEAR(gain("10000"), 107.4 / 52.9 - 1, 0.02);
-  // Moving by the cores themselves costs more than one pass saves.
+  // Moving by the cores costs more than one pass saves.
   EXPECT_LT(run(model, "placement", {{"passes", "1"}, {"devices", "0"}}).figure("gain"), 0);
 }
 
@@ -148,7 +148,7 @@ TEST(LeakyDdio, FourDevicesFallOnceTheirBuffersDoNotFit) {
 TEST(Qdp, PrefetchingPaysWhereCoresWaitForAFarColumnAndNotWhereTheyCompute) {
   const Model model = machine("xeon-max-flat");
   const Outcome same = run(model, "qdp", {{"b", "0"}, {"threads", "64"}});
-  // Both columns are read of node 0, whoever reads them: 8 GiB at what cores get of it.
+  // Both columns are read from node 0: 8 GiB at the cores' rate.
   EXPECT_NEAR(same.figure("off_ms"), 8.0 * 1073741824 / 52.9e6, 5);
   const Outcome waits = run(model, "qdp", {{"b", "4"}, {"threads", "1"}, {"compute", "16"}});
   EXPECT_GT(waits.figure("gain"), 0.2);
@@ -175,7 +175,7 @@ TEST(Qdp, TheScheduleHoldsBackWhenTheCacheIsSmallAndOldCopiesMakeRoom) {
   EXPECT_GT(small.figure("evictions"), 0);
   EXPECT_EQ(large.figure("evictions"), 0);
   EXPECT_EQ(large.figure("share_refused"), 0);
-  // Refused once in a while: the schedule asks for no more than the cache holds.
+  // Rarely refused: the schedule requests no more than the cache holds.
   EXPECT_LT(small.figure("share_refused"), 0.2);
   EXPECT_LT(small.figure("share_from_copies"), large.figure("share_from_copies"));
 }
@@ -286,7 +286,7 @@ TEST(Streams, ThreadsAddUpToTheNodeAndShareItWithOthers) {
   };
   const double call_share = 1048576 / (1048576 + model.core.call_ns * model.core.copy_gb_per_s);
   EXPECT_NEAR(rate({{"access", "copy"}}, "gb_per_s"), model.core.copy_gb_per_s * call_share, 0.2);
-  // 16 cores copy more than reads and writes 1:1 get of the node.
+  // 16 cores exceed the node's ceiling of reads and writes 1:1.
   EXPECT_NEAR(rate({{"access", "copy"}, {"threads", "16"}}, "gb_per_s"), 186.0 / 2, 1);
   const Values both{{"access", "copy"}, {"threads", "16"}, {"beside", "read"}};
   EXPECT_LT(rate(both, "gb_per_s"), 186.0 / 2);
@@ -307,7 +307,7 @@ TEST(Streams, WhatFitsACacheHasItsRate) {
     return run(model, "streams", {{"access", access}, {"span", span}, {"bytes", "1000"}})
         .figure("gb_per_s");
   };
-  // 1000 bytes take 12.5 ns and a call of 10.
+  // 1000 bytes take 12.5 ns plus 10 ns per call.
   EXPECT_NEAR(rate("read", "512KiB"), 1000 / 22.5, 0.1 * 44);
   EXPECT_NEAR(rate("copy", "256KiB"), 1000 / 35.0, 0.1 * 28);
   // A copy has two buffers: this one does not fit.
@@ -342,7 +342,7 @@ TEST(Automatic, GivesShortCopiesToTheCallingThreadAndLongOnesToTheDevice) {
   EXPECT_EQ(path_of(1 << 20, 0, false), "device");
   EXPECT_EQ(path_of(64, 0, true), "calling thread");
   EXPECT_EQ(path_of(1 << 20, 0, true), "device");
-  // What the engine chooses by its thresholds is never far from the better one.
+  // The engine's choice by thresholds is never far from the better one.
   const Model model = machine("spr-1dsa");
   for (const char* const bytes : {"64", "1KiB", "64KiB", "1MiB"}) {
     EXPECT_LT(run(model, "automatic", {{"bytes", bytes}}).figure("over_best"), 1.5) << bytes;

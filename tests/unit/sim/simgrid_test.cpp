@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares of random flows over random links against SimGrid's CM02 model without its corrections
-// for TCP. SimGrid knows weights of 1 only, one engine per process, and a clock of 1e-9 s; one of
-// its seconds is a microsecond here.
+// Compares shares of random flows over random links with SimGrid's CM02 model without its TCP
+// corrections. SimGrid has only weights of 1, one engine per process, and a clock of 1e-9 s; one
+// SimGrid second is a microsecond here.
 #include <gtest/gtest.h>
 #include <simgrid/s4u.hpp>
 

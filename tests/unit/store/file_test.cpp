@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiers in files: what is there again, what is refused, and that no loss of power brings a torn
-// block back.
+// Tiers in files: what is restored, what is refused, and that no power loss restores a torn block.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -158,7 +157,7 @@ TEST_F(InFile, ADiskWithoutRoomIsRefused) {
 TEST_F(InFile, ATornEntryIsDropped) {
   put_some();
   store_.reset();
-  // The slots are taken from the first on.
+  // Slots are allocated from the first on.
   overwrite(detail::kHeadBytes + 256 + 40, "\xff");
   open();
   EXPECT_EQ(store_->statistics().tiers[0].dropped_torn, 1U);
@@ -209,11 +208,10 @@ constexpr std::size_t kSlots = 3;
 constexpr std::size_t kKeys = 3;
 constexpr std::size_t kDataBytes = 128;
 
-/// What a broken protocol leaves out.
+/// The step that a broken protocol omits.
 enum class Broken : std::uint8_t { nothing, settles_no_data, settles_no_header, frees_too_soon };
 
-/// The steps of the keeper on memory that a recorder has: rounds of puts, each of which replaces
-/// or evicts.
+/// The keeper's steps on a recorder's memory: rounds of puts, each of which replaces or evicts.
 class Protocol {
  public:
   explicit Protocol(pmem::Granularity granularity, Broken broken)
@@ -230,7 +228,7 @@ class Protocol {
     std::map<std::uint64_t, std::pair<std::size_t, std::uint64_t>> held;  // Key: slot, version.
     for (std::size_t i = 0; i < rounds; ++i) {
       if (free.empty()) {
-        // Evicts one; the put comes in a later round, when the slot is free.
+        // Evicts one; the put follows in a later round, when the slot is free.
         auto victim = held.begin();
         std::advance(victim, static_cast<std::ptrdiff_t>(random.below(held.size())));
         promise_no_more(victim->first);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random operations on stores of every kind, beside a map: what a get gives is what its key could
-// have had at its submission. With faults, refusals and restarts.
+// Compares random operations on stores of every kind with a map: a get returns a value that its key
+// could have had at submission. With faults, refusals and restarts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@ using test::version_of;
 constexpr std::size_t kBlockBytes = 512;
 constexpr std::uint64_t kAbsent = 0;
 
-/// What a key may have: versions, and whether it may have none (kAbsent).
+/// Possible versions of a key; kAbsent if it may have none.
 using Possible = std::set<std::uint64_t>;
 
 struct Case {
   std::string name;
   std::vector<std::size_t> capacities;  ///< Blocks of each tier.
-  bool file = false;                    ///< The last tier is one.
+  bool file = false;                    ///< The last tier is a file.
   std::size_t keys = 24;
   bool drops = false;  ///< Blocks may be dropped for room.
   bool faults = false;
@@ -62,17 +62,17 @@ class Model {
   struct InFlight {
     bool is_put = false;
     std::vector<std::uint64_t> keys;
-    std::vector<std::uint64_t> versions;  ///< Of a put.
-    std::vector<Possible> allowed;        ///< Of a get.
+    std::vector<std::uint64_t> versions;  ///< For a put.
+    std::vector<Possible> allowed;        ///< For a get.
     std::vector<std::string> names;
     std::vector<std::vector<std::byte>> buffers;
-    Transfer transfer;  ///< Last: its end needs the others.
+    Transfer transfer;  ///< Last member: its destructor uses the others.
   };
 
   static std::string name_of(std::uint64_t key) { return "key " + std::to_string(key); }
 
   void open() {
-    // Some transfers by the calling thread, longer ones by the mover.
+    // Short transfers by the calling thread, longer ones by the mover.
     StoreOptions options{.block_bytes = Bytes(kBlockBytes),
                          .checksums = case_.checksums,
                          .inline_max = Bytes(2 * kBlockBytes)};
@@ -111,7 +111,7 @@ class Model {
     batch->is_put = random_.chance(1, 2);
     const std::size_t count = 1 + random_.below(8);
     for (std::size_t i = 0; i < count; ++i) {
-      // Few keys are wanted often.
+      // Few keys are frequent.
       const std::uint64_t key = random_.below(1 + random_.below(case_.keys));
       batch->keys.push_back(key);
       batch->names.push_back(name_of(key));
@@ -169,7 +169,7 @@ class Model {
       possible_[key].erase(version);
       return;
     }
-    // Alone from its submission to its end, it is what the key has.
+    // Not overlapped by another put, it is the key's only version.
     if (!overlapped_.contains(version) && removed_[key] < version) possible_[key] = {version};
   }
 
@@ -200,7 +200,7 @@ class Model {
     store_->remove(name_of(key));
     gone(key);
   }
-  /// What is pending may still come.
+  /// Pending versions may still appear.
   void gone(std::uint64_t key) {
     std::erase_if(possible_[key], [this](std::uint64_t each) { return !pending_.contains(each); });
     possible_[key].insert(kAbsent);
@@ -221,7 +221,7 @@ class Model {
       EXPECT_EQ(recovered, before);
     }
     EXPECT_EQ(store_->statistics().tiers.back().dropped_torn, 0U);
-    // What lay in memory alone is gone; with a file only, nothing is.
+    // Blocks only in memory are gone; with a file tier only, none is.
     if (case_.capacities.size() == 1) return;
     for (Possible& possible : possible_) possible.insert(kAbsent);
   }
@@ -243,7 +243,7 @@ class Model {
     }
   }
 
-  /// No slot was lost: each tier takes as many blocks as it has room for, and not one more.
+  /// No slot has leaked: each tier takes exactly as many blocks as it has room for.
   void check_room() {
     store_->clear();
     for (std::size_t tier = 0; tier < case_.capacities.size(); ++tier) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the header of the store promises, one sentence a test.
+// The contracts in the store's header, one sentence per test.
 #include "headrace/store/store.hpp"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kBlockBytes = 4096;
 
-/// By the workers, or what is short by the calling thread.
+/// Copies by workers, or short ones by the calling thread.
 class InMemory : public ::testing::TestWithParam<Bytes> {
  protected:
   void make(StoreOptions options) {
@@ -39,7 +39,7 @@ class InMemory : public ::testing::TestWithParam<Bytes> {
   [[nodiscard]] Outcome put(const std::string& key, std::uint64_t version, std::size_t tier = 0) {
     return store_->put(key, block_bytes(1, version, kBlockBytes), tier).outcome;
   }
-  /// Its version; 0 if there is no such key.
+  /// Returns its version; 0 if there is no such key.
   [[nodiscard]] std::uint64_t get(const std::string& key) {
     std::vector<std::byte> bytes(kBlockBytes);
     const BlockEnd end = store_->get(key, bytes);
@@ -239,7 +239,7 @@ TEST_P(InMemory, ABlockGoesDownForRoomAndUpForReads) {
   EXPECT_EQ(statistics.dropped, 0U);
   EXPECT_GE(statistics.tiers[1].demotions, 28U);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(get(std::to_string(i)), 1U);
-  // A promotion is in the background, and needs a slot that is free by then.
+  // A promotion runs in the background, and needs a slot that is free by then.
   for (int i = 0; i < 100'000 && store_->statistics().tiers[0].promotions == 0; ++i) {
     EXPECT_EQ(get("0"), 1U);
   }
@@ -370,8 +370,8 @@ TEST_P(InMemory, ThreadsShareIt) {
   EXPECT_EQ(wrong.load_relaxed(), 0U);
 }
 
-/// Whether the calling thread copies so many blocks, which is then over when the submission
-/// returns.
+/// Whether the calling thread copies `block_count` blocks, so that the submission returns with the
+/// transfer done.
 bool copies_inline(Store& store, std::size_t block_count, bool puts) {
   std::vector<std::byte> bytes(block_count * kBlockBytes);
   std::vector<std::string> keys;

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A folder of its own for each test.
+/// A separate folder for each test.
 class Telemetry : public ::testing::Test {
  protected:
   Telemetry() {
@@ -47,7 +47,7 @@ class Telemetry : public ::testing::Test {
     const std::filesystem::directory_iterator files(folder_);
     return static_cast<std::size_t>(std::distance(begin(files), end(files)));
   }
-  /// Waits until `is_true`, which other threads and processes bring about.
+  /// Waits until `is_true`, an effect of other threads or processes.
   static bool wait_until(const std::function<bool()>& is_true) {
     const auto end = std::chrono::steady_clock::now() + 60s;
     while (std::chrono::steady_clock::now() < end) {
@@ -85,7 +85,7 @@ TEST_F(Telemetry, WhatASourceSaysIsRead) {
 }
 
 TEST_F(Telemetry, RowsOfTwoPublicationsAreNeverMixed) {
-  std::uint64_t count = 0;  // Only the publisher's thread touches it.
+  std::uint64_t count = 0;  // Only the publisher's thread accesses it.
   const Source source("engine", [&](std::uint64_t) {
     ++count;
     return std::vector<Row>(40, row_of(count));
@@ -112,7 +112,7 @@ TEST_F(Telemetry, ASourceThatHasEndedIsNotAskedAgain) {
   Atomic<std::uint32_t> has_ended{0};
   {
     const Source source("engine", [&](std::uint64_t) {
-      EXPECT_EQ(has_ended.load_relaxed(), 0U);  // The destructor orders it.
+      EXPECT_EQ(has_ended.load_relaxed(), 0U);  // Relaxed: ordered by the destructor.
       return std::vector<Row>{row_of(1)};
     });
     ASSERT_TRUE(wait_until([&] { return read().processes.at(0).rows.size() == 1; }));
@@ -175,7 +175,7 @@ TEST_F(Telemetry, AChildOfForkDoesNotKeepItsParentAlive) {
   if (parent == 0) {
     if (!start(1ms, folder_)) ::_exit(1);
     if (::fork() == 0) {
-      // Only when it runs, fork() has closed what it must not keep.
+      // Once it runs, fork() has closed inherited descriptors.
       const pid_t child = ::getpid();
       if (::write(pipes[1], &child, sizeof(child)) != sizeof(child)) ::_exit(1);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery of the machine that the test runs on, whatever it is.
+// Discovery of the machine that the test runs on.
 #include <gmock/gmock.h>
 #include <sched.h>
 

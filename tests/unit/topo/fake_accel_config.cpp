@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for libaccel-config: one DSA device on node 1 with two engines and two queues, one IAA
-// device, and a context that refuses to start where HEADRACE_FAKE_ACCEL_CONFIG_ERRNO says so.
+// device, and a context whose creation fails with HEADRACE_FAKE_ACCEL_CONFIG_ERRNO if that is set.
 #include <array>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine records of tests/machines, as they are or changed in one place, for tests of replay.
+// Machine records of tests/machines, unmodified or with one change, for tests of replay.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline nlohmann::ordered_json load_fixture(const std::string& name) {
   return nlohmann::ordered_json::parse(file);
 }
 
-/// A file that is gone at the end of the scope.
+/// A file that is deleted at the end of the scope.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text = "") {
@@ -47,7 +47,7 @@ inline Result<Machine> replay_text(const std::string& text) {
   return replay(file.path());
 }
 
-/// Puts `xml` into `record` together with the checksum that makes it look intended.
+/// Puts `xml` into `record` with a matching checksum.
 inline void set_xml(nlohmann::ordered_json& record, const std::string& xml) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char letter : xml) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;

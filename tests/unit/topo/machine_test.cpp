@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to machines made by hand; recorded machines are asked in replay_test.cpp.
+// Queries on hand-made machines. Recorded machines: replay_test.cpp.
 #include "headrace/topo/machine.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What discovery makes of each recorded machine, and of small changes to them.
+// Discovery on each recorded machine, and on small changes to them.
 #include <gmock/gmock.h>
 
 #include "fixture.hpp"
@@ -232,7 +232,7 @@ TEST(DdrCxl, WhatTheTopologyStatesComesBeforeWhatTheFiguresSuggest) {
 }
 
 TEST(DdrCxl, FiguresThatContradictEachOtherLeaveTheTierUnknown) {
-  // As much bandwidth as the local memory, yet far slower: neither HBM nor certainly CXL.
+  // Same bandwidth as local memory, but a much higher latency: neither HBM nor certainly CXL.
   const Result<Machine> machine = replay_changed("ddr-cxl", "value=\"16880\"", "value=\"220299\"");
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
   EXPECT_EQ(machine->nodes[1].tier, Tier::unknown);
@@ -283,7 +283,7 @@ TEST(BareNode, HasTheMemoryOfTheSystemWhereTheKernelCountsLessToItsOnlyNode) {
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
   EXPECT_EQ(machine->nodes[0].capacity, all);
   EXPECT_THAT(machine->notes, Contains(HasSubstr("of the system")));
-  // What the kernel keeps for itself makes no difference.
+  // Memory reserved by the kernel makes no difference.
   record["system_memory_bytes"] = before->nodes[0].capacity.count() / 100 * 102;
   const Result<Machine> near = replay_text(record.dump());
   EXPECT_EQ(near->nodes[0].capacity, before->nodes[0].capacity);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fills and compares, behind the signature of a copy: for a Meter whose bytes are alike.
+// Fills and compares behind the signature of a copy, for a Meter with Options::alike.
 #pragma once
 
 #include "headrace/copy/fill_compare.hpp"
@@ -7,16 +7,16 @@
 
 namespace headrace::copy::lab {
 
-/// With this targets are filled.
+/// Fill value.
 inline constexpr unsigned char kFillValue = 0x5a;
 
-/// By memset and memcmp, each called as a kernel is.
+/// By memset and memcmp, each called through a pointer like a kernel.
 [[nodiscard]] Move libc_fill_move();
 [[nodiscard]] Move libc_compare_move();
 /// By set_bytes and first_difference.
 [[nodiscard]] Move tuned_fill_move();
 [[nodiscard]] Move tuned_compare_move();
-/// By a kernel, found in a table as it will be. Null where it does not run here.
+/// By a kernel, looked up in a table as in production. Null if it cannot run on this processor.
 [[nodiscard]] Move kernel_move(FillKernel kernel);
 [[nodiscard]] Move kernel_move(CompareKernel kernel);
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues that ours is measured beside, for messages of one length, in memory that two processes
-// share.
-//   CachedIndexQueue   Lamport's ring with the other end's index kept on each side, as in
-//   "MCRingBuffer"
-//                      (Lee et al., 2010) and rigtorp's SPSCQueue.
-//   BoostQueue         boost::lockfree::spsc_queue, where Boost is installed.
-// Both trust what lies in shared memory, and notice no death.
+// Baselines for the message queue: messages of one length, in memory shared by two processes.
+//   CachedIndexQueue   Lamport's ring with a cached copy of the other end's index, as in
+//                      MCRingBuffer (Lee et al., 2010) and rigtorp's SPSCQueue.
+//   BoostQueue         boost::lockfree::spsc_queue, if Boost is installed.
+// Both trust the content of shared memory, and do not detect the death of the other end.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +27,9 @@ using Payload = std::array<std::byte, kBytes>;
 template <std::size_t kBytes, std::size_t kCount>
 class CachedIndexQueue {
  public:
-  /// Returns: how many of `count` messages were sent; they become visible at once.
+  /// Returns: how many of `count` messages were sent, all or none; they become visible together.
   std::size_t send(const Payload<kBytes>* source, std::size_t count) {
-    const std::uint64_t tail = tail_.load_relaxed();  // Own.
+    const std::uint64_t tail = tail_.load_relaxed();  // Relaxed: only this side writes it.
     if (tail + count - head_seen_ > kCount) {
       head_seen_ = head_.load_acquire();
       if (tail + count - head_seen_ > kCount) return 0;
@@ -42,7 +40,7 @@ class CachedIndexQueue {
   }
   /// Returns: how many were received, up to `count`.
   std::size_t receive(Payload<kBytes>* target, std::size_t count) {
-    const std::uint64_t head = head_.load_relaxed();  // Own.
+    const std::uint64_t head = head_.load_relaxed();  // Relaxed: only this side writes it.
     if (tail_seen_ == head) {
       tail_seen_ = tail_.load_acquire();
       if (tail_seen_ == head) return 0;

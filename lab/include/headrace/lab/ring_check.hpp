@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The crash check of our own rings, and of a gallery of broken ones that it has to catch.
-// Not for your structures: those are recorded and explored directly (recorder.hpp).
+// Crash check of the library's rings, and of a gallery of broken rings that it must catch. Not for
+// other structures: record and explore those directly (recorder.hpp).
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,24 @@
 
 namespace headrace::pmem::lab {
 
-/// Something that can be checked.
+/// A ring that can be checked.
 struct CheckSubject {
   std::string name;     ///< "optimised", "naive-missing-flush".
-  std::string summary;  ///< What it is, or what is wrong with it.
-  bool sound = true;    ///< Part of the library; else of the gallery.
+  std::string summary;  ///< Description, or what is wrong with it.
+  bool sound = true;    ///< True for rings of the library, false for the gallery.
 };
 /// The four rings first, then the gallery.
 [[nodiscard]] const std::vector<CheckSubject>& check_subjects();
 
 struct CheckOptions {
-  /// Entries that are enqueued while the recorder runs; more were before.
+  /// Entries enqueued while the recorder runs, after a warm-up.
   std::size_t entry_count = 6;
-  /// States tried at one moment (ExploreOptions).
+  /// States tried per moment (ExploreOptions).
   std::uint64_t states_per_moment_max = 1024;
   std::uint64_t seed = 1;
   /// Stop at the first bad state; else count them all.
   bool stop_at_first = true;
-  /// Told the share that is done, now and then; may be empty. Returns false to stop.
+  /// Called now and then with the share done; return false to stop. May be empty.
   std::function<bool(double)> progress = {};
 };
 
@@ -41,17 +41,18 @@ struct CheckReport {
   std::uint64_t states_bad = 0;
   std::uint64_t moments = 0;
   std::uint64_t moments_exhaustive = 0;
-  std::uint64_t runs = 0;            ///< Recordings: the other end's steps come at other moments.
-  std::uint64_t second_crashes = 0;  ///< States after which it went on and power failed again.
-  std::string first_bad;             ///< The report on it; empty if there is none.
+  std::uint64_t runs = 0;            ///< Recordings; the other end's timing differs.
+  std::uint64_t second_crashes = 0;  ///< States continued until power failed again.
+  std::string first_bad;             ///< Report on the first bad state; empty if there is none.
   Waste waste;                       ///< Of one recording.
 };
 
 /// Runs the ring under the recorder and tries the states that a crash could leave.
 ///
-/// Each state is recovered; every entry whose enqueue had returned and every one that was lent must
-/// be there, whole and in order, no other; nothing that was not acknowledged may be gone. Then it
-/// goes on from there: a new entry, and, for a sample, everything again with a second crash.
+/// Each state is recovered. Every entry whose enqueue had returned or that was lent must be
+/// present, whole and in order, and no entry that was never enqueued; only acknowledged entries may
+/// be gone. Then the ring continues with a new entry and, for a sample of states, with a second
+/// crash.
 ///
 /// Fails: not_found, naming the subjects; invalid_argument for no entries or more than 1000.
 [[nodiscard]] Result<CheckReport> check_subject(std::string_view name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's files without FUSE: what reading and writing them does to the devices.
+// The driver's files without FUSE: effects of reading and writing them on the devices.
 #include "launch/emulator/driver.hpp"
 
 #include <gtest/gtest.h>

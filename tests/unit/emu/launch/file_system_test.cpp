@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of the emulated devices as the kernel shows them: needs FUSE, and is skipped without.
+// The emulated devices' files through the kernel. Skipped without FUSE.
 #include "launch/emulator/file_system.hpp"
 
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 #include "launch/emulator/driver.hpp"
 #include "support/emulator.hpp"
 
-// The threads that serve a mount end with the process, and the only pointer to an open file is the
-// kernel's: LeakSanitizer cannot find either.
+// The threads that serve a mount live until the process ends, and only the kernel points to an open
+// file: LeakSanitizer sees neither.
 extern "C" [[gnu::visibility("default")]] const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:serve_files\nleak:open_file\nleak:libfuse3\n";
@@ -41,7 +41,7 @@ std::span<std::byte> shared_memory() {
   return {static_cast<std::byte*>(memory), registers_bytes()};
 }
 
-/// Ends within the limit: its wait status, else -1.
+/// Returns the wait status if the process ends within the limit, else -1.
 int await_end(pid_t process_id, std::chrono::milliseconds limit) {
   const int file = static_cast<int>(::syscall(SYS_pidfd_open, process_id, 0));
   pollfd ended{.fd = file, .events = POLLIN, .revents = 0};
@@ -52,7 +52,7 @@ int await_end(pid_t process_id, std::chrono::milliseconds limit) {
   return status;
 }
 
-/// Waits until the kernel has the request: the writer waits for its answer then.
+/// Waits until the kernel has the request, for whose answer the writer then waits.
 void await_waiting(pid_t process_id) {
   const std::string path = "/proc/" + std::to_string(process_id) + "/wchan";
   const auto end = steady_clock::now() + std::chrono::seconds(2);
@@ -88,8 +88,8 @@ class FileSystemTest : public testing::Test {
     ::umount2(directory_.c_str(), MNT_DETACH);
     EXPECT_EQ(::rmdir(directory_.c_str()), 0);
   }
-  /// A process that has a connection and writes a descriptor once the files are mounted. It is made
-  /// before this process has any other thread.
+  /// A process with a connection that writes a descriptor once the files are mounted. Create it
+  /// before any thread.
   pid_t start_writer(bool runs_what_it_writes) {
     const pid_t child = ::fork();
     if (child != 0) return child;
@@ -108,7 +108,7 @@ class FileSystemTest : public testing::Test {
     OwnedFile file(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
     const std::string options = "fd=" + std::to_string(file.get()) +
                                 ",rootmode=40000,user_id=0,group_id=0,default_permissions";
-    // Root's alone; users mount in a namespace of their own, which tests/clients do.
+    // Needs root; users mount in a private namespace, as tests/clients do.
     if (::mount("test", directory_.c_str(), "fuse", 0, options.c_str()) != 0) return false;
     auto reaper = Reaper::start(served_.control.value());
     if (!reaper) return false;
@@ -120,7 +120,7 @@ class FileSystemTest : public testing::Test {
   }
 
  private:
-  /// As with the launcher, the threads that serve use it until this process ends.
+  /// As in the launcher, the serving threads use it until this process ends.
   struct Parts {
     std::optional<Control> control;
     std::optional<Driver> driver;
@@ -158,7 +158,7 @@ TEST_P(EndingWriterTest, a_signal_that_ends_a_writer_does_so_while_it_waits) {
   }
   await_waiting(writer);
   ::kill(writer, GetParam());
-  // Less than the write would take to give up by itself.
+  // Less than the timeout of the write.
   const int status = await_end(writer, std::chrono::seconds(20));
   ASSERT_NE(status, -1) << "it still waits";
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam()) << status;

@@ -84,7 +84,7 @@ TEST(Options, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_TRUE(parse({"--wq", "both", "--wq-name", "dpdk_x", "x"}));
   EXPECT_THAT(refusal({"--seed", "1", "--pace", "2us,30GB/s", "x"}),
               HasSubstr("--pace has no effect with --seed"));
-  // Whether the number is the file's is judged when the file is read.
+  // Whether the number matches the file is checked when the file is read.
   EXPECT_EQ(parse({"--config", "c", "--devices", "8", "x"})->device_count, 8U);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report that replaces a file leaves what belongs to the file's owner.
+// Writing a report: a replaced file keeps its mode, a new one has that of the umask.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

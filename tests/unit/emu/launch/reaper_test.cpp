@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When what a client held comes back: once it is dead, whatever its files told before.
+// A client's resources are released once it is dead, whatever its files indicated before.
 #include "launch/emulator/reaper.hpp"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class SharedDevices {
   [[nodiscard]] Control& control() { return *control_; }
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
   [[nodiscard]] std::uint32_t held_count() const { return control_->occupancy(kDevice, kQueue); }
-  /// Whether entries come back until `count` are held.
+  /// Waits until `count` entries are held; returns false on timeout.
   [[nodiscard]] bool await_held(std::uint32_t count) const {
     const auto limit = steady_clock::now() + std::chrono::seconds(60);
     while (held_count() != count && steady_clock::now() < limit) std::this_thread::yield();
@@ -63,8 +63,8 @@ class SharedDevices {
   std::optional<Control> control_;
 };
 
-/// A process that becomes a client when told to, and holds entries that nobody works off. To be
-/// made before this process has another thread.
+/// A process that becomes a client on request, and holds entries that no thread processes. Create
+/// it before any thread.
 ///
 /// Threading: owned.
 class Holder {
@@ -96,7 +96,7 @@ class Holder {
     char byte = 0;
     return ::write(go_[1], "x", 1) == 1 && ::read(ready_[0], &byte, 1) == 1;
   }
-  /// It stays a zombie: nothing but its death tells of it.
+  /// It stays a zombie: only its death can be detected.
   void kill() const { ::kill(process_id_, SIGKILL); }
 
  private:
@@ -105,7 +105,7 @@ class Holder {
   pid_t process_id_ = 0;
 };
 
-/// From now on this process is refused pidfds, as in containers whose filter does not know them.
+/// From now on pidfd_open fails, as in containers whose seccomp filter does not know it.
 bool refuse_pidfds() {
   std::array<sock_filter, 4> program{
       sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -131,7 +131,7 @@ TEST(Reaper, a_portal_that_is_released_before_its_client_is_dead_is_not_all_that
   other.kill();
   devices.control().release_queue(kDevice, kQueue);
   (*reaper)->look();
-  // There was a look, and it left to the living what is its own.
+  // The check ran, and live clients kept their entries.
   EXPECT_TRUE(devices.await_held(kHeldCount));
   holder.kill();
   EXPECT_TRUE(devices.await_held(0));
@@ -152,12 +152,12 @@ TEST(Reaper, who_became_a_client_by_an_inherited_portal_is_found) {
 }
 
 TEST(Reaper, looks_by_itself_where_the_system_refuses_to_tell) {
-  // In a process of its own, which keeps the filter to its end.
+  // In a separate process, which keeps the filter until it ends.
   test::expect_ends([] {
     SharedDevices devices;
     const Holder holder(devices.memory());
     const Holder other(devices.memory());
-    // Where there are no filters it is watched by pidfds, which is tested above.
+    // If filters are unavailable it uses pidfds, which is tested above.
     static_cast<void>(refuse_pidfds());
     const auto reaper = Reaper::start(devices.control());
     ASSERT_TRUE(reaper) << reaper.error().message();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms are assembled by the assembler, so that nobody's reading of the manual is compared with
-// itself; what is random is compared with Zydis.
+// Decoding of the submission instructions: the assembler encodes the forms, so that our reading of
+// the manual is not compared with itself; random bytes are compared with Zydis.
 #include "inject/trap/instruction.hpp"
 
 #include <Zydis/Zydis.h>
@@ -22,7 +22,7 @@ constexpr std::uint8_t kRip = kInstructionPointer;
 struct Form {
   const char* text;
   std::span<const std::uint8_t> code;
-  Instruction expected;  // But for its length.
+  Instruction expected;  // Except for its length.
 };
 
 std::string show(const Instruction& i) {
@@ -270,7 +270,7 @@ TEST(Instruction, what_stores_no_whole_register_is_none_of_ours) {
   }
 }
 
-/// What Zydis makes of the same bytes, as far as ours says anything of it.
+/// Zydis' decoding of the same bytes, reduced to the fields that ours has.
 std::optional<Instruction> by_zydis(const ZydisDecoder& decoder,
                                     std::span<const std::uint8_t> code) {
   ZydisDecodedInstruction instruction;
@@ -333,7 +333,7 @@ std::optional<Instruction> by_zydis(const ZydisDecoder& decoder,
     out.byte_count = 64;
     out.memory = memory(operands[1]);
   } else {
-    out.address_32 = false;  // Ours says it of UMONITOR's register only; not compared.
+    out.address_32 = false;  // Ours sets it only for UMONITOR's register; not compared.
   }
   return out;
 }
@@ -388,7 +388,7 @@ TEST(Instruction, random_forms_are_decoded_as_zydis_does) {
       ours->address_32 = false;
       ours->memory = {};
     }
-    // Zydis 4.0 sees R13 where REX.B meets a SIB byte without base; the CPU, asked by LEA, does
+    // Zydis 4.0 decodes R13 for REX.B with a SIB byte without base; the CPU (tested with LEA) does
     // not.
     if (ours->memory.base == kNone && theirs->memory.base == 13) continue;
     ASSERT_EQ(show(*ours), show(*theirs)) << bytes;

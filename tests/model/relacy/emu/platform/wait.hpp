@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// emu/platform/wait.hpp for the model checker. What the models run claims never to wait in earnest:
-// whoever does has failed.
+// emu/platform/wait.hpp for the model checker. The code under test must never wait: a wait is a
+// failure.
 #pragma once
 
 #include "headrace/base/relacy.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace/base/atomic.hpp for the model checker: the same operations, each of them a point where
-// another thread may go on, and each load free to see whatever its order allows.
+// headrace/base/atomic.hpp for the model checker: the same operations. Each is a scheduling point,
+// and each load may return any value that its memory order allows.
 #pragma once
 
 #include "headrace/base/relacy.hpp"
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-/// Threading: shared, among the threads of a simulation.
+/// Threading: shared by the threads of a simulation.
 template <typename T>
 class Atomic {
  public:
@@ -44,8 +44,8 @@ class Atomic {
     return exchange_if(expected, desired, rl::mo_relaxed, rl::mo_relaxed);
   }
 
-  /// A sleeper looks again and again here: what it sees when it wakes is checked, and that the
-  /// value changes for good. That it is woken is up to tests/unit/cache/waiting_test.cpp.
+  /// Polls instead of sleeping: checks what the thread sees when it wakes, and that the value
+  /// changes for good. Wake-ups are tested by tests/unit/cache/waiting_test.cpp.
   void wait_acquire(T old) const {
     while (load(rl::mo_acquire) == old) rl::yield(1, $);
   }

@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-/// Threading: shared, among the threads of a simulation.
+/// Threading: shared by the threads of a simulation.
 class Mutex {
  public:
   void lock() { mutex_.lock($); }
@@ -31,7 +31,7 @@ class Lock {
   Mutex& mutex_;
 };
 
-/// A sleeper looks again and again, as in the checker's Atomic::wait_acquire.
+/// wait() wakes spuriously, as the checker's Atomic::wait_acquire: the caller polls.
 class Condition {
  public:
   void wait(Mutex& mutex) {

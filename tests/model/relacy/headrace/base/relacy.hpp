@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relacy without the macros by which it replaces words of the language.
+// Relacy without its macros that replace keywords and library functions.
 #pragma once
 
 #include <relacy/relacy.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace/platform/barrier.hpp for the model checker. What the kernel promises of the pair - the
-// heavy barrier has the effect of a full one in every thread - is what two full fences promise each
-// other; that it holds on this machine is the kernel's word (membarrier(2)), not checked here.
+// headrace/platform/barrier.hpp for the model checker. Both barriers are full fences here: the
+// kernel guarantees that a heavy barrier acts as a full fence in every thread (membarrier(2)). That
+// guarantee is not checked.
 #pragma once
 
 #include "headrace/base/light_barrier.hpp"
