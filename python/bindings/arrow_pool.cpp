@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// arrow::MemoryPool on a node, for pyarrow: an extension of its own, because it needs the very
-// libarrow that is in the wheel of pyarrow.
+// arrow::MemoryPool on a node, for pyarrow: a separate extension, because it must link the libarrow
+// of the pyarrow wheel.
 #include <arrow/memory_pool.h>
 #include <arrow/status.h>
 #include <arrow/util/config.h>
@@ -24,10 +24,10 @@ namespace {
 
 namespace nb = nanobind;
 
-/// What the capsule of pyarrow is called that makes an object of a pool; its type is in the name.
+/// Name, which is the type, of the pyarrow capsule with the function that wraps a pool.
 constexpr const char* kBox = "PyObject *( arrow::MemoryPool *)";
 
-/// Whole pages of a node, present when they are given, by the memory source of the cache.
+/// Allocates whole prefaulted pages of a node, from the memory source of the cache.
 ///
 /// Threading: shared.
 class NodePool final : public arrow::MemoryPool {
@@ -38,7 +38,7 @@ class NodePool final : public arrow::MemoryPool {
   using arrow::MemoryPool::Free;
   using arrow::MemoryPool::Reallocate;
 
-  // Pages are aligned to more than Arrow asks for.
+  // Page alignment exceeds what Arrow requests.
   arrow::Status Allocate(std::int64_t size, std::int64_t /*alignment*/,
                          std::uint8_t** out) override {
     if (size < 0) return arrow::Status::Invalid("a negative number of bytes");
@@ -93,13 +93,14 @@ class NodePool final : public arrow::MemoryPool {
   const NodeId node_;
   const std::shared_ptr<cache::MemorySource> source_ = cache::operating_system_pages();
   arrow::internal::MemoryPoolStats statistics_;
-  /// Where nothing lies, but pointers must not be null.
+  /// Address of empty allocations, which must not be null.
   alignas(64) std::uint8_t zero_bytes_[1] = {};
 };
 
-/// The pool of a node; it is never destroyed, because every buffer refers to it.
+/// The pool of a node; never destroyed, because buffers refer to it.
 nb::object pool_of(std::uint32_t node) {
-  static auto& pools = *new std::map<std::uint32_t, std::unique_ptr<NodePool>>;  // By the GIL.
+  static auto& pools =
+      *new std::map<std::uint32_t, std::unique_ptr<NodePool>>;  // Guarded by the GIL.
   std::unique_ptr<NodePool>& pool = pools[node];
   if (pool == nullptr) pool = std::make_unique<NodePool>(NodeId(node));
   const nb::object capsule =

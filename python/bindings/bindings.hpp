@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the binding files share: how a Result becomes a value or a Python exception, and how Python
-// memory is held. Not for: logic; what is not a translation belongs into the library or into
-// Python.
+// Shared by the bindings: converts a Result into a value or a Python exception, and holds Python
+// memory. Not for: logic; anything but translation belongs in the library or in Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -30,8 +29,8 @@ namespace headrace::python {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-/// Carries an Error through C++ frames up to the translator, which makes it a headrace.Error.
-/// The only exception type of ours, and only here: the edge to a language that has exceptions.
+/// Carries an Error through C++ frames to the translator, which makes it a headrace.Error. The only
+/// exception type of the project, used only at this edge to Python.
 struct Failed {
   Error error;
 };
@@ -47,7 +46,7 @@ T value_of(Result<T> result) {
   }
 }
 
-/// The name of a field as an object of Python, which is made once.
+/// The name of a field as an interned Python string, made once.
 template <std::size_t size>
 struct Name {
   char text[size];
@@ -58,7 +57,7 @@ nb::handle interned() {
   static PyObject* const made = PyUnicode_InternFromString(name.text);
   return made;
 }
-/// A field of one of Python's dataclasses.
+/// A field of a Python dataclass.
 template <typename T, Name name>
 T field(nb::handle structure) {
   return nb::cast<T>(nb::getattr(structure, interned<name>()));
@@ -70,7 +69,8 @@ T field(nb::handle structure) {
 class Buffer {
  public:
   enum class Use : bool { read, write };
-  /// Fails: Failed (invalid_argument) if the buffer is empty, null, or cannot be used so.
+  /// Fails: Failed (invalid_argument) if the buffer is empty or null; nb::python_error if it cannot
+  ///        be exported for `use`.
   Buffer(nb::handle object, Use use);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -83,13 +83,13 @@ class Buffer {
   Py_buffer view_{};
 };
 
-/// An operation, made of a headrace.Operation, whose fields are read by their names, with the
-/// buffers that must stay alive until it has ended.
+/// An operation converted from a headrace.Operation, with the buffers that must stay alive until it
+/// has ended.
 ///
-/// Threading: made and destroyed with the GIL held; nothing changes.
+/// Threading: immutable; made and destroyed with the GIL held.
 class Operation {
  public:
-  /// Fails: Failed (invalid_argument) if a buffer cannot be used so, or the kind is none.
+  /// Fails: Failed (invalid_argument) if a buffer is unusable or the kind is unknown.
   explicit Operation(nb::handle described);
   [[nodiscard]] const engine::Operation& what() const { return what_; }
 
@@ -100,10 +100,10 @@ class Operation {
   engine::Operation what_;
 };
 
-/// A job with what it works on.
+/// A job with its operations.
 ///
-/// Threading: made and destroyed with the GIL held, by which the vectors are guarded until the
-///            submission; the job is shared.
+/// Threading: made and destroyed with the GIL held, which guards the vectors until the submission;
+///            the job is shared.
 struct Flight {
   std::vector<std::unique_ptr<Operation>> operations;
   // Of a batch.
@@ -112,8 +112,7 @@ struct Flight {
   engine::Job job;  // Last: destroyed first, and its destruction waits for the movers.
 };
 
-/// True in a child of fork(): the threads that movers had are not there, so nothing may wait for
-/// them.
+/// Detects a child of fork(), which has no mover threads, so that nothing may wait for them.
 ///
 /// Threading: immutable.
 class Origin {
@@ -125,21 +124,21 @@ class Origin {
   static long current();
 };
 
-/// Lets go of nothing, for ever: what a forked child does with what waits for threads.
+/// Leaks `value`: a forked child must not run destructors that wait for threads.
 template <typename T>
 void abandon(T value) {
   static_cast<void>(new T(std::move(value)));
 }
 
-/// How many functions of Python are still to be called by the jobs of an engine. Apart from the
-/// engine, so that the last call may outlast it.
+/// Counts the pending callbacks of an engine's jobs. Separate from the engine, so that the last
+/// call may outlive it.
 ///
 /// Threading: shared.
 class PendingCalls {
  public:
   void begin();
   void end();
-  /// Not with the GIL held: what is waited for needs it.
+  /// Call without the GIL, which the callbacks need.
   void wait_for_all();
 
  private:
@@ -148,10 +147,10 @@ class PendingCalls {
   std::size_t count_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-/// True on a thread that is in a function of Python that a job, or the cache, has called.
+/// True on a thread that runs a Python function called by a job or the cache.
 [[nodiscard]] bool is_in_call();
-/// Waits without the GIL until `wait_for(time)` says that the end has come. Returns whether it has.
-/// `time_ns_max`: nothing is for ever.
+/// Waits without the GIL until `wait_for(time)` returns true, and returns whether it did.
+/// `time_ns_max`: nullopt waits without limit.
 ///
 /// Fails: nb::python_error if Ctrl-C was pressed.
 template <typename WaitFor>
@@ -183,8 +182,8 @@ class InCall {
 
 /// An engine, and the jobs whose Python handle was dropped while they ran.
 ///
-/// Letting go of a buffer may run any Python code, which may come back to this object: so what is
-/// let go of has left `orphans_` before.
+/// Releasing a buffer may run any Python code, which may call this object again, so jobs are
+/// removed from `orphans_` before they are destroyed.
 ///
 /// Threading: shared. `orphans_` is guarded by the GIL.
 class EngineHandle {
@@ -192,16 +191,16 @@ class EngineHandle {
   explicit EngineHandle(std::unique_ptr<engine::Engine> engine) : engine_(std::move(engine)) {}
   EngineHandle(const EngineHandle&) = delete;
   EngineHandle& operator=(const EngineHandle&) = delete;
-  /// Ends what runs, then lets go of the buffers.
+  /// Ends running jobs, then releases the buffers.
   ~EngineHandle();
 
   [[nodiscard]] engine::Engine& engine() const { return *engine_; }
   [[nodiscard]] const std::shared_ptr<PendingCalls>& calls() const { return calls_; }
   /// Keeps a job until it has ended.
   void adopt(std::shared_ptr<Flight> flight) { orphans_.push_back(std::move(flight)); }
-  /// Drives the orphans that devices do, and lets go of those that have ended.
+  /// Drives the orphans on devices and destroys those that have ended.
   void reap();
-  /// Fails: Failed (invalid_argument) in a call that a job of some engine makes.
+  /// Fails: Failed (invalid_argument) in a callback of any engine's job.
   void close();
 
  private:
@@ -211,11 +210,11 @@ class EngineHandle {
   std::shared_ptr<PendingCalls> calls_ = std::make_shared<PendingCalls>();
 };
 
-/// Fields by their names, of which Python makes one of its dataclasses.
+/// Fields by name, from which Python makes a dataclass.
 using Fields = nb::typed<nb::dict, nb::str, nb::any>;
-/// Of headrace.Completion.
+/// The fields of headrace.Completion.
 Fields fields_of(const engine::Completion& completion);
-/// Fails: Failed, always: what was not accepted, of these operations.
+/// Fails: Failed, always: describes why these operations were refused.
 [[noreturn]] void refuse_answer(engine::Submit answer,
                                 std::span<const std::unique_ptr<Operation>> operations);
 /// Fails: Failed (invalid_argument), always.
@@ -225,14 +224,15 @@ engine::MoverPolicy policy_of(std::string_view text);
 /// 'text'
 std::string quoted(std::string_view text);
 
-/// A cache that can be closed before its last Python handle is gone. Knows its owner, because else
-/// each conversion from Python would make one that weak references outlive.
+/// A cache that can be closed before its last Python handle is gone. Derives from
+/// enable_shared_from_this; otherwise each conversion from Python would make a temporary owner, and
+/// weak references would expire with it.
 ///
-/// Ownership: holds each source until nothing is moved from it any more, so that no order in which
-///            Python lets go of things can take memory from under a mover. That the cache forgets
-///            what is freed later is up to headrace.cache.
-/// Threading: shared. The fields are guarded by the GIL; calls that release the GIL hold a
-///            reference on the cache of their own, so that close() cannot destroy it under them.
+/// Ownership: holds each source until no move reads it, so that no order of destruction in Python
+///            can free memory that a mover uses. headrace.cache drops entries of memory freed
+///            later.
+/// Threading: shared. The fields are guarded by the GIL; calls that release the GIL hold a separate
+///            reference to the cache, so that close() cannot destroy it meanwhile.
 class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
  public:
   CacheHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<cache::Cache> cache)
@@ -241,33 +241,32 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   CacheHandle& operator=(const CacheHandle&) = delete;
   ~CacheHandle() { close(); }
 
-  /// The log of its events, if there is one; only cache.cpp knows what it is.
+  /// The event log, if any; its type is private to cache.cpp.
   std::shared_ptr<void> log;
-  /// Its mover policy is a function of Python. An access then needs the GIL while others may wait
-  /// for it, so nothing that waits for accesses may hold the GIL.
+  /// The mover policy is a Python function. An access then needs the GIL while other threads may
+  /// wait for the access, so nothing that waits for accesses may hold the GIL.
   bool has_mover_function = false;
 
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
   [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
-  /// The last ones after it was closed.
+  /// After close(), the final ones.
   [[nodiscard]] cache::CacheStatistics statistics() const;
-  /// Keeps `source` until the move of `entry` has ended, if it runs.
+  /// Keeps `source` until the move of `entry` has ended, if it is running.
   void keep(cache::Entry entry, std::shared_ptr<Buffer> source);
   /// As keep(), for several.
   void keep_all(std::span<const cache::Entry> entries,
                 std::span<const std::shared_ptr<Buffer>> sources);
-  /// Keeps the owner of memory at `address` until clear(), for moves whose entries are not handed
-  /// out.
+  /// Keeps the owner of memory at `address` until clear(), for moves without entry handles in
+  /// Python.
   void lend(const void* address, std::shared_ptr<const void> owner);
   /// Ends a loan, after the cache has dropped the entries of that memory.
   void repay(const void* address) { const auto repaid = loans_.extract(address); }
-  /// Forgets the memory at `address`, now or, in the mover policy of an access, before the next
-  /// call.
+  /// Invalidates the memory at `address`: now or, within a mover policy, before the next call.
   void forget(std::uintptr_t address, std::size_t byte_count);
-  /// What forget() has left.
+  /// Does what forget() postponed.
   void forget_postponed();
-  /// Lets go of the sources whose moves have ended. Every call does so, and so does a wait.
+  /// Releases the sources of ended moves. Called by every call and wait.
   void reap();
   std::size_t clear();
   /// Stops the moves without waiters and destroys the cache; entries stay valid. Idempotent.
@@ -294,7 +293,7 @@ void bind_kernels(nb::module_& module);
 void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);
-/// The class of jobs, and what `engine` makes of them.
+/// Binds the class of jobs, and the methods of `engine` that make them.
 void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine);
 void bind_channel(nb::module_& module);
 void bind_cache(nb::module_& module);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python memory, held. The package has already turned every kind of array into a flat buffer and
-// refused what is none; what is checked here is what only the address tells.
+// Holds Python buffers. The package has already converted arrays to flat buffers and refused
+// everything else; only length and address are checked here.
 #include "bindings.hpp"
 
 namespace headrace::python {
@@ -18,7 +18,7 @@ Buffer::Buffer(nb::handle object, Use use) {
     cause = "its address is null";
   }
   if (cause != nullptr) {
-    PyBuffer_Release(&view_);  // The destructor of what was never constructed does not run.
+    PyBuffer_Release(&view_);  // The destructor does not run if the constructor throws.
     throw Failed{Error{Code::invalid_argument, 0, tried, cause, "pass at least one byte"}};
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache and its entries. What runs without the GIL is marked by gil_scoped_release.
+// The cache and its entries. Code without the GIL is marked by gil_scoped_release.
 #include "headrace/cache/cache.hpp"
 
 #include <nanobind/ndarray.h>
@@ -77,10 +77,10 @@ cache::Eviction parse_eviction(const std::string& eviction) {
                      "there is no such eviction", "use lru or s3_fifo"}};
 }
 
-/// In a mover policy of Python on this thread.
+/// True while this thread runs a Python mover policy.
 thread_local bool in_mover_function = false;
 
-/// Fails: Failed, in a mover policy, which an access would call again.
+/// Fails: Failed, in a mover policy, which an access would call recursively.
 void refuse_in_mover_function() {
   if (!in_mover_function) return;
   throw Failed{Error{Code::invalid_argument, 0, "access the cache",
@@ -88,8 +88,8 @@ void refuse_in_mover_function() {
                      "let it choose movers by its context alone"}};
 }
 
-/// A function of Python that chooses movers. Takes the fields of headrace.MoveContext in their
-/// order; returns a list of indexes.
+/// A Python function that chooses movers. Takes the fields of headrace.MoveContext in order and
+/// returns a list of indexes.
 ///
 /// Threading: shared. Called and destroyed on any thread, with the GIL or without.
 class MoverFunction {
@@ -101,7 +101,7 @@ class MoverFunction {
           delete object;
         }) {}
 
-  /// Fails: throws after it has reported the error to sys.unraisablehook.
+  /// Fails: throws after reporting the error to sys.unraisablehook.
   void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
     const nb::gil_scoped_acquire acquired;
     const InCall in_call;
@@ -139,13 +139,13 @@ class MoverFunction {
   std::shared_ptr<nb::object> function_;
 };
 
-/// The handle that Python has on an entry.
+/// Python's handle on an entry.
 ///
-/// Ownership: holds the source, because data() may be the source for as long as it is used; and
-/// the engine, because the move may still run.
+/// Ownership: holds the source, because data() may return it; and the engine, because the move may
+/// still run.
 /// Threading: shared. Its fields never change.
 struct EntryHandle {
-  // In this order: the entry goes first, its source after it, the engine last.
+  // Destroyed in reverse order: the entry before its source, the engine last.
   std::shared_ptr<EngineHandle> engine;
   std::shared_ptr<Buffer> source;
   cache::Entry entry;
@@ -160,7 +160,7 @@ bool try_wait(const EntryHandle& handle) {
   return ended;
 }
 
-/// Fails: Failed, where a job calls: this thread may be the one that ends what is waited for.
+/// Fails: Failed, in a callback: this thread may be the one that must end the awaited job.
 void refuse_in_call() {
   if (!is_in_call()) return;
   throw Failed{Error{Code::invalid_argument, 0, "wait for the cache",
@@ -186,7 +186,7 @@ View view(nb::handle_t<EntryHandle> self) {
   if (handle.entry.cached()) {
     data = handle.entry.data().data();
   } else {
-    // It may write bytes back, and so wait for a thread that does.
+    // data() may write back, and wait for a thread that does.
     const nb::gil_scoped_release released;
     data = handle.entry.data().data();
   }
@@ -208,7 +208,7 @@ cache::Hint parse_hint(const ParsedHint& hint) {
                      "use once, many or the number of regions that come before it"}};
 }
 
-/// The events of a cache, until somebody takes them. When full, the newest are lost and counted.
+/// The events of a cache, until taken. When the log is full, new events are dropped and counted.
 ///
 /// Threading: shared.
 class EventLog {
@@ -234,12 +234,12 @@ class EventLog {
   std::uint64_t lost_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-/// The handle that Python has on a change.
+/// Python's handle on a change.
 ///
-/// Ownership: holds the source and the copy, because views are used for as long as they are there.
+/// Ownership: holds the source and the copy, which views may use after the change has ended.
 /// Threading: shared; `change` is guarded by the GIL.
 struct ChangeHandle {
-  // In this order: the change goes first.
+  // Destroyed in reverse order: the change first.
   std::shared_ptr<EngineHandle> engine;
   std::shared_ptr<Buffer> source;
   cache::Entry entry;
@@ -367,7 +367,7 @@ std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
   return pinned ? cache->pin(buffer.bytes()) : cache->unpin(buffer.bytes());
 }
 
-/// Why a move failed; nothing of other events.
+/// Why a move failed; nullopt for other events.
 std::optional<std::string> cause_of(const cache::Event& event) {
   if (event.kind != cache::EventKind::move_failed) return std::nullopt;
   if (event.late_write_possible) return "late_write_possible";
@@ -409,8 +409,7 @@ std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
   return cache->invalidate(buffer.bytes());
 }
 
-/// For memory whose owner is being destroyed, also in a function that a job calls: an address and
-/// not a buffer.
+/// Takes an address, because the owner of the memory is being destroyed. Allowed in callbacks.
 void forget(CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
   handle.forget(address, byte_count);
 }
@@ -477,10 +476,10 @@ void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
   const std::span memory(reinterpret_cast<const std::byte*>(address), byte_count);
   const std::shared_ptr<cache::Cache> cache = this->cache();
   if (!has_mover_function) {
-    // With the GIL, so that no other thread of Python runs before the cache has let go.
+    // With the GIL, so that no other Python thread runs before the entries are dropped.
     cache->invalidate(memory);
   } else if (in_mover_function) {
-    // The thread that holds the cache's locks may wait for the access that called the function.
+    // The holder of the cache's locks may be waiting for the access that called the function.
     postponed_.emplace_back(address, byte_count);
   } else {
     const nb::gil_scoped_release released;
@@ -497,7 +496,8 @@ void CacheHandle::forget_postponed() {
 }
 
 void CacheHandle::reap() {
-  // What goes has left moving_ before: letting go of a buffer may run Python code that comes here.
+  // Removed from moving_ before destruction: releasing a buffer may run Python code that calls
+  // this.
   const auto first_ended = std::partition(moving_.begin(), moving_.end(), [](const Moving& moving) {
     return !moving.entry->try_wait();
   });
@@ -529,13 +529,13 @@ void CacheHandle::close() {
     return;
   }
   const nb::gil_scoped_release released;
-  // If a call in another thread has the last reference, the cache ends with that call; but what was
-  // changed must be back before its memory may go.
+  // A call in another thread may hold the last reference and destroy the cache later; but changes
+  // must be written back before the source may be freed.
   if (cache) static_cast<void>(cache->clear());
   for (Moving& each : moving) {
     each.entry.reset();  // The last handle stops the move and waits.
   }
-  // Only now: these handles held copies, which the statistics would count.
+  // Only now: copies held by these handles would be counted.
   if (cache) last_statistics_ = cache->statistics();
   cache.reset();
 }

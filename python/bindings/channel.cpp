@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels of an engine. In C++ a ticket that names nothing, or two threads at once, is a broken
-// contract; here both raise.
+// Channels of an engine. An invalid ticket and concurrent use break the contract in C++; here both
+// raise.
 #include "headrace/engine/channel.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -24,10 +24,10 @@ using engine::Submit;
   throw Failed{Error{code, 0, "use a channel", std::move(cause), std::move(remedy)}};
 }
 
-/// A channel, what keeps its engine alive, and the operations that it has in flight.
+/// A channel, its engine, and its operations in flight.
 ///
-/// Threading: confined, which is seen to: a call while another is in progress raises. The fields
-///            are guarded by the GIL, the channel by `busy_` where the GIL is released.
+/// Threading: confined and checked: a call while another is in progress raises. The fields are
+///            guarded by the GIL, the channel by `busy_` while the GIL is released.
 class ChannelHandle {
  public:
   ChannelHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<engine::Channel> channel)
@@ -39,7 +39,7 @@ class ChannelHandle {
   std::uint64_t submit(nb::handle described) {
     auto operation = std::make_unique<Operation>(described);
     engine::Ticket ticket{};
-    // To hold the buffers may have run other Python code: only now is it looked who is there.
+    // open() after taking the buffers, which may have run Python code that used this channel.
     const Submit answer = open().submit(operation->what(), ticket);
     if (answer == Submit::closed) {
       refuse(Code::closed, "the engine has been closed, or the device does not answer",
@@ -51,7 +51,7 @@ class ChannelHandle {
     flights_.emplace(++last_number_, Flight{ticket, std::move(operation)});
     return last_number_;
   }
-  /// Nothing: it has not ended.
+  /// Returns nullopt if the operation has not ended.
   std::optional<Fields> poll(std::uint64_t number) {
     engine::Channel& channel = open();
     const auto flight = find(number);
@@ -109,7 +109,7 @@ class ChannelHandle {
     return flight;
   }
   Fields told(Flights::iterator flight, const engine::Completion& end) {
-    // Letting go of a buffer may run any Python code: what is let go of has left the table before.
+    // Removed from the table first: releasing a buffer may run any Python code.
     const Flight gone = std::move(flight->second);
     flights_.erase(flight);
     return fields_of(end);

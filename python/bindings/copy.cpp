@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: variants, profiles, and measuring them. Variants and profiles are text here; what they
-// mean is the library's.
+// Copy variants, profiles and their measurement. Variants and profiles are text here; the library
+// parses them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -32,17 +32,18 @@ copy::lab::Temperature parse_temperature(const std::string& text) {
                      "there is no such temperature", "use hot, last_level or cold"}};
 }
 
-/// A meter and the code of the variants that it was asked to measure.
+/// A meter and the generated code of the variants measured with it.
 ///
 /// Threading: confined; the GIL is released while it measures.
 class MeterHandle {
  public:
   explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
 
-  /// A subject is "libc", "stays" (memmove as it is called where a profile lets it stay), "tuned"
-  /// (what copy_bytes uses now), "folly", the text of a variant, or those of two with " | " between
-  /// them: for bytes in the caches, and not in them. The first may be "libc". All but "libc" and
-  /// "folly" are called as they will be: the shortest by an entry, the others by a table.
+  /// A subject is "libc", "stays" (memmove as called for a class that a profile leaves to it),
+  /// "tuned" (what copy_bytes uses now), "folly", the text of a variant, or two variants separated
+  /// by " | ": for cached and for uncached bytes. The first of the two may be "libc". All but
+  /// "libc" and "folly" are called as in use: short lengths through an entry, others through a
+  /// table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     generate(subjects, conditions.bytes_max);
@@ -55,14 +56,14 @@ class MeterHandle {
     return value_of(meter_.measure_round(chosen, conditions));
   }
   [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
-  /// What find_cold_probe found, as ticks_min and ticks_max.
+  /// Returns ticks_min and ticks_max.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::uint32_t>> find_cold_probe() {
     const auto found = meter_.find_cold_probe();
     if (!found) return std::nullopt;
     return std::pair(found->ticks_min, found->ticks_max);
   }
   [[nodiscard]] std::optional<double> find_wide_cost() { return meter_.find_wide_cost(); }
-  /// From now on subjects of two variants tell by this which of them serves.
+  /// From now on, subjects of two variants choose between them by this probe.
   void use_cold_probe(std::uint32_t ticks_min, std::uint32_t ticks_max) {
     probe_ = {.ticks_min = ticks_min, .ticks_max = ticks_max};
   }
@@ -80,16 +81,16 @@ class MeterHandle {
 
   using Key = std::pair<std::string, std::size_t>;
 
-  /// What a subject is called by: the class if the entry serves it, else 0 for the table.
+  /// How a subject is called: by the entry for this class, or by the table if the class is 0.
   static Key key_of(const std::string& subject, std::size_t byte_count) {
     constexpr std::size_t kShorter = copy::kEntryBytesMax >> copy::kEntryClassesMax;
     const bool by_entry = byte_count > kShorter && byte_count <= copy::kEntryBytesMax;
     return {subject, by_entry ? std::bit_ceil(byte_count) : 0};
   }
 
-  /// The entry of a profile that names `variant` for the class of `bytes_asked`; nothing stays
-  /// memmove's. The entry's other classes have copies of their own: what is reached behind such
-  /// code is slower than in an entry without any, and a class that stays seldom stays alone.
+  /// The entry of a profile with `variant` for the class of `bytes_asked`; nullopt leaves the class
+  /// to memmove. The other classes get generated copies: memmove reached past such code is slower
+  /// than in an entry without any, and a class left to memmove is rarely the only one.
   copy::Move entry_with(std::optional<copy::Variant> variant, std::size_t bytes_asked) {
     static const copy::Dispatch kTable(copy::libc_move());
     std::optional<copy::Variant> other(copy::Variant{});
@@ -149,7 +150,7 @@ class MeterHandle {
   copy::ColdProbe probe_;
   std::vector<copy::GeneratedCode> codes_;
   std::deque<copy::Dispatch> tables_;
-  /// By name and what serves them there.
+  /// By name and class.
   std::map<Key, copy::lab::Subject> subjects_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines: their options, and what is known of them. Their jobs are in job.cpp.
+// Engines: options, movers and statistics. Jobs are in job.cpp.
 #include "headrace/engine/engine.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -25,7 +25,7 @@ namespace {
 
 using engine::OperationKind;
 
-/// The value of this name. That there is one has been seen to by headrace/engine.py.
+/// The value with this name; headrace/engine.py has checked that it exists.
 template <typename Enum>
 Enum of_name(std::string_view text, std::initializer_list<Enum> values) {
   for (const Enum value : values) {
@@ -42,7 +42,7 @@ nb::dict to_dict(const engine::OperationStatistics& totals) {
   result["retries"] = totals.retries;
   result["page_faults"] = totals.page_faults;
   result["fallbacks"] = totals.fallbacks;
-  // The shortest classes are fractions of a nanosecond, and become one.
+  // Merge the bounds below one nanosecond.
   std::map<std::int64_t, std::uint64_t> counts;
   for (std::size_t i = 0; i < totals.latency_counts.size(); ++i) {
     const std::int64_t latency_ns = engine::EngineStatistics::latency_max(i).count();
@@ -82,7 +82,7 @@ Fields statistics(EngineHandle& engine) {
   return result;
 }
 
-/// Of headrace.MoverInfo.
+/// The fields of headrace.MoverInfo.
 std::vector<Fields> movers(const EngineHandle& engine) {
   std::vector<Fields> result;
   for (const engine::MoverInfo& mover : engine.engine().movers()) {
@@ -150,7 +150,7 @@ std::shared_ptr<EngineHandle> make_engine(
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
 
-/// Of headrace.Thresholds.
+/// The fields of headrace.Thresholds.
 Fields thresholds(const EngineHandle& handle) {
   const engine::PathThresholds values = handle.engine().thresholds();
   Fields made;

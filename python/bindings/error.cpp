@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors at the edge: headrace::Error becomes the class that headrace.errors has for its code.
+// Translates headrace::Error to the class of its code in headrace.errors.
 #include <exception>
 
 #include "bindings.hpp"
@@ -14,7 +14,7 @@ void translate(const std::exception_ptr& exception, void* /*payload*/) {
     const Error& error = failed.error;
     const std::string_view code = name(error.code);
     try {
-      // The classes are Python's: they inherit from the standard exceptions too.
+      // The classes are defined in Python, because they also inherit from standard exceptions.
       const nb::object made =
           nb::module_::import_("headrace.errors")
               .attr("from_code")(nb::str(code.data(), code.size()), nb::str(error.tried.c_str()),

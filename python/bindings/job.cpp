@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs: their submission, their handles, and the functions of Python that they call. What runs
-// without the GIL is marked by gil_scoped_release.
+// Jobs: submission, handles and Python callbacks. Code without the GIL is marked by
+// gil_scoped_release.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -24,10 +24,12 @@ using std::chrono::nanoseconds;
 
 thread_local int calls_in_progress = 0;
 
-/// Threading: confined. In one place: the options point to the policy.
+/// Not movable: the options point to the policy.
+///
+/// Threading: confined.
 class Options {
  public:
-  /// `said`: None, or the options of Engine.submit of these names.
+  /// `said`: None, or an object with these options of Engine.submit.
   explicit Options(nb::handle said) {
     if (said.is_none()) return;
     if (const auto path = field<std::optional<std::string>, "path">(said)) {
@@ -54,10 +56,10 @@ class Options {
   engine::SubmitOptions made_;
 };
 
-/// A function of Python that a job calls when it has ended, and what must live until then.
+/// The Python callback of a job, and what must live until it has run.
 ///
-/// Ownership: its own; call() is its end.
-/// Threading: made with the GIL held, then the job's.
+/// Ownership: owns itself; call() deletes it.
+/// Threading: made with the GIL held, then used by the thread that ends the job.
 struct Then {
   std::shared_ptr<PendingCalls> calls;
   std::shared_ptr<Flight> flight;
@@ -75,19 +77,19 @@ void Then::call(void* context) noexcept {
     try {
       self->function(fields_of(self->flight->job.completion()));
     } catch (nb::python_error& error) {
-      // There is no caller to raise it to: sys.unraisablehook gets it.
+      // No Python caller can catch it.
       error.restore();
       PyErr_WriteUnraisable(self->function.ptr());
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
       PyErr_WriteUnraisable(self->function.ptr());
     }
-    delete self;  // May let go of the last of anything, also of the engine.
+    delete self;  // May drop the last reference to anything, even the engine.
   }
   calls->end();
 }
 
-/// The handle that Python has on a job.
+/// Python's handle on a job.
 ///
 /// Threading: shared. Its fields never change; it is made and destroyed with the GIL held.
 class JobHandle {
@@ -97,7 +99,7 @@ class JobHandle {
   JobHandle(const JobHandle&) = delete;
   JobHandle& operator=(const JobHandle&) = delete;
   ~JobHandle() {
-    // Dropping the handle is not stopping the copy: who drops it wants the bytes all the same.
+    // Dropping the handle does not stop the job.
     if (job().state() == JobState::running) {
       engine_->adopt(std::move(flight_));
     }
@@ -106,9 +108,9 @@ class JobHandle {
   [[nodiscard]] const Flight& flight() const { return *flight_; }
   [[nodiscard]] bool is_of(const EngineHandle& engine) const { return engine_.get() == &engine; }
 
-  /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
+  /// Returns whether the job has ended. `time_ns_max`: nullopt waits without limit.
   [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
-    // A look at a device may end the job, and whether it does is chance: in a call it is not made.
+    // In a callback, do not poll: whether polling a device ends the job depends on timing.
     const bool in_call = is_in_call();
     if (in_call ? job().state() != JobState::running : job().poll()) return true;
     if (in_call) {
@@ -124,7 +126,7 @@ class JobHandle {
   std::shared_ptr<Flight> flight_;
 };
 
-/// What a submission comes after. The caller keeps the handles until it has been made.
+/// The predecessors of a submission. The caller keeps the handles until it returns.
 using After = std::vector<const JobHandle*>;
 
 std::shared_ptr<Flight> prepare(std::span<const nb::object> operations) {
@@ -143,7 +145,7 @@ std::vector<engine::Job*> jobs_of(const After& after) {
   return jobs;
 }
 
-/// Starts what `start` starts, when `after` has ended; it may call `then` before it returns.
+/// Submits by `start`, with `after` and `then` in the options. `then` may run before this returns.
 template <typename Start>
 std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
                                   const std::shared_ptr<Flight>& flight, Options& options,
@@ -162,7 +164,7 @@ std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
     if (call) engine->calls()->end();
     refuse_answer(answer, flight->operations);
   }
-  static_cast<void>(call.release());  // NOLINT(bugprone-unused-return-value): it ends itself.
+  static_cast<void>(call.release());  // NOLINT(bugprone-unused-return-value): it deletes itself.
   return std::make_shared<JobHandle>(engine, flight);
 }
 
@@ -200,7 +202,7 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
   Options options(said);
   const std::vector<engine::Job*> named = jobs_of(after);
   options.made().after = named;
-  // Here, where signals are seen. What the engine refuses below is not waited for.
+  // Wait here, where signals are handled, unless the engine will refuse the jobs below.
   if (named.size() <= engine::Job::kPredecessorMax) {
     for (const JobHandle* const handle : after) {
       if (handle != nullptr && handle->is_of(engine)) static_cast<void>(handle->wait(std::nullopt));
@@ -218,7 +220,7 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
   return fields_of(completion);
 }
 
-/// As run(), but by worker threads, if not in one of them.
+/// Copies by a submitted job; in a callback, as run().
 Fields copy(EngineHandle& engine, const nb::object& described) {
   if (is_in_call()) return run(engine, described, nb::none(), {});
   engine.reap();
@@ -251,7 +253,7 @@ std::vector<Fields> completions(const JobHandle& handle) {
   return result;
 }
 
-/// What has to be destroyed by a thread that is not in a call.
+/// What must be destroyed by a thread that is not in a callback.
 struct Remains {
   std::unique_ptr<engine::Engine> engine;
   std::vector<std::shared_ptr<Flight>> orphans;
@@ -314,8 +316,8 @@ EngineHandle::~EngineHandle() {
     remains->end();
     return;
   }
-  // The thread may be a worker of the engine, which would wait for itself. If the main thread has
-  // no room for the wish, the engine stays.
+  // This thread may be a worker of the engine, which would wait for itself. If the queue of pending
+  // calls is full, the engine is leaked.
   static_cast<void>(Py_AddPendingCall(&Remains::end_later, remains.release()));
 }
 

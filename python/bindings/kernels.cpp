@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring what fills and compares; profiles name it (copy.cpp).
+// Measures fill and compare kernels; profiles name them (copy.cpp).
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,7 +14,7 @@
 namespace headrace::python {
 namespace {
 
-/// A meter of one kind of work.
+/// A meter of fill or of compare kernels.
 ///
 /// Threading: confined; the GIL is released while it measures.
 class KernelMeter {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine: opaque here; headrace.machine reads it from its JSON text.
+// The machine: an opaque handle; headrace.machine parses its JSON text.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

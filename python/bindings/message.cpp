@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues of messages between processes. Outcomes are texts here; what they mean to a Python program
-// is headrace.queue's. Waits are short: Python answers signals between them.
+// Message queues between processes. Outcomes are strings here; headrace.queue turns them into
+// return values and exceptions. Waits are short, so that Python handles signals between them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -25,7 +25,7 @@ namespace {
 
 using message::Outcome;
 
-/// The bytes of a Python object, held; none is fine.
+/// The bytes of a Python object, exported while this object lives; may be empty.
 ///
 /// Threading: made and destroyed with the GIL held.
 class MessageBytes {
@@ -44,7 +44,8 @@ class MessageBytes {
   Py_buffer view_{};
 };
 
-/// A queue or an end that can be closed before its last handle is gone. Threads take turns.
+/// A queue or an end that can be closed while Python still refers to it. Calls of several threads
+/// are serialised.
 ///
 /// Threading: shared.
 template <typename Held>
@@ -54,7 +55,7 @@ class TurnHandle {
   TurnHandle(const TurnHandle&) = delete;
   TurnHandle& operator=(const TurnHandle&) = delete;
 
-  /// Calls `work` with what is held, without the GIL.
+  /// Calls `work` with the held object, without the GIL.
   ///
   /// Fails: Failed (closed).
   template <typename Work>
@@ -116,7 +117,7 @@ std::string send(SenderHandle& handle, nb::handle object, std::uint64_t wait_ns)
   })));
 }
 
-/// Messages that become visible together; how many of them were sent.
+/// Sends messages that become visible together. Returns the outcome and how many were sent.
 std::tuple<std::string, std::size_t> send_all(SenderHandle& handle, const nb::list& objects) {
   std::vector<std::unique_ptr<MessageBytes>> held;
   std::vector<std::span<const std::byte>> messages;
@@ -130,9 +131,9 @@ std::tuple<std::string, std::size_t> send_all(SenderHandle& handle, const nb::li
   return {std::string(message::name(outcome)), sent};
 }
 
-/// Outcome, and the message if it is `done`.
+/// Returns the outcome, and the message if it is `done`.
 std::tuple<std::string, nb::object> receive(ReceiverHandle& handle, std::uint64_t wait_ns) {
-  // Copied before the GIL is taken: what is lent is the queue's, and another thread may go on.
+  // Copy under the lock: afterwards another thread may receive or close, and the bytes are invalid.
   std::vector<std::byte> copy;
   const Outcome outcome = handle.with([&](message::Consumer& consumer) {
     message::Message lent;
@@ -152,7 +153,7 @@ std::tuple<std::string, nb::object> receive(ReceiverHandle& handle, std::uint64_
   return {std::string(message::name(outcome)), std::move(data)};
 }
 
-/// Outcome, and the length of the message.
+/// Returns the outcome and the length of the message.
 std::tuple<std::string, std::size_t> receive_into(ReceiverHandle& handle, nb::handle object,
                                                   std::uint64_t wait_ns) {
   Py_buffer view{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Python says of an operation becomes one of the engine, and how it ended becomes what Python
-// is told. That numbers are in their ranges is seen to by headrace/operation.py.
+// Converts operations from Python and completions to Python. headrace/operation.py has checked the
+// ranges of numbers.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -42,7 +42,7 @@ engine::DifTags tags_of(nb::handle check) {
           .application_mask = field<std::uint16_t, "application_mask">(tags)};
 }
 
-/// The options of a kind: numbers, and headrace.DifFormat, DifSource and DifTarget.
+/// The options of an operation: numbers, and headrace.DifFormat, DifSource and DifTarget.
 ///
 /// Threading: confined.
 class Options {
@@ -148,7 +148,7 @@ struct Operand {
   std::span<const std::byte> bytes;
 };
 
-/// In the order in which a sentence names them.
+/// In the order used in messages.
 std::array<Operand, 3> operands_of(const engine::Operation& what) {
   const bool is_written = what.kind() == OperationKind::dualcast;
   return {{{"source", what.source()},
@@ -156,7 +156,7 @@ std::array<Operand, 3> operands_of(const engine::Operation& what) {
            {is_written ? "second target" : "other source", what.second_source()}}};
 }
 
-/// The figures that matter.
+/// Lengths and, unless the lengths differ, addresses of the operands.
 std::string details_of(Submit answer, const engine::Operation& what) {
   std::string told;
   for (const Operand& operand : operands_of(what)) {
@@ -171,7 +171,7 @@ std::string details_of(Submit answer, const engine::Operation& what) {
                       : fmt::format("{}: {}", name(what.kind()), told);
 }
 
-/// explain() has "Cause: remedy."; an error has both in the middle of a sentence.
+/// Splits "Cause: remedy." of explain() into the parts of an error.
 struct Halves {
   std::string cause;
   std::string remedy;
@@ -255,7 +255,7 @@ Fields fields_of(const engine::Completion& completion) {
   fields[interned<"retries">()] = completion.retries;
   fields[interned<"delta_bytes">()] = found.delta_bytes;
   fields[interned<"record_full">()] = found.record_full;
-  // Most operations have nothing to do with integrity fields, and 0 is what Python takes then.
+  // Left out if zero, which is the default in Python: most operations have no integrity fields.
   if (found.dif_errors != 0) fields[interned<"dif_errors">()] = found.dif_errors;
   if (found.source_tags != engine::DifTags{}) {
     fields[interned<"source_tags">()] = fields_of_tags(found.source_tags);

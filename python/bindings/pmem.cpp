@@ -58,7 +58,7 @@ class EndHandle {
   /// Fails: Failed (closed), also in a child of fork().
   template <typename Work>
   auto with(const Work& work) {
-    // Before the lock: in the parent another thread may have held it at the moment of the fork.
+    // Before the lock, which another thread of the parent may have held at the fork.
     if (origin_.is_elsewhere()) {
       throw Failed{Error{Code::closed, 0, "use an end of a ring",
                          "forked: it belongs to the parent of this process",
@@ -153,7 +153,7 @@ std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
     pmem::Entry entry;
     const pmem::Next found = consumer.next(entry);
     ordinal = entry.ordinal;
-    // In its turn: afterwards another thread may acknowledge or close, and the bytes are not ours.
+    // Copy under the lock: afterwards another thread may acknowledge or close.
     copy.assign(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
     return found;
   });

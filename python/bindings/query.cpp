@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TPC-H query 6 on NumPy arrays, which are read where they lie; tables of Arrow columns and their
-// prefetcher.
+// TPC-H query 6 on NumPy arrays, read in place; tables of Arrow columns and their prefetcher.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -95,7 +94,7 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
 
 constexpr const char* kStreamCapsule = "arrow_array_stream";
 
-/// A capsule of the Arrow PyCapsule interface. `open` writes the stream.
+/// Makes a capsule of the Arrow PyCapsule interface. `open` writes the stream.
 template <typename Open>
 nb::object stream_capsule(const Open& open) {
   auto stream = std::make_unique<ArrowArrayStream>();
@@ -110,13 +109,13 @@ nb::object stream_capsule(const Open& open) {
     stream->release(stream.get());
     nb::raise_python_error();
   }
-  static_cast<void>(stream.release());  // The capsule has it.
+  static_cast<void>(stream.release());  // Owned by the capsule.
   return capsule;
 }
 
 using TablePointer = std::shared_ptr<query::Table>;
 
-/// A Python handle: nanobind holds no pointers to constant objects.
+/// Not a pointer to const, which nanobind does not support.
 TablePointer import_table(const nb::handle& capsule, std::uint32_t rows_per_chunk) {
   auto* const stream =
       static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kStreamCapsule));
@@ -159,7 +158,7 @@ class PrefetcherHandle {
       const nb::gil_scoped_release released;
       prefetcher_->stop();
     }
-    // Again: the cache may have been cleared, and filled since.
+    // Again, because the cache may have been cleared and refilled meanwhile.
     lend();
     tables_.clear();
   }
@@ -216,7 +215,7 @@ std::vector<EventTuple> events_of(const query::Prefetcher& prefetcher) {
   return events;
 }
 
-/// Memory with what frees it.
+/// Memory and the source that frees it.
 using NodeMemory = std::pair<std::shared_ptr<cache::MemorySource>, std::span<std::byte>>;
 
 void bind_table(nb::module_& module) {
@@ -322,7 +321,7 @@ void bind_query(nb::module_& module) {
       [](std::size_t byte_count, std::uint32_t node) {
         const std::size_t page = platform::page_bytes();
         const std::size_t whole = (std::max<std::size_t>(byte_count, 1) + page - 1) / page * page;
-        // The cache's source makes the pages present, so that a full node fails here.
+        // The cache's source prefaults the pages, so that a full node fails here.
         auto held = std::make_unique<NodeMemory>();
         held->first = cache::operating_system_pages();
         held->second = value_of(held->first->allocate(whole, NodeId(node)));
@@ -331,7 +330,7 @@ void bind_query(nb::module_& module) {
           const std::unique_ptr<NodeMemory> freed(static_cast<NodeMemory*>(pointer));
           freed->first->free(freed->second);
         });
-        static_cast<void>(held.release());  // The capsule has it.
+        static_cast<void>(held.release());  // Owned by the capsule.
         return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(data, {byte_count}, owner);
       },
       "byte_count"_a, "node"_a, "Memory on a node, with its pages present.");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module headrace._simulator: requests and answers are JSON text. A module of its
-// own: nothing but headrace._apps.sim loads the simulator.
+// The extension module headrace._simulator: requests and answers are JSON text. Separate, because
+// only headrace._apps.sim loads the simulator.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

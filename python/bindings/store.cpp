@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block store: stores, and batches in flight with the buffers that they use. What waits runs
-// without the GIL.
+// The block store: stores, and batches in flight with their buffers. Waits run without the GIL.
 #include "headrace/store/store.hpp"
 
 #include <nanobind/nanobind.h>
@@ -22,18 +21,18 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// A batch, with what it works on.
+/// A batch with its buffers.
 ///
 /// Threading: made and destroyed with the GIL held; the transfer is shared.
 struct Batch {
   std::deque<Buffer> buffers;
-  store::Transfer transfer;  ///< Last: its end waits for what uses the buffers.
+  store::Transfer transfer;  ///< Last: its destructor waits for copies that use the buffers.
 };
 
 /// A store, and the batches whose Python handle was dropped while they ran.
 ///
-/// Threading: shared. The fields are guarded by the GIL; calls that release it hold a reference on
-/// the store of their own.
+/// Threading: shared. The fields are guarded by the GIL; calls that release it hold a separate
+/// reference to the store.
 class StoreHandle {
  public:
   StoreHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<store::Store> made)
@@ -48,7 +47,7 @@ class StoreHandle {
     throw Failed{Error{Code::closed, 0, "use a block store", "it was closed", "make another"}};
   }
   void adopt(std::shared_ptr<Batch> batch) { orphans_.push_back(std::move(batch)); }
-  /// Lets go of what has ended, after it has left orphans_: that may run Python code.
+  /// Destroys ended batches after removing them from orphans_: this may run Python code.
   void reap() {
     if (orphans_.empty()) return;
     const auto first_ended = std::partition(
@@ -58,7 +57,7 @@ class StoreHandle {
                                                    std::make_move_iterator(orphans_.end()));
     orphans_.erase(first_ended, orphans_.end());
   }
-  /// Ends what runs. Idempotent.
+  /// Waits for running batches and destroys the store. Idempotent.
   void close() {
     std::shared_ptr<store::Store> store = std::move(store_);
     std::vector<std::shared_ptr<Batch>> orphans = std::exchange(orphans_, {});
@@ -89,11 +88,11 @@ class TransferHandle {
   TransferHandle(const TransferHandle&) = delete;
   TransferHandle& operator=(const TransferHandle&) = delete;
   ~TransferHandle() {
-    // Dropping the handle is not stopping the copies: their buffers have to stay.
+    // Dropping the handle does not stop the copies, so the buffers must stay alive.
     if (!batch_->transfer.poll()) handle_->adopt(std::move(batch_));
   }
   [[nodiscard]] bool poll() const { return batch_->transfer.poll(); }
-  /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
+  /// Returns whether the batch has ended. `time_ns_max`: nullopt waits without limit.
   [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
     if (poll()) return true;
     if (is_in_call()) {
@@ -121,7 +120,7 @@ class TransferHandle {
   std::shared_ptr<Batch> batch_;
 };
 
-/// Of headrace.Tier: capacity, node, path, durability, eviction.
+/// The fields of headrace.Tier: capacity, node, path, durability, eviction.
 using TierTuple =
     std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string, std::string>;
 
@@ -153,7 +152,7 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
 
 using List = nb::typed<nb::list, nb::any>;
 
-/// Of bytes, or of a str, whose UTF-8 it keeps.
+/// The bytes of a bytes object, or the UTF-8 of a str; the object owns them.
 std::string_view key_of(nb::handle object) {
   if (PyBytes_Check(object.ptr())) {
     return {PyBytes_AS_STRING(object.ptr()), nb::len(object)};
@@ -169,7 +168,7 @@ std::string_view key_of(nb::handle object) {
   return {first, static_cast<std::size_t>(length)};
 }
 
-/// Holds the buffers of a batch, and gives for each key what `make` makes of it and its buffer.
+/// Holds the buffers of a batch; returns `make(key, buffer)` for each pair.
 template <typename Block, typename Make>
 std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, Buffer::Use use,
                         const Make& make) {

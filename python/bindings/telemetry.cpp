@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of processes: published, and read.
+// Publishes and reads the statistics of processes.
 #include "headrace/telemetry/telemetry.hpp"
 
 #include <nanobind/stl/string.h>

@@ -12,8 +12,8 @@ Example:
 
 import importlib
 
-# Not from typing, which takes longer to load than all that the command does before it can answer
-# a signal; type checkers know the name.
+# Not from typing: loading it takes longer than everything else the command does before it can
+# handle a signal. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -133,8 +133,8 @@ __all__ = [
     "topo",
 ]
 
-# Loaded when first asked for: the command must be able to answer Ctrl-C before NumPy is there, and
-# the process that holds the baseline needs none of this.
+# Loaded on first use: the command must handle Ctrl-C before NumPy is loaded, and the baseline
+# process needs none of these modules.
 _MODULES = {
     "headrace.cache": (
         "Cache",
@@ -179,7 +179,7 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Whatever the module has under that name.
+def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Any attribute of a module.
     if name == "__version__":
         from headrace._core import version  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of the wrong kind, told in one sentence each before they reach the extension."""
+"""Checks of arguments, with one-sentence errors, before they reach the extension."""
 
 import math
 import operator
@@ -13,7 +13,7 @@ from headrace.errors import InvalidArgumentError, TypeMismatchError
 _T = TypeVar("_T")
 
 NODE_MAX = 2**32 - 2
-"""The largest number that the library takes for a node."""
+"""The largest node number that the library accepts."""
 COUNT_MAX = 2**63 - 1
 
 
@@ -24,10 +24,10 @@ def whole_number(
     greatest: int = COUNT_MAX,
     wanted: str = "a whole number",
 ) -> int:
-    """Take an integer of any kind, NumPy's included, but no truth value.
+    """Accept any integer type, including NumPy's, but not bool.
 
     Raises:
-        TypeMismatchError: It is of another type.
+        TypeMismatchError: It has another type.
         InvalidArgumentError: It is not from `least` to `greatest`.
     """
     if isinstance(value, bool):
@@ -46,37 +46,37 @@ def whole_number(
 
 
 def seconds(value: object, tried: str) -> float:
-    """Take a time from 0 on in seconds, endless ones included: a number of any kind, NumPy's too.
+    """Accept seconds >= 0, also infinite, of any number type, including NumPy's.
 
     Raises:
-        TypeMismatchError: It is of another type.
-        InvalidArgumentError: It is negative or no number.
+        TypeMismatchError: It has another type.
+        InvalidArgumentError: It is negative or NaN.
     """
     kind = type(value)
-    # Truth values of NumPy are no `bool` but have both.
+    # NumPy's bool is not a `bool`, but has both methods.
     if "bool" in kind.__name__ or not (hasattr(kind, "__index__") or hasattr(kind, "__float__")):
         raise TypeMismatchError(
             tried, f"{_described(value)} was given", "pass a number of seconds, or None"
         )
     try:
         time_s = float(value)  # type: ignore[arg-type]
-    except OverflowError:  # Of a whole number that is longer than any that a float has.
+    except OverflowError:  # An integer beyond the range of a float.
         time_s = math.inf if value > 0 else -math.inf  # type: ignore[operator]
-    except TypeError as problem:  # An array of several.
+    except TypeError as problem:  # An array of several elements.
         raise TypeMismatchError(
             tried, f"{_described(value)} was given", "pass a number of seconds, or None"
         ) from problem
-    if not time_s >= 0:  # NaN is neither.
+    if not time_s >= 0:  # False for NaN, too.
         raise InvalidArgumentError(tried, f"{value} was given", "pass seconds from 0 on, or None")
     return time_s
 
 
 def node_list(value: object, tried: str) -> list[int]:
-    """Take a list of nodes.
+    """Accept a list of nodes.
 
     Raises:
-        TypeMismatchError: It is no list, or something in it is no number.
-        InvalidArgumentError: A number is none that a node can have.
+        TypeMismatchError: It is not a list of numbers.
+        InvalidArgumentError: A number is out of range.
     """
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeMismatchError(tried, f"{_described(value)} was given", "pass a list of numbers")
@@ -84,11 +84,11 @@ def node_list(value: object, tried: str) -> list[int]:
 
 
 def path_text(value: object, tried: str) -> str:
-    """Take a path of text.
+    """Accept a path, as text.
 
     Raises:
-        TypeMismatchError: It is of another type, bytes included.
-        InvalidArgumentError: It is empty, or has a zero byte in it.
+        TypeMismatchError: It has another type, such as bytes.
+        InvalidArgumentError: It is empty or contains a zero byte.
     """
     remedy = "pass a str or a pathlib.Path"
     try:
@@ -103,7 +103,7 @@ def path_text(value: object, tried: str) -> str:
 
 
 def one_of(name: _T, names: tuple[str, ...], what: str) -> _T:
-    """Give back a name that an engine knows, or None."""
+    """Accept one of `names`, or None."""
     if name is not None and name not in names:
         raise InvalidArgumentError(
             f"take the {what} of an engine", f"there is no {what} {name!r}", f"take one of {names}"
@@ -112,16 +112,16 @@ def one_of(name: _T, names: tuple[str, ...], what: str) -> _T:
 
 
 def not_picklable(what: str, why: str) -> TypeMismatchError:
-    """What `pickle` and `multiprocessing` are refused with."""
+    """The error of `pickle` and `multiprocessing` for objects bound to their process."""
     return TypeMismatchError(f"pickle {what}", why, "make one in each process")
 
 
 def byte_count(value: object, tried: str, least: int = 1) -> int:
-    """Take a number of bytes, or a text such as "64MiB".
+    """Accept a number of bytes, or a text such as "64MiB".
 
     Raises:
         TypeMismatchError: It is neither.
-        InvalidArgumentError: It is no size, or less than `least`.
+        InvalidArgumentError: It is not a size, or less than `least`.
     """
     if isinstance(value, str):
         value = _core.parse_bytes(value)
@@ -129,10 +129,10 @@ def byte_count(value: object, tried: str, least: int = 1) -> int:
 
 
 def instance_of(value: object, kind: type[_T], tried: str) -> _T:
-    """Take an object of a class.
+    """Accept an instance of `kind`.
 
     Raises:
-        TypeMismatchError: It is of another type.
+        TypeMismatchError: It has another type.
     """
     if not isinstance(value, kind):
         raise TypeMismatchError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How others read a table: by streams of ours, and DuckDB by a class in the table's place."""
+"""How other libraries read a table: by Arrow streams, and DuckDB by a stand-in class."""
 
 import weakref
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from headrace.table import Table
 
 
 class _Stream:
-    """A capsule of a stream, as pyarrow takes it."""
+    """Wraps a stream capsule in the Arrow PyCapsule protocol."""
 
     def __init__(self, capsule: object) -> None:
         self._capsule = capsule
@@ -22,19 +22,19 @@ class _Stream:
 
 
 def reader_of(capsule: object) -> Any:
-    """A `pyarrow.RecordBatchReader` over a capsule of an Arrow stream."""
+    """A `pyarrow.RecordBatchReader` over an Arrow stream capsule."""
     return pa.RecordBatchReader.from_stream(_Stream(capsule))
 
 
 class Streams(Protocol):
-    """Opens a stream for a statement that begins to read a table."""
+    """Opens a stream for a statement that starts to read a table."""
 
     def stream(self, table: Table, columns: list[int]) -> object:
-        """A capsule of an Arrow stream of these columns."""
+        """An Arrow stream capsule of these columns."""
 
 
 class _Selected:
-    """Some columns of a table, of which DuckDB takes one stream."""
+    """Some columns of a table, from which DuckDB opens one stream."""
 
     def __init__(self, table: Table, columns: list[int], shared: Streams) -> None:
         self._table = table
@@ -47,11 +47,11 @@ class _Selected:
 
 
 class ArrowSource(pa.Table):  # type: ignore[misc] # pyarrow publishes no types.
-    """What DuckDB holds in the place of a pyarrow table.
+    """Stands in for a pyarrow table in DuckDB.
 
-    DuckDB plans with the number of rows of a `pyarrow.Table` and of no other class, and joins in a
-    bad order without it. It reads the table through the methods below. The rest of the base class
-    is not initialised, so every other attribute is refused instead of being run on nothing.
+    DuckDB uses the row count of a `pyarrow.Table`, but of no other class, for planning; without it,
+    joins run in a bad order. It reads the table through the methods below. The base class is not
+    initialised, so all other attributes are refused.
 
     Threading: immutable.
     """
@@ -79,7 +79,7 @@ class ArrowSource(pa.Table):  # type: ignore[misc] # pyarrow publishes no types.
         return made
 
     def __init__(self, table: Table, shared: Streams) -> None:
-        # Weakly: DuckDB may keep the source longer than the connection lives.
+        # Weak, because DuckDB may keep the source longer than the connection lives.
         self._headrace = (table, weakref.ref(shared))
 
     def __getattribute__(self, name: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of memory that Python knows, as a flat NumPy array of its bytes; nothing is copied."""
+"""Views any buffer as a flat NumPy array of bytes, without copying."""
 
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     Memory = Buffer | npt.NDArray[Any]
-    """What has bytes: NumPy arrays and everything with the buffer protocol."""
+    """NumPy arrays and everything with the buffer protocol."""
 else:
     Memory = object
 
@@ -24,17 +24,17 @@ _KINDS = "pass a NumPy array, bytes, a memoryview, a pyarrow.Buffer or another b
 def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray:
     """View the bytes of `value` without copying them.
 
-    The view exports the buffer of whatever owns the memory, so that shared memory, mapped files and
-    bytearrays refuse to be closed or resized while the view lives.
+    The view exports the owner's buffer, so shared memory, mapped files and bytearrays cannot be
+    closed or resized while the view lives.
 
     Args:
         value: A NumPy array or anything with the buffer protocol.
-        role: What it is to the caller, for the message: "source", "target".
+        role: Name of the argument for errors: "source", "target".
         writable: Refuse read-only memory.
 
     Raises:
-        InvalidArgumentError: `value` has no buffer, is empty, has gaps, holds references to
-            Python objects, is masked, has been closed, or is read-only while `writable`.
+        InvalidArgumentError: `value` has no buffer, is empty, not contiguous, masked or closed,
+            holds references to Python objects, or is read-only while `writable`.
     """
     array = value if isinstance(value, np.ndarray) else _array_of(value, role)
     if isinstance(array, np.ma.MaskedArray):
@@ -47,19 +47,19 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
         _refuse(role, "it is not contiguous", "pass numpy.ascontiguousarray(...) of it")
     if writable and not array.flags.writeable:
         _refuse(role, "it is read-only", "pass memory that may be written, such as a bytearray")
-    # Order "A" is the order in memory: no copy of anything contiguous.
+    # Order "A" keeps the memory order, so that nothing contiguous is copied.
     flat: ByteArray = np.asarray(array).reshape(-1, order="A").view(np.uint8)
     return flat if array.flags.owndata else _exported(flat, role)
 
 
 def require_one_order(**arrays: object) -> None:
-    """Refuse arrays of one operation whose elements lie in memory in different orders.
+    """Refuse arrays of one operation with different memory orders.
 
-    Bytes are moved as they lie: between an array in Fortran order and one in C order that would
-    permute the elements. What has no order, such as bytes or one dimension, goes with either.
+    Bytes are moved in memory order: between Fortran order and C order, this would permute the
+    elements. Buffers without an order, such as bytes or one dimension, fit either.
 
     Args:
-        arrays: By their roles.
+        arrays: The arrays by role.
 
     Raises:
         InvalidArgumentError: One is in Fortran order and another in C order.
@@ -77,7 +77,7 @@ def require_one_order(**arrays: object) -> None:
 
 
 def _exported(flat: ByteArray, role: str) -> ByteArray:
-    """The same bytes by an export of the object that owns them, if it has a buffer."""
+    """The same bytes through a buffer export of their owner, if it has a buffer."""
     owner: object = flat
     while isinstance(owner, np.ndarray):
         if owner.flags.owndata or owner.base is None:
@@ -88,7 +88,7 @@ def _exported(flat: ByteArray, role: str) -> ByteArray:
     except ValueError:
         _refuse(role, "its memory has been closed", "keep it open as long as it is used")
     except (TypeError, BufferError):
-        return flat  # It keeps its memory by other means, as array interfaces do.
+        return flat  # The owner keeps its memory by other means, such as an array interface.
     begin = flat.ctypes.data - whole.ctypes.data
     if begin < 0 or begin + flat.nbytes > whole.nbytes:
         return flat
@@ -103,10 +103,10 @@ _HAS_OBJECTS = ("it holds references to Python objects", "convert it to a numeri
 def _array_of(value: object, role: str) -> npt.NDArray[Any]:
     try:
         view = memoryview(value)  # type: ignore[arg-type]
-    except Exception as problem:  # Whatever the exporter raises, pyarrow even AssertionError.
+    except Exception as problem:  # Exporters raise anything; pyarrow even AssertionError.
         cause = f"a {type(value).__name__} has no buffer that can be used"
         raise InvalidArgumentError(f"use the {role}", cause, _KINDS) from problem
-    # "O" is a reference; between colons stand the names of fields.
+    # "O" is an object reference; names of fields are between colons.
     if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):
         _refuse(role, *_HAS_OBJECTS)
     if view.nbytes == 0:
@@ -115,7 +115,7 @@ def _array_of(value: object, role: str) -> npt.NDArray[Any]:
         _refuse(role, "it is not contiguous", "pass bytes(...) of it")
     array = np.frombuffer(view, np.uint8)
     if array.flags.owndata:
-        # NumPy takes a null address for "allocate": these would be other bytes.
+        # NumPy allocates for a null address, so these are other bytes.
         _refuse(role, "its address is null", "pass memory that exists")
     return array
 

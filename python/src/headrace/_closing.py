@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds something that has to be given back: a context manager that closes."""
+"""Base of objects that must be closed: a context manager."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -7,13 +7,13 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Closes at the end of a `with` block, however that ends."""
+    """Closes at the end of a `with` block, also after an exception."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held. Idempotent."""
+        """Release all resources. Idempotent."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the command ``headrace`` begins and ends: signals first, the output last and whole.
+"""Entry point of the command ``headrace``: handles signals first, writes output last and whole.
 
-What goes to a file or pipe is collected and written at the end, so that there is one place where
-writing can fail, and a report is never cut in its middle by a reader that has seen enough.
+Output to a file or pipe is collected and written at the end, so that writing can fail in one place
+only, and a reader that exits early never cuts a report.
 """
 
 from headrace import _signals
 
-# Before anything that takes its time to load.
+# Before the slow imports.
 _signals.end_at_signals()
 
 import io  # noqa: E402
@@ -29,7 +29,7 @@ def main() -> None:
         sys.stdout = collected
     code = _run()
     if stdout is None:
-        # Who prints nothing, such as the command that 'headrace emulate' becomes, needs none.
+        # A command that prints nothing needs no stdout.
         if collected is not None and collected.getvalue():
             _complain("stdout is closed", "direct it to a file")
             code = code or _EXIT_FAILED
@@ -45,18 +45,18 @@ def main() -> None:
             f"stdout does not take it ({os.strerror(problem.errno or 0)})", "direct it elsewhere"
         )
         code = _EXIT_FAILED
-    # Nothing is left to do, and a signal in the interpreter's own last steps would be lost.
+    # Nothing is left to do, and a signal during finalization of the interpreter would be lost.
     os._exit(code)
 
 
 def _run() -> int:
     if sys.argv[1:] == ["--version"] and sys.stdout is not None:
-        # Without the parser of command lines, which takes longer than all the rest.
+        # Without the command line parser, whose import takes longer than all the rest.
         from headrace._core import version  # noqa: PLC0415
 
         sys.stdout.write(f"headrace {version()}\n")
         return 0
-    from headrace._cli import run_command_line  # noqa: PLC0415 - Its loading is part of the work.
+    from headrace._cli import run_command_line  # noqa: PLC0415 - After signals are handled.
 
     return run_command_line()
 

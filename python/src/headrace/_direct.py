@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace emulate`` and ``headrace run`` without the rest of the package.
+"""Fast path of ``headrace emulate`` and ``headrace run``, without importing the subcommands.
 
-Most calls need nothing but the exec of another program, and a start should not pay for the imports
-of all subcommands. What needs more (help, checks of options, statistics) is left to the
-subcommands.
+Most calls only exec another program. Everything else (help, checks of options, statistics) is left
+to the subcommands.
 """
 
 import os
@@ -20,9 +19,9 @@ _RUN_FLAGS = {"--probe": "HEADRACE_PROBE"}
 
 
 def built(name: str) -> Path | None:
-    """Where a file of the build is: in the package, which may be in two places.
+    """Find a built file in the package, whose path may have two directories.
 
-    An editable installation has its sources in one and what was built of them in the other.
+    An editable installation has its sources in one and its build outputs in the other.
     """
     for directory in (*headrace.__path__, *(str(Path(each) / "headrace") for each in sys.path)):
         path = Path(directory) / name
@@ -32,10 +31,10 @@ def built(name: str) -> Path | None:
 
 
 def environment_given() -> dict[str, str]:
-    """The environment without what the interpreter has put into it for itself."""
+    """The environment without variables set by the interpreter."""
     given = dict(os.environ)
     try:
-        # In the C locale the interpreter sets a variable, which its children would inherit.
+        # In the C locale the interpreter sets LC_CTYPE, which children would inherit.
         pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
         return given
@@ -46,7 +45,7 @@ def environment_given() -> dict[str, str]:
 
 
 def cannot_run(word: str, problem: OSError) -> tuple[str, int]:
-    """Say why a command cannot be started, and with which exit code that ends."""
+    """Return why a command cannot be started, and the exit code."""
     if isinstance(problem, FileNotFoundError):
         return f"cannot run '{word}': there is no such program; check the name", EXIT_NOT_FOUND
     why = os.strerror(problem.errno or 0)
@@ -54,13 +53,13 @@ def cannot_run(word: str, problem: OSError) -> tuple[str, int]:
 
 
 def preload_variable(library: str, given: str) -> str:
-    """LD_PRELOAD with ours first: a library behind it serves what ours does not."""
+    """LD_PRELOAD with our library first; later ones serve what ours does not."""
     others = [each for each in given.replace(":", " ").split() if each != library]
     return ":".join((library, *others))
 
 
 def run_directly(arguments: list[str]) -> None:
-    """Become the command's launcher, or the command, if that is all there is to do."""
+    """Exec the launcher or the command, if nothing else is to be done; otherwise return."""
     if not arguments:
         return
     if arguments[0] == "emulate":
@@ -91,7 +90,7 @@ def _run(words: list[str]) -> None:
     environment["LD_PRELOAD"] = preload_variable(str(library), environment.get("LD_PRELOAD", ""))
     as_we_found_them()
     try:
-        os.execvpe(words[1], words[1:], environment)  # noqa: S606 - It is what the user asks for.
+        os.execvpe(words[1], words[1:], environment)  # noqa: S606 - The user's command.
     except OSError as problem:
         sentence, code = cannot_run(words[1], problem)
         if sys.stderr is not None:

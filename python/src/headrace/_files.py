@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands read and write; every command uses this module and no other way.
+"""Files that commands read and write; every command uses this module.
 
-An `Output` is opened before the work whose result it takes. A regular file is replaced in one
-step, and only after all bytes are on the disk; pipes and devices are written as they are. Links
-are followed, modes and owners are kept, "-" is stdout. Not for: files that grow, such as the sink
-of a ring.
+An `Output` is opened before the work that produces its content. A regular file is replaced
+atomically, after all bytes are on the disk; pipes and devices are written directly. Symbolic links
+are followed, mode and owner are kept, "-" is stdout. Not for: files that grow, such as the sink of
+a ring.
 """
 
 import errno
@@ -30,11 +30,11 @@ _NAME_BYTES = 8
 
 
 class Output:
-    """A file that takes the result of some work, whole or not at all.
+    """A file that is written whole or not at all.
 
     Attributes:
-        path: As it was given.
-        is_stdout: The bytes go where the command prints.
+        path: The path as given.
+        is_stdout: The file is stdout.
 
     Threading: confined.
     """
@@ -43,11 +43,11 @@ class Output:
         """Check that the file can be written, and change nothing.
 
         Args:
-            path: Where to; "-" is stdout.
+            path: The file; "-" is stdout.
             tried: For errors: what was tried, as a clause.
 
         Raises:
-            InvalidArgumentError: It is a directory, a disk or no path.
+            InvalidArgumentError: It is a directory or a disk, or not a path.
             IoFailedError: It cannot be written.
             PermissionDeniedError: This user may not write it.
         """
@@ -73,7 +73,7 @@ class Output:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether each `write` replaces what the last one wrote: it is a regular file."""
+        """Whether each `write` replaces the content: true for a regular file."""
         return not self.is_stdout and self._stream is None
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Output:
             self._stream = None
 
     def write(self, content: str | bytes) -> None:
-        """Write all of the content; a regular file is replaced, or stays as it is.
+        """Write all of the content; a regular file is replaced, or unchanged on failure.
 
         Raises:
             IoFailedError: It cannot be written.
@@ -104,7 +104,7 @@ class Output:
             raise self._failed(problem) from None
 
     def _open(self) -> None:
-        # Through links, and not in their place.
+        # Replace the target of a link, not the link.
         self._target = os.path.realpath(self.path)
         try:
             status = os.stat(self.path)
@@ -119,7 +119,7 @@ class Output:
             raise InvalidArgumentError(self._tried, "it is a directory", "name a file in it")
         if stat.S_ISBLK(kind):
             raise InvalidArgumentError(self._tried, "it is a disk", "name a file")
-        # Opening it asks for the permission; nothing is cut off or written.
+        # Opening checks the permission, without truncating.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
         if stat.S_ISREG(kind):
             os.close(descriptor)
@@ -139,7 +139,7 @@ class Output:
             os.unlink(name)
 
     def _make_beside(self) -> tuple[int, str]:
-        """Make a file beside the target, with the mode that the system gives new files."""
+        """Make a file in the target's directory, with the default mode of new files."""
         directory = os.path.dirname(self._target)
         name = f"{directory}/.headrace-{os.urandom(_NAME_BYTES).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -151,7 +151,7 @@ class Output:
             there = os.stat(self._target)
         with ExitStack() as left_behind:
             if there is not None and there.st_nlink > 1:
-                _overwrite(self._target, data)  # Other names of the file must see it too.
+                _overwrite(self._target, data)  # Keeps hard links.
                 return
             try:
                 with held():
@@ -161,7 +161,7 @@ class Output:
             except PermissionError:
                 if there is None:
                     raise
-                # The file may be written and its directory may not.
+                # The file may be writable in a directory that is not.
                 _overwrite(self._target, data)
                 return
             with os.fdopen(descriptor, "wb") as file:
@@ -178,7 +178,7 @@ class Output:
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -> None:
-    """Write a file at once: `Output` and its `write`."""
+    """Write a file through an `Output`."""
     with Output(path, tried) as output:
         output.write(content)
 
@@ -187,9 +187,9 @@ def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes
     """Read a regular file.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is no such file.
         PermissionDeniedError: This user may not read it.
-        InvalidArgumentError: It is no regular file, or no path.
+        InvalidArgumentError: It is not a regular file, or not a path.
         CapacityExceededError: It is longer than `bytes_max`.
         IoFailedError: It cannot be read.
     """
@@ -206,7 +206,7 @@ def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes
 
 
 def require_readable(path: str | os.PathLike[str], tried: str) -> None:
-    """Refuse what is no regular file, or may not be read, before another library opens it.
+    """Refuse a file that is not regular or not readable, before another library opens it.
 
     Raises:
         Error: As `read_file`.
@@ -215,10 +215,10 @@ def require_readable(path: str | os.PathLike[str], tried: str) -> None:
 
 
 def is_there(path: Path, tried: str) -> bool:
-    """Whether there is something at a path; an error if this user may not know.
+    """Whether a path exists.
 
     Raises:
-        PermissionDeniedError: A directory on the way may not be searched.
+        PermissionDeniedError: A directory of the path may not be searched.
         IoFailedError: The file system fails.
     """
     try:
@@ -239,7 +239,7 @@ _REMEDIES: dict[type[OSError], tuple[type[Error], str, str]] = {
 
 
 def file_error(problem: OSError, tried: str) -> Error:
-    """The error of ours for what the system said of a file."""
+    """Convert an OSError of a file."""
     if isinstance(problem, Error):
         return problem
     number = problem.errno or 0
@@ -257,7 +257,7 @@ def _no_path(path: str | os.PathLike[str], tried: str) -> InvalidArgumentError:
 
 def _open_regular(path: str | os.PathLike[str], tried: str) -> BinaryIO:
     try:
-        # O_NONBLOCK: a pipe would keep open() waiting. It says nothing to a regular file.
+        # O_NONBLOCK: open() would block on a pipe. No effect on a regular file.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         descriptor = os.open(path, flags)
         kind = os.fstat(descriptor).st_mode
@@ -274,7 +274,7 @@ def _open_regular(path: str | os.PathLike[str], tried: str) -> BinaryIO:
 
 
 def _is_stdout(status: os.stat_result) -> bool:
-    """Whether a path leads to what fd 1 is: /dev/stdout, or the file that it is redirected to.
+    """Whether a path is the file of fd 1: /dev/stdout, or the file that it is redirected to.
 
     A terminal and /dev/null are written like any other device.
     """
@@ -290,7 +290,7 @@ def _write_stdout(data: bytes) -> None:
     try:
         sys.stdout.write(data.decode())
     except UnicodeDecodeError:
-        # A picture: what is printed is text, and comes after it.
+        # Binary content, such as a picture; printed text comes after it.
         sys.stdout.flush()
         _write_all(1, data)
 
@@ -302,7 +302,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _overwrite(path: str, data: bytes) -> None:
-    """Write into a file that cannot be replaced; of a full disk it learns before it is changed."""
+    """Write a file in place; a full disk is detected before the content changes."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         before_bytes = os.fstat(descriptor).st_size

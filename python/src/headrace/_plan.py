@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan of DuckDB says about the columns that a query will read, in the order it does."""
+"""Parses a DuckDB plan for the columns that a query will read, in order."""
 
 import datetime as dt
 import json
@@ -13,7 +13,7 @@ from headrace.table import Range, Table
 
 _SCAN = "PYTHON_ARROW_SCAN"
 _BUILD_FIRST = re.compile("JOIN|CROSS_PRODUCT")
-"""Operators that read their second input to its end before they read the first."""
+"""Operators that read all of their second input before the first."""
 _LITERAL = r"(-?[0-9]+(?:\.[0-9]+)?|'[0-9-]+'::DATE)"
 _COMPARISON = re.compile(rf"\((\w+) (<=|>=|<|>|=) {_LITERAL}\)")
 _BETWEEN = re.compile(rf"\((\w+) BETWEEN {_LITERAL} AND {_LITERAL}\)")
@@ -22,15 +22,15 @@ _NO_CONJUNCTION = re.compile(r"\b(OR|NOT|CASE)\b")
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """One pass of a query over a registered table.
+    """One scan of a registered table by a query.
 
     Attributes:
-        table: Name that it is registered under.
-        filter_columns: Columns that its filter tests; they are moved first.
-        other_columns: The others that the query reads.
-        movable_bytes: Bytes of these columns that can be moved.
-        ranges: Values that a row must have to pass the filter, as far as they are simple. Chunks
-            without such values are not moved.
+        table: Registered name of the table.
+        filter_columns: Columns that the filter tests; moved first.
+        other_columns: The other columns that the query reads.
+        movable_bytes: Movable bytes of these columns.
+        ranges: Ranges that a row must lie in to pass the filter, from its simple conditions. Chunks
+            outside of them are not moved.
     """
 
     table: str
@@ -41,14 +41,14 @@ class PlannedScan:
 
 
 class UnreadablePlanError(ValueError):
-    """The text is not a plan as this module knows them."""
+    """The plan has an unknown format."""
 
 
 def read_plan(text: str, tables: Mapping[str, Table], query: str) -> list[PlannedScan]:
     """Read the output of ``EXPLAIN (FORMAT JSON)``.
 
     Raises:
-        UnreadablePlanError: It has another form.
+        UnreadablePlanError: The format is unknown.
     """
     scans: list[PlannedScan] = []
     try:
@@ -85,8 +85,8 @@ def _scan(
     columns = [listed] if isinstance(listed, str) else list(listed)
     if not columns:
         return None
-    # The plan does not name the table. Columns and number of rows do, unless two tables agree in
-    # both; a wrong guess costs moves in vain, not a wrong answer.
+    # The plan does not name the table. Columns and row count identify it, unless two tables agree
+    # in both; a wrong guess costs useless moves, not a wrong result.
     rows = int(details.get("Estimated Cardinality", "-1"))
     candidates = [
         name

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of the prefetching for a statement: of `headrace.sql`, which publishes it."""
+"""Statistics of the prefetching for a statement; public through `headrace.sql`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRead:
-    """What a query read of one column.
+    """Reads of one column by a query.
 
     Attributes:
         name: The column.
-        bytes_from_copies: Read from copies that were there in time.
-        bytes_from_source: Read where the table lies.
-        lead_ns: How long before the query its chunks were submitted, on average; None if none was.
+        bytes_from_copies: Bytes read from copies that were ready in time.
+        bytes_from_source: Bytes read from the table.
+        lead_ns: Average time from submission of a chunk to its read; None if none was submitted.
     """
 
     name: str
@@ -23,15 +23,15 @@ class ColumnRead:
 
 @dataclass(frozen=True, slots=True)
 class ScanRead:
-    """What became of one planned pass over a table.
+    """Prefetching of one planned scan.
 
     Attributes:
-        table: Name that it is registered under.
+        table: Registered name of the table.
         chunks: Chunks of the table.
         chunks_submitted: Chunks whose moves were started, or that had copies.
-        chunks_given_up: Chunks that the query came to first, or that found no room.
+        chunks_given_up: Chunks that the query reached first, or for which there was no room.
         chunks_read: Chunks that the query read.
-        columns: By column.
+        columns: Reads by column.
     """
 
     table: str
@@ -44,11 +44,11 @@ class ScanRead:
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """What was done for one statement.
+    """Prefetching of one statement.
 
     Attributes:
-        plan_ns: Time to get and read its plan; 0 if it was known.
-        scans: By pass over a table, in the order of the plan.
+        plan_ns: Time to get and parse the plan; 0 if it was cached.
+        scans: The scans in the order of the plan.
     """
 
     plan_ns: int
@@ -56,25 +56,25 @@ class Prefetched:
 
     @property
     def bytes_from_copies(self) -> int:
-        """Bytes of all columns that were read from copies."""
+        """Bytes read from copies, of all columns."""
         return sum(column.bytes_from_copies for scan in self.scans for column in scan.columns)
 
     @property
     def bytes_from_source(self) -> int:
-        """Bytes of all columns that were read where the table lies."""
+        """Bytes read from the tables, of all columns."""
         return sum(column.bytes_from_source for scan in self.scans for column in scan.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEvent:
-    """One column of one chunk was submitted, or read.
+    """Submission or read of one column of one chunk.
 
     Attributes:
-        kind: "submitted", "copies" (all that can be moved was read from copies) or "source".
-        scan_index: Of the scan in `Prefetched.scans`.
-        chunk_index: Of the chunk in the table.
-        column: Its name.
-        time_ns: Since prefetching for the statement began.
+        kind: "submitted", "copies" (all movable bytes were read from copies) or "source".
+        scan_index: Index of the scan in `Prefetched.scans`.
+        chunk_index: Index of the chunk in the table.
+        column: Name of the column.
+        time_ns: Time since prefetching for the statement began.
     """
 
     kind: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample machines that are installed with the package, for --replay."""
+"""Sample machines installed with the package, for --replay."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from headrace import _core
 
 
 def _directory() -> Path:
-    # The package may be in two places: its sources, and what was built of them.
+    # An editable installation has sources and build outputs in two directories.
     return Path(_core.__file__ or "").parent / "_machines"
 
 

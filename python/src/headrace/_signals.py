@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals to end: what is half made is undone, then the process ends with 128 and their number.
+"""Terminating signals: run the registered cleanups, then exit with 128 plus the signal number.
 
-The handler never raises. An exception can be lost on its way, in a callback, in the import
-machinery or in a finalizer, and the signal with it; what has to be undone is registered instead.
+The handler never raises: an exception can be lost in a callback, the import machinery or a
+finalizer, and the signal with it. Cleanups are registered instead.
 """
 
 import os
@@ -16,16 +16,16 @@ from types import FrameType
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _undos: list[Callable[[], object]] = []
-"""What a signal would leave behind otherwise, oldest first."""
+"""Cleanups, oldest first."""
 
 _ignored: list[signal.Signals] = []
-"""What the caller had us ignore."""
+"""Signals ignored when the process started."""
 
 
 def end_at_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP end this process, quietly and for certain.
+    """Let SIGINT, SIGTERM and SIGHUP end this process without output.
 
-    A SIGHUP that is ignored stays so: that is what nohup is for.
+    An ignored SIGHUP stays ignored, for nohup.
     """
     for number in _ENDING:
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -35,9 +35,9 @@ def end_at_signals() -> None:
 
 
 def as_we_found_them() -> None:
-    """Restore what a program that takes this process's place inherits.
+    """Restore the inherited signal dispositions before an exec.
 
-    The interpreter ignores two signals that programs expect to be ended by.
+    The interpreter ignores two signals that must terminate other programs.
     """
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -46,7 +46,7 @@ def as_we_found_them() -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    # Nothing below blocks, so a second signal has nothing to interrupt.
+    # Nothing below blocks, so a second signal is not needed to interrupt it.
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     try:
@@ -59,9 +59,9 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def undone_at_signals(undo: Callable[[], object]) -> Iterator[None]:
-    """Have `undo` called if a signal ends the process before the block has ended.
+    """Call `undo` if a signal ends the process within the block.
 
-    It is called in the middle of whatever runs: it must take no lock and bear to be called twice.
+    It runs in the signal handler: it must take no lock and be idempotent.
     """
     _undos.append(undo)
     try:
@@ -71,12 +71,12 @@ def undone_at_signals(undo: Callable[[], object]) -> Iterator[None]:
 
 
 def kill_child(process_id: int) -> None:
-    """Kill a child and wait for its end, unless that has been seen already.
+    """Kill a child and reap it, unless it has been reaped.
 
-    Not by `Popen.wait`: it holds a lock, which a signal handler may find taken by its own thread.
+    Not by `Popen.wait`: it takes a lock that the interrupted thread may hold.
     """
     with suppress(ChildProcessError):
-        # Until it has been waited for, its number is not given to anybody else.
+        # The PID of an unreaped child is not reused.
         os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         os.kill(process_id, signal.SIGKILL)
         os.waitpid(process_id, 0)
@@ -91,10 +91,10 @@ def show_cursor() -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Put signals to end off until the block has ended.
+    """Defer terminating signals until the block has ended.
 
-    For the moment between the making of something and the knowledge of it: a child process or a
-    directory that would stay behind. Not by masking: another thread would take the signal.
+    For the time between the creation of a child process or directory and the registration of its
+    cleanup. Not by masking: another thread would receive the signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -119,12 +119,12 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def noticed() -> Iterator[Callable[[], bool]]:
-    """Let a signal to end be noticed by the block, which ends in its own time; then it counts.
+    """Let the block poll for a terminating signal and finish; then raise `EndedBySignalError`.
 
-    A second one does not wait.
+    A second signal ends the process at once.
 
     Yields:
-        Whether one has come.
+        A function that returns whether a signal has arrived.
     """
     arrived: list[int] = []
 
@@ -148,7 +148,7 @@ def noticed() -> Iterator[Callable[[], bool]]:
 
 
 class EndedBySignalError(Exception):
-    """A noticed signal ended the block; what the block has printed is still to be written."""
+    """A noticed signal ended the block; its collected output must still be written."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"signal {number}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of things, as one writes them."""
+"""Formats counts and tables for people."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number of things: "1 worker", "2 workers", "1,000 entries", "0 crashes"."""
+    """Format a count: "1 worker", "2 workers", "1,000 entries", "0 crashes"."""
     if number == 1:
         return f"1 {noun}"
     plural = re.sub("(?<=[^aeiou])y$", "ie", re.sub("(?<=ch|sh)$", "e", noun)) + "s"
@@ -17,7 +17,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def byte_count_text(count: int) -> str:
-    """Write a number of bytes in the largest unit that divides it: "2 MiB", "100 B"."""
+    """Format bytes in the largest unit that divides them: "2 MiB", "100 B"."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << shift and count % (1 << shift) == 0:
             return f"{count >> shift} {unit}"
@@ -25,7 +25,7 @@ def byte_count_text(count: int) -> str:
 
 
 def html_totals(totals: object) -> str:
-    """Write the numbers of a dataclass for notebooks."""
+    """Format the numbers of a dataclass for notebooks."""
     names = [field.name for field in fields(cast("Any", totals))]
     numbers = {name: getattr(totals, name) for name in names}
     rows = [(name, f"{value:,}") for name, value in numbers.items() if isinstance(value, int)]
@@ -33,7 +33,7 @@ def html_totals(totals: object) -> str:
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table for notebooks."""
+    """Format a table for notebooks."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join(
         f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache: copies of memory regions on the nodes where they will be wanted.
+"""Cache: copies of memory regions on the nodes that will read them.
 
-It is not coherent: who changes a source tells the cache by `Cache.invalidate`.
+The cache is not coherent: after changing a source, call `Cache.invalidate`.
 """
 
 import atexit
@@ -45,16 +45,16 @@ Placement = str | int | Mapping[int, int | Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class MoveContext:
-    """What a mover policy of a cache may look at.
+    """Input of a mover policy.
 
     Attributes:
         movers: The candidates: all devices, or the worker threads of all nodes.
-        loads: How many requests each of them has.
-        source_node: Where the bytes are; None if that is not known.
-        target_node: Where the copy goes.
-        caller_node: Node of the thread that accesses the cache.
+        loads: Requests in flight at each candidate.
+        source_node: Node of the source; None if unknown.
+        target_node: Node of the copy; None if unknown.
+        caller_node: Node of the accessing thread; None if unknown.
         byte_count: Length of the copy, or of all copies of a batch (`Cache.access_many`).
-        sequence: Counts the submissions of the engine, to take turns.
+        sequence: Counter of the engine's submissions, for round-robin.
     """
 
     movers: tuple[MoverInfo, ...]
@@ -72,29 +72,29 @@ Mover = Callable[[MoveContext], int | Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """Totals since the cache was made; each is exact, together they are not one instant.
+    """Totals since the cache was made; each is exact, together they are not one snapshot.
 
     Attributes:
-        hits: Accesses that found an entry, ready or on its way.
+        hits: Accesses that found an entry, ready or moving.
         misses: Accesses that started a move.
         not_placed: Accesses that the placement left at the source.
         refused: Accesses left at the source because there was no room, memory or mover.
         weak_hits: Weak accesses that found an entry.
-        weak_misses: Weak accesses that were left at the source.
-        duplicates: Hits that found the entry only when they came to insert their own.
-        moves_failed: Moves that did not end as done; their entries are the source.
-        late_writes: Moves and write-backs after which a device that was given up may still write.
-        bytes_kept: Memory of dropped copies that is never freed because of that.
-        bad_sources: Accesses that were refused because not all of the source was mapped.
-        policy_errors: Placements that named a node that the machine does not have, and mover
-            functions that raised.
+        weak_misses: Weak accesses left at the source.
+        duplicates: Hits on an entry that another thread inserted first.
+        moves_failed: Moves that failed or were stopped; their entries are the source.
+        late_writes: Moves and write-backs whose target an abandoned device may still write to.
+        bytes_kept: Memory of dropped copies that is never freed for that reason.
+        bad_sources: Accesses refused because part of the source was not mapped.
+        policy_errors: Placements on a node that the machine does not have, and mover functions that
+            raised.
         evictions: Entries dropped to make room.
-        bytes_moved: Bytes of the copies that were made.
-        write_backs: Ranges of bytes that were changed in a copy and written back.
-        bytes_written_back: Their bytes.
-        waits: Waits that had to block.
-        waited_ns: How long they did, all threads together, in nanoseconds.
-        bytes_cached: Bytes of the copies that there are now, in whole pages, on all nodes.
+        bytes_moved: Bytes of completed moves.
+        write_backs: Changed ranges written back.
+        bytes_written_back: Bytes written back.
+        waits: Waits that blocked.
+        waited_ns: Their total duration over all threads, in nanoseconds.
+        bytes_cached: Bytes of the present copies, in whole pages, on all nodes.
     """
 
     hits: int
@@ -130,18 +130,18 @@ class CacheStatistics:
 
 @dataclass(frozen=True, slots=True)
 class CacheEvent:
-    """What happened to a region.
+    """An event of a region.
 
     Attributes:
         kind: "hit", "miss", "not_placed", "refused", "weak_hit", "weak_miss" (an access), "moved",
             "move_failed" (the end of a move), "evicted", "dropped" (the end of an entry), or
             "written_back" (changed bytes are in the source).
-        address: Of the region that was asked for, or of the entry.
+        address: Address of the requested region, or of the entry.
         byte_count: Its length.
-        node: Of the entry; None if there is none.
+        node: Node of the entry; None without an entry.
         cause: Why a move failed: "stopped", "page_fault", "device_error" and others, or
-            "late_write_possible": a device was given up that may still write to the copy, which
-            therefore is not used. None for other events.
+            "late_write_possible": an abandoned device may still write to the copy, which is
+            therefore not used. None for other events.
     """
 
     kind: str
@@ -152,9 +152,9 @@ class CacheEvent:
 
 
 class Entry:
-    """A handle on one cached region; the copy is freed with the last handle.
+    """A handle on one cached region. It keeps the source alive.
 
-    It keeps the source alive.
+    The copy is freed after the entry has left the cache and its last handle is gone.
 
     Threading: shared.
     """
@@ -174,46 +174,46 @@ class Entry:
         raise not_picklable("an entry", "it is a handle on memory of this process")
 
     def wait(self) -> None:
-        """Block until the move has ended, whichever thread started it; other Python threads run."""
+        """Block until the move has ended; other Python threads run meanwhile."""
         self._native.wait()
 
     def try_wait(self) -> bool:
-        """Tell whether the move has ended; never blocks."""
+        """Whether the move has ended; never blocks."""
         return self._native.try_wait()
 
     @property
     def cached(self) -> bool:
-        """True if `view` is a copy and not the source."""
+        """True if `view` returns a copy, not the source."""
         return self._native.cached()
 
     @property
     def node(self) -> int | None:
-        """Node of the copy; None while there is none."""
+        """Node of the copy; None without a copy."""
         return self._native.node()
 
     @property
     def changed(self) -> bool:
-        """True if bytes of the copy were changed and are not in the source yet."""
+        """True if the copy has changed bytes that are not yet in the source."""
         return self._native.changed()
 
     def native(self) -> _core.Entry:
-        """The entry as the extension knows it."""
+        """The entry of the extension module."""
         return self._native
 
     def view(self) -> npt.NDArray[Any]:
-        """Give the region to read: its copy if the move is done, else the source.
+        """Return the region for reading: its copy if the move is done, else the source.
 
-        Never waits for the move. Either has every change that ended before the access; for that,
-        changed bytes may be written back here.
+        Never waits for the move. Both contain every change that ended before the access; this may
+        write changed bytes back to ensure it.
 
         A NumPy source gives an array of its type and shape, any other buffer one of bytes. The
-        array keeps entry and source alive and cannot be written.
+        array is read-only and keeps entry and source alive.
         """
         return _shaped(self._native.view(), self._like)
 
 
 class Change:
-    """The right to write a region, in a `with` block, exclusively.
+    """Exclusive write access to a region; use it in a `with` block.
 
     Threading: confined.
     """
@@ -226,20 +226,19 @@ class Change:
 
     @property
     def cached(self) -> bool:
-        """True if the copy is written, False if it is the source."""
+        """True if `view` is the copy, False if it is the source."""
         return self._native.cached()
 
     def view(self) -> npt.NDArray[Any]:
-        """Give the bytes to write, as `Entry.view`; after the end they can only be read.
+        """Return the bytes as a writable array of the source's shape; read-only after `end`.
 
-        That holds for this array. A slice or another view of it that was made before the end
-        stays writable: do not write to it after the end. Readers may see such bytes, and they are
-        not written back.
+        Slices and other views made before the end stay writable: do not write to them afterwards.
+        Readers may see such writes, and they are not written back.
         """
         return self._view
 
     def end(self) -> None:
-        """Give the right up. Idempotent."""
+        """End the write access. Idempotent."""
         self._view.flags.writeable = False
         self._native.end()
 
@@ -259,20 +258,19 @@ class Change:
 
 
 class Cache(Closing):
-    """Keeps copies of regions on the nodes where they will be wanted, moved there meanwhile.
+    """Keeps copies of regions on the nodes that will read them, moved asynchronously.
 
-    A region is known by its address, so the cache must hear when memory gets another owner:
-    it does, for the memory of NumPy arrays. Other sources (bytes, Arrow buffers) it keeps alive
-    itself, until `clear` or `close`.
+    A region is identified by its address. When NumPy frees an array, the cache drops its entries;
+    other sources (bytes, Arrow buffers) it keeps alive until `clear` or `close`.
 
-    A function that a job calls (`then`) may not wait: there `change`, `write_back`, `flush`,
-    `invalidate`, `clear`, `close`, and `Entry.wait` unless the copy is there, raise
+    A completion callback (`then`) must not wait: there `change`, `write_back`, `flush`,
+    `invalidate`, `clear`, `close`, and `Entry.wait` while the move runs, raise
     `InvalidArgumentError`.
 
     Threading: shared.
     """
 
-    def __init__(  # noqa: PLR0913 - what one may choose of a cache.
+    def __init__(  # noqa: PLR0913 - Options.
         self,
         engine: Engine | None = None,
         capacity: int | str = "1GiB",
@@ -289,35 +287,33 @@ class Cache(Closing):
         """Make a cache.
 
         Args:
-            engine: Who moves the bytes; None makes an engine, which is closed with the cache.
-            capacity: Bytes of copies kept per node, as a number or as a text such as "64MiB"; the
-                same for every node.
-                When full, unused entries are dropped in the order of `eviction`.
-            placement: "fastest" (of the nodes that are faster than the caller's own the best that
-                has room; nothing is moved where there is none), "local" (the caller's own node),
-                "none", a node, or for each node of callers a node or a list of them, best first:
+            engine: The engine that moves the bytes; None makes one, which is closed with the cache.
+            capacity: Bytes of copies per node, as a number or a text such as "64MiB"; the same for
+                every node. When full, unused entries are evicted.
+            placement: Where copies go: "fastest" (the best node with room that is faster than the
+                caller's own; without one, nothing is moved), "local" (the caller's node), "none", a
+                node, or a map from nodes of callers to a node or a list of nodes, best first:
                 {0: 8, 1: [9, 8]}.
             machine: The machine; None takes the engine's, or discovers it.
-            eviction: Which unused entries go first when a node is full: "lru" or "s3_fifo"; see
-                the page on the cache.
-            recycle: Keep the memory of copies that were dropped for the next ones of the same
-                length, which then need not be mapped and zeroed; at most the capacity, until the
-                cache and its entries are gone.
-            huge_pages: Ask for huge pages under copies that are at least that long.
-            events: How many events are kept for `take_events`; 0: none, which costs nothing.
+            eviction: Which unused entries are evicted first: "lru" or "s3_fifo"; see the page on
+                the cache.
+            recycle: Reuse the memory of dropped copies for new ones of the same length, which saves
+                mapping and zeroing. Keeps at most the capacity, until the cache and its entries are
+                gone.
+            huge_pages: Request huge pages for copies at least that long.
+            events: Number of events kept for `take_events`; 0 disables them at no cost.
             mover: Which movers make a copy: the name of a policy (`headrace.POLICIES`), or a
-                function of a `MoveContext` that returns the index of a mover or several. It is
-                called by the accessing thread for every miss. It may not access or wait for a
-                cache. If it raises, `sys.unraisablehook` gets the error, the move fails, the entry
-                is the source, and `policy_errors` counts it. None: the policy of the engine, or
-                "by_size".
-            into_cache: Devices write copies into the last-level cache of the processor instead of
-                memory, for copies that are read at once. A hint: worker threads ignore it.
+                function of a `MoveContext` that returns one or several indexes of movers. The
+                accessing thread calls it for every miss. It must not access or wait for a cache. If
+                it raises, `sys.unraisablehook` gets the error, the move fails, the entry is the
+                source, and `policy_errors` counts it. None: the policy of the engine, or "by_size".
+            into_cache: Devices write copies into the last-level cache instead of memory, for copies
+                that are read at once. A hint: worker threads ignore it.
 
         Raises:
-            InvalidArgumentError: The capacity is 0, no size, or more than any node has; or the
+            InvalidArgumentError: The capacity is 0, not a size, or more than any node has; or the
                 placement, eviction or mover is unknown.
-            TypeMismatchError: An argument is of another type.
+            TypeMismatchError: An argument has the wrong type.
             NotFoundError: The machine does not have that node.
         """
         if engine is not None:
@@ -350,42 +346,41 @@ class Cache(Closing):
         _living.add(self)
 
     def access(self, source: object, *, hint: str | int | None = None, weak: bool = False) -> Entry:
-        """Give the entry of a region, starting its move if there is none; never waits for it.
+        """Return the entry of a region, starting its move if there is none; does not wait for it.
 
         The source must not be changed until the entry is ready.
 
         Args:
             source: A contiguous array or buffer of at least one byte.
-            hint: What is known of reads to come, which changes what is evicted: "once" (through
-                this entry, and not again soon), "many", or a number n (next when about n more
-                regions have come).
-            weak: Take only what exists: start nothing, and give the source if there is no entry.
+            hint: Expected reads, for eviction: "once" (through this entry, not again soon), "many",
+                or a number n (next after about n more regions).
+            weak: Use only an existing copy: start no move, and return the source without an entry.
 
         Raises:
-            InvalidArgumentError: `source` is empty, null, has gaps or is no buffer; or there is no
-                such hint.
+            InvalidArgumentError: `source` is empty, null, not contiguous or not a buffer; or the
+                hint is unknown.
             ClosedError: The cache has been closed.
         """
         flat = flat_bytes(source, "source")
-        self.guard(flat)  # First: whatever comes between must not leave an entry without it.
+        self.guard(flat)  # First, so that an exception cannot leave an unguarded entry.
         native = self._native.access(flat, _parse_hint(hint), bool(weak))
-        self.guard(flat)  # Again, for who cleared the cache in between.
+        self.guard(flat)  # Again, because another thread may have cleared the cache in between.
         return Entry(native, source)
 
     def access_many(
         self, sources: Sequence[object], *, hint: str | int | None = None
     ) -> list[Entry]:
-        """Give the entries of several regions, in their order; as `access` of each.
+        """Return the entries of several regions, in order, as `access` of each.
 
-        Short copies (up to 64 KiB) to one node are submitted together, as one batch: a device takes
-        many of them by one submission.
+        Short copies (up to 64 KiB) to one node form one batch, which a device accepts in a single
+        submission.
 
         Args:
             sources: Contiguous arrays or buffers, each of at least one byte.
             hint: As for `access`, for all of them.
 
         Raises:
-            InvalidArgumentError: As for `access`; then nothing has begun.
+            InvalidArgumentError: As for `access`; no move was started.
             ClosedError: The cache has been closed.
         """
         flat = [flat_bytes(source, "source") for source in sources]
@@ -397,22 +392,22 @@ class Cache(Closing):
         return [Entry(native, source) for native, source in zip(natives, sources, strict=True)]
 
     def change(self, source: object, *, hint: str | int | None = None) -> Change:
-        """Give the right to write a region through its copy; waits for the move.
+        """Give exclusive write access to a region through its copy; waits for the move.
 
             with cache.change(array) as view:
                 view[...] = 0
 
-        Where there is no copy the source itself is written. Every other entry that overlaps goes.
-        The source has the new bytes after `write_back`, `flush`, `clear` or `close`, or when room
-        or an overlapping access needs it; `invalidate`, or the end of the source, gives them up.
+        Without a copy, the source itself is written. All other overlapping entries are dropped.
+        `write_back`, `flush`, `clear` and `close` write the changes to the source; so do eviction
+        and overlapping accesses. `invalidate`, and freeing the source, discard them.
 
         Args:
-            source: As for `access`, but not read-only.
+            source: As for `access`, but writable.
             hint: As for `access`.
 
         Raises:
             InvalidArgumentError: As for `access`; or `source` is read-only.
-            CapacityExceededError: Another change of some of these bytes is going on.
+            CapacityExceededError: Another change of some of these bytes is in progress.
             ClosedError: The cache has been closed.
         """
         flat = flat_bytes(source, "source", writable=True)
@@ -422,10 +417,10 @@ class Cache(Closing):
         return Change(native, source)
 
     def write_back(self, entry: Entry | None = None) -> int:
-        """Copy what was changed in an entry, or in all, to the source; tell how many bytes.
+        """Write the changes of an entry, or of all, to the source; return the number of bytes.
 
         Raises:
-            CapacityExceededError: Some bytes are being changed; all others are in their source.
+            CapacityExceededError: Some bytes are being changed; all others were written back.
             ClosedError: The cache has been closed.
         """
         if entry is not None:
@@ -433,7 +428,7 @@ class Cache(Closing):
         return self._native.write_back(entry.native() if entry is not None else None)
 
     def pin(self, source: object) -> int:
-        """Keep the entries that contain `source` from being evicted or flushed; tell how many.
+        """Protect the entries that contain `source` from eviction and `flush`; return their number.
 
         Raises:
             ClosedError: The cache has been closed.
@@ -441,7 +436,7 @@ class Cache(Closing):
         return self._native.pin(flat_bytes(source, "source"), pinned=True)
 
     def unpin(self, source: object) -> int:
-        """Undo `pin`, however often it was called; tell how many entries there are.
+        """Undo all calls of `pin`; return the number of entries.
 
         Raises:
             ClosedError: The cache has been closed.
@@ -449,20 +444,19 @@ class Cache(Closing):
         return self._native.pin(flat_bytes(source, "source"), pinned=False)
 
     def take_events(self) -> tuple[list[CacheEvent], int]:
-        """Give the events since the last call, and how many were lost because there was no room.
+        """Return the events since the last call, and how many were lost because the log was full.
 
-        The cache must have been made with `events`. What has happened can be asked for after the
-        cache was closed, too.
+        The cache must have been made with `events`. Works after `close`, too.
         """
         events, lost_count = self._native.take_events()
         return [CacheEvent(**event) for event in events], lost_count
 
     def flush(self, node: int | None = None) -> int:
-        """Write changes back, and drop what is neither held nor pinned; tell how many entries.
+        """Write changes back and drop unused, unpinned entries; return their number.
 
         Raises:
             NotFoundError: The machine has no such node.
-            InvalidArgumentError: It is no number of a node.
+            InvalidArgumentError: `node` is not the number of a node.
             ClosedError: The cache has been closed.
         """
         if node is not None:
@@ -472,10 +466,10 @@ class Cache(Closing):
         return self._native.flush(node)
 
     def invalidate(self, source: object) -> int:
-        """Drop every entry that overlaps `source`; holders keep theirs. Tell how many.
+        """Drop every entry that overlaps `source`; return their number. Handles stay valid.
 
-        Bytes of `source` that were changed and are not written back are lost; changed bytes
-        outside of it are written back.
+        Changed bytes of `source` that were not written back are lost; changed bytes outside of it
+        are written back.
 
         Raises:
             ClosedError: The cache has been closed.
@@ -483,12 +477,12 @@ class Cache(Closing):
         return self._native.invalidate(flat_bytes(source, "source"))
 
     def clear(self) -> int:
-        """Write changes back, and drop every entry; holders keep theirs. Tell how many.
+        """Write changes back and drop every entry; return their number. Handles stay valid.
 
         Raises:
             ClosedError: The cache has been closed.
         """
-        # What is held until now lives until nothing is moved from it; who comes meanwhile, stays.
+        # Sources held before the call live until no move reads them; later ones stay in `_held`.
         held, self._held = self._held, {}
         count = self._native.clear()
         held.clear()
@@ -496,7 +490,7 @@ class Cache(Closing):
 
     @property
     def statistics(self) -> CacheStatistics:
-        """Totals since the cache was made, also after it was closed."""
+        """Totals since the cache was made; also after `close`."""
         return CacheStatistics(**self._native.statistics())
 
     def __repr__(self) -> str:
@@ -507,20 +501,20 @@ class Cache(Closing):
         raise not_picklable("a cache", "its copies are memory of this process")
 
     def native(self) -> _core.Cache:
-        """The cache as the extension knows it."""
+        """The cache of the extension module."""
         return self._native
 
     def close(self) -> None:
-        """Write changes back, and drop all entries; holders keep theirs. Idempotent."""
+        """Write changes back and drop all entries; handles stay valid. Idempotent."""
         self._native.close()
         self._held.clear()
         if self._owns_engine:
             self.engine.close()
 
     def guard(self, array: npt.NDArray[Any]) -> None:
-        """See to it that nothing is moved from the memory of `array`, or found, once it is freed.
+        """Make the cache drop the entries of `array` when its memory is freed, or keep it alive.
 
-        `access` does this itself; it is for who lets C++ code use this cache on its memory.
+        `access` does this itself; call it if C++ code uses this cache on the memory of `array`.
         """
         if self._never_moves:
             return
@@ -528,7 +522,7 @@ class Cache(Closing):
         while isinstance(base, np.ndarray):
             owner, base = base, _base_of(base)
         if not owner.flags.owndata:
-            # Memory of somebody else, whose end we would not see: it must not end.
+            # We cannot observe when another owner frees its memory, so keep the owner alive.
             keeper = base if base is not None else owner
             identity = keeper.obj if isinstance(keeper, memoryview) else keeper
             self._held.setdefault(id(identity), keeper)
@@ -536,7 +530,7 @@ class Cache(Closing):
         key = id(owner)
         if key in self._watched:
             return
-        # The callback runs before the memory is freed. It must not keep the cache alive.
+        # The callback runs before the memory is freed. It must not keep the cache alive: weakref.
         address, byte_count = owner.ctypes.data, owner.nbytes
         cache = weakref.ref(self)
 
@@ -554,9 +548,9 @@ _living: weakref.WeakSet[Cache] = weakref.WeakSet()
 
 @atexit.register
 def _write_back_at_exit() -> None:
-    """Write changes back while their arrays live.
+    """Write changes back while the source arrays are alive.
 
-    Python's end frees modules in any order and calls no weak reference of what it frees as a cycle.
+    At exit, Python frees modules in any order and skips weakref callbacks of collected cycles.
     """
     for cache in list(_living):
         with suppress(ClosedError):
@@ -619,7 +613,7 @@ def _parse_hint(hint: str | int | None) -> str | int | None:
 
 
 def _base_of(array: npt.NDArray[Any]) -> object:
-    """What the memory of `array` belongs to: an array, any other object, or None for itself."""
+    """Owner of the memory of `array`: an array or another object; None if `array` owns it."""
     return array.base
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channel: a part of a device's queue that one thread has to itself."""
+"""Channel: entries of a device queue reserved for one thread."""
 
 from typing import NewType, NoReturn, overload
 
@@ -10,19 +10,19 @@ from headrace._closing import Closing
 from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
 Ticket = NewType("Ticket", int)
-"""What a channel has in flight, until `poll` or `wait` has told its end."""
+"""Identifies an operation in flight on a channel, until `poll` or `wait` reports its end."""
 
 _TICKET_MAX = (1 << 64) - 1
 
 
 class Channel(Closing):
-    """Entries of a device's queue that one thread has to itself; made by `Engine.open_channel`.
+    """Entries of a device queue reserved for one thread; made by `Engine.open_channel`.
 
-    An operation needs no job, and nothing that other threads write is touched. Every trouble of the
-    device ends as it does for jobs: page faults are resumed, and what the device does not do or not
-    answer is done by the calling thread.
+    Submission creates no job and touches no data written by other threads. Errors are handled as
+    for jobs: page faults are resumed, and the calling thread does what the device refuses or does
+    not answer.
 
-    Use it as a context manager, or close it: that waits for what is in flight.
+    Use it as a context manager, or call `close`, which waits for operations in flight.
 
     Threading: confined. A call while another thread waits raises InvalidArgumentError.
     """
@@ -43,22 +43,22 @@ class Channel(Closing):
     ) -> Ticket:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
-        No buffer of it may be changed until its end has been told.
+        The buffers must not be changed until `poll` or `wait` has reported its end.
 
         Raises:
             InvalidArgumentError: As for `Engine.run`.
-            CapacityExceededError: As much is in flight as there may be, or the device's queue is
-                full; ask for an end and submit again.
-            ClosedError: The channel or the engine has been closed, or the device does not answer.
+            CapacityExceededError: `depth` operations are in flight, or the device queue is full;
+                poll or wait for one and submit again.
+            ClosedError: The channel or engine has been closed, or the device does not respond.
         """
         what = as_operation(operation, source, target)
         return Ticket(self._native.submit(what))
 
     def poll(self, ticket: Ticket) -> Completion | None:
-        """Tell how it ended, once; None if it has not.
+        """Return the completion of an operation, once; None while it runs.
 
         Raises:
-            InvalidArgumentError: The ticket names nothing that is in flight.
+            InvalidArgumentError: The ticket is not in flight.
             ClosedError: The channel has been closed.
             JobFailedError: The operation failed.
         """
@@ -66,22 +66,22 @@ class Channel(Closing):
         return None if end is None else checked(completion_of(end))
 
     def wait(self, ticket: Ticket) -> Completion:
-        """As `poll`, once it has ended; other Python threads run meanwhile."""
+        """Wait for an operation and return its completion, as `poll`; other Python threads run."""
         return checked(completion_of(self._native.wait(_number(ticket))))
 
     @property
     def in_flight(self) -> int:
-        """Operations whose end has not been told."""
+        """Operations in flight: submitted and not yet reported by `poll` or `wait`."""
         return self._native.in_flight()
 
     @property
     def depth(self) -> int:
-        """Operations that may be in flight: fewer than asked for where a device did not answer."""
+        """Maximum operations in flight; smaller than requested if the device stopped responding."""
         return self._native.depth()
 
     @property
     def queue(self) -> str:
-        """The queue that it is a part of, as `Engine.movers` has it."""
+        """Name of the queue, as in `Engine.movers`."""
         return self._native.queue()
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class Channel(Closing):
         raise not_picklable("a channel", "it belongs to an engine of this process")
 
     def close(self) -> None:
-        """Wait for what is in flight, and give the entries back. Idempotent."""
+        """Wait for operations in flight and release the entries. Idempotent."""
         self._native.close()
 
 

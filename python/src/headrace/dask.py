@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dask with prefetching: each worker moves the inputs of its next tasks before they run.
 
-The task graph is the plan. A plug-in of `distributed` sees which tasks the scheduler has put on a
-worker, finds the `Partition`s and Arrow tables that their arguments name, and lets an engine copy
-them to the nearest fast memory. A task reads them by `read`, from copies that are there in time,
-else where they lie, so results do not depend on prefetching.
+The task graph is the plan. A `distributed` plug-in observes which tasks the scheduler assigned to a
+worker, finds `Partition`s and Arrow tables in their arguments, and lets an engine copy them to the
+nearest fast memory. A task reads them by `read`: from copies that are ready, else from the source,
+so results do not depend on prefetching.
 
 Example:
     with distributed.LocalCluster(n_workers=4) as cluster, cluster.get_client() as client:
@@ -61,10 +61,10 @@ __all__ = [
 
 MODES = ("off", "auto", "on")
 SATURATION = 3.0
-"""Root tasks that the scheduler puts on a worker, by its threads; Dask's own 1.1 shows one ahead.
+"""Root tasks per worker thread that the scheduler assigns; Dask's default 1.1 shows one ahead.
 
-A task that waits takes the memory of its arguments. Tasks that have inputs on a worker are put
-there without limit, here as without the plug-in.
+A waiting task holds the memory of its arguments. Tasks with inputs on a worker are assigned there
+without limit, with or without the plug-in.
 """
 
 _NAME = "headrace"
@@ -75,13 +75,12 @@ _log = logging.getLogger(__name__)
 class Partition:
     """An Arrow IPC or Parquet file, or some columns of it, as an argument of tasks.
 
-    It has to lie where all workers see it, and must not change meanwhile.
+    All workers must be able to read the file, which must not change meanwhile.
 
     Attributes:
-        path: The file; one that ends in '.parquet' is decoded, ahead of its task if that is
-            prefetched. Of others, which are mapped, only what is read takes memory, unless they
-            are compressed.
-        columns: Names of the columns, in this order; empty is all.
+        path: The file. One that ends in '.parquet' is decoded, by the prefetcher ahead of its task.
+            Others are mapped, so that only the parts read take memory, unless they are compressed.
+        columns: Names of the columns, in this order; empty: all.
     """
 
     path: str
@@ -95,7 +94,7 @@ class Partition:
         """
         try:
             if self.path.endswith(".parquet"):
-                # As many files at a time as there are tasks, so that one needs no more threads.
+                # Tasks read files in parallel, so one file needs no further threads.
                 columns = list(self.columns) or None
                 return pq.read_table(self.path, columns=columns, use_threads=False)
             with pa.memory_map(self.path) as file:
@@ -112,20 +111,20 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """What was done on a worker since its plug-in started.
+    """Totals of a worker since its plug-in started.
 
     Attributes:
-        node: The node that the worker is pinned to; None if it is not.
-        prefetching: Whether it prefetches; see `Prefetch`. If it has failed, the log of the worker
-            says why.
-        inputs_prefetched: Inputs whose moves began before their task did.
-        inputs_late: Inputs whose task ran first.
-        inputs_failed: Inputs that could not be opened; their tasks say why.
+        node: The node that the worker is pinned to; None if not pinned.
+        prefetching: Whether it prefetches; see `Prefetch`. After a failure, the worker's log has
+            the reason.
+        inputs_prefetched: Inputs whose moves started before their task.
+        inputs_late: Inputs whose task started first.
+        inputs_failed: Inputs that could not be opened; their tasks raise the error.
         inputs_held: Inputs that are open now.
         bytes_from_copies: Bytes that tasks read from copies.
-        bytes_from_source: Bytes of prefetched inputs that tasks read where they lie.
-        bytes_moved: Bytes of the copies that were made.
-        bytes_cached: Bytes of the copies that there are now.
+        bytes_from_source: Bytes of prefetched inputs that tasks read from the source.
+        bytes_moved: Bytes of completed moves.
+        bytes_cached: Bytes of the present copies.
     """
 
     node: int | None = None
@@ -141,13 +140,13 @@ class WorkerStatistics:
 
 
 def read(data: object) -> Any:
-    """Give a `pyarrow.RecordBatchReader` over an input of the running task.
+    """Return a `pyarrow.RecordBatchReader` over an input of the running task.
 
-    It reads copies that are there; outside of a task, and on workers without the plug-in, it reads
+    It reads copies that are ready. Outside of a task, and on workers without the plug-in, it reads
     the source.
 
     Args:
-        data: A `Partition` or a `pyarrow.Table`, as the task got it.
+        data: The `Partition` or `pyarrow.Table` passed to the task.
 
     Raises:
         IoFailedError: The partition cannot be read.
@@ -161,16 +160,16 @@ def read(data: object) -> Any:
 
 
 def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> None:
-    """Let all workers of a cluster prefetch, those that join later too.
+    """Install the plug-in on all workers of a cluster, including those that join later.
 
-    If any does, it also lets the scheduler put `SATURATION` root tasks on each thread of a worker.
+    If any prefetches, the scheduler also assigns `SATURATION` root tasks per worker thread.
 
     Raises:
         UnsupportedError: A worker cannot import headrace.
     """
     found = client.run(importlib.import_module, "headrace.dask", on_error="return")
     for address, answer in found.items():
-        # A worker that does not answer is about to be gone.
+        # A worker that does not answer is leaving the cluster.
         if isinstance(answer, BaseException) and not isinstance(answer, OSError):
             raise UnsupportedError(
                 "prefetch for Dask",
@@ -183,26 +182,26 @@ def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> Non
 
 
 def uninstall(client: distributed.Client) -> None:
-    """End prefetching on all workers and drop their copies; tasks go on from the source."""
+    """Stop prefetching on all workers and drop their copies; tasks continue from the source."""
     client.unregister_worker_plugin(_NAME)
 
 
 def statistics(client: distributed.Client) -> dict[str, WorkerStatistics]:
-    """Tell what was done on each worker, by its address.
+    """Return the statistics of each worker, by its address.
 
-    Workers that have no plug-in or do not answer are left out.
+    Workers without the plug-in, or that do not answer, are left out.
     """
     found = client.run(_statistics_here, on_error="ignore")
     return {address: each for address, each in found.items() if each is not None}
 
 
 class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed has types of its own.
-    """The plug-in of `distributed`: holds an engine and a cache on each worker.
+    """A `distributed` worker plug-in with an engine and a cache on each worker.
 
-    A worker of its own process is pinned to a node with processors, in turns, if there are several.
-    Its statistics are columns of the table of workers in Dask's dashboard.
+    If several nodes have processors, workers in separate processes are pinned to them round-robin.
+    Statistics appear as columns of the table of workers in Dask's dashboard.
 
-    Threading: confined to the loop of its worker; a thread of its own does the work.
+    Threading: confined to the worker's event loop; a separate thread does the work.
     """
 
     name = _NAME
@@ -219,15 +218,15 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         """Choose how workers prefetch.
 
         Args:
-            prefetch: "on"; "off"; or "auto": on if some memory is faster than the processors' own.
-                Where none is, "on" copies within it, which gains nothing.
-            capacity: Bytes of copies per worker, beside what Dask counts as its memory.
-            ahead: Inputs that are open or being moved at a time, by worker.
-            wait: Tasks wait for copies that are being made, instead of reading the source.
+            prefetch: "on"; "off"; or "auto": on if some memory is faster than the processors' local
+                memory. Without faster memory, "on" copies within the same memory, for no gain.
+            capacity: Bytes of copies per worker, in addition to the memory that Dask counts.
+            ahead: Inputs per worker that are open or being moved at the same time.
+            wait: Tasks wait for copies in progress instead of reading the source.
             pin: Pin workers to nodes.
 
         Raises:
-            InvalidArgumentError: There is no such mode.
+            InvalidArgumentError: The mode is unknown.
         """
         if prefetch not in MODES:
             raise InvalidArgumentError(
@@ -245,7 +244,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         return _made_of, (options,)
 
     def setup(self, worker: distributed.Worker) -> None:
-        """Start on a worker; Dask calls it."""
+        """Start on a worker; called by Dask."""
         machine = topo()
         node = _pin(worker, machine) if self.pin else None
         self.running = _Running(self, machine, node, _View(worker))
@@ -253,7 +252,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
             worker.metrics[f"headrace_{name}"] = _Metric(self.running, name)
 
     async def teardown(self, worker: distributed.Worker) -> None:
-        """End on a worker; Dask calls it."""
+        """Stop on a worker; called by Dask."""
         for name in _METRICS:
             worker.metrics.pop(f"headrace_{name}", None)
         running, self.running = self.running, None
@@ -261,9 +260,9 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
             await asyncio.to_thread(running.close)
 
     def transition(self, key: Any, start: str, finish: str, **_options: Any) -> None:
-        """Note that a task changed its state; Dask calls it in its loop, which must not wait."""
+        """Queue a change of a task's state; called by Dask in its event loop, so must not block."""
         del start
-        # A thread that is woken for nothing takes the interpreter from the tasks.
+        # Waking the thread needlessly would take the GIL from the tasks.
         if self.running is not None and self.running.cache is not None:
             self.running.events.put((key, finish))
 
@@ -289,14 +288,14 @@ class _Metric:
 
 @dataclass
 class _Input:
-    """An input that is open for tasks."""
+    """An open input and the tasks that will read it."""
 
     table: Table
     prefetcher: _core.Prefetcher
     keys: set[Any]
 
     def bytes_read(self) -> tuple[int, int]:
-        """From copies, and from the source."""
+        """Bytes read from copies, and from the source."""
         found = self.prefetcher.statistics()
         columns = [each for scan in found["scans"] for each in scan["columns"]]
         columns.append(found["unplanned"])
@@ -308,7 +307,7 @@ class _Input:
 
 @dataclass(order=True)
 class _Wanted:
-    """An input that is not open yet; the task that runs first comes first."""
+    """An input that is not open yet, ordered by the priority of its task."""
 
     priority: tuple[float, ...]
     number: int
@@ -317,7 +316,7 @@ class _Wanted:
 
 
 class _Running:
-    """Prefetches on one worker, in a thread of its own.
+    """Prefetches on one worker, in a separate thread.
 
     Threading: shared. `inputs`, `opening` and the totals are guarded by `lock`; `wanted` and
     `by_key` belong to the thread.
@@ -334,7 +333,7 @@ class _Running:
         self.opened: threading.Condition = threading.Condition(self.lock)
         """Notified when `opening` changes."""
         self.opening: object = None
-        """Identity of the input that the thread opens now."""
+        """Identity of the input that the thread is opening."""
         self.inputs: dict[Any, _Input] = {}
         self.wanted: list[_Wanted] = []
         self.by_key: dict[Any, set[Any]] = {}
@@ -358,10 +357,10 @@ class _Running:
         self.thread.start()
 
     def read(self, data: object) -> Any:
-        """A reader of an input that is open; None if it is not."""
+        """A reader of an open input; None if it is not open."""
         identity = _identity(data)
         with self.lock:
-            # To decode a file takes long; to do it twice would take longer.
+            # Waiting is cheaper than decoding the same file twice.
             self.opened.wait_for(lambda: self.opening != identity)
             found = self.inputs.get(identity)
             if found is None:
@@ -372,7 +371,7 @@ class _Running:
         return reader_of(capsule)
 
     def statistics(self) -> WorkerStatistics:
-        """The totals, with those of the inputs that are open."""
+        """The totals, including open inputs."""
         with self.lock:
             totals = dict(self.totals)
             for each in self.inputs.values():
@@ -388,7 +387,7 @@ class _Running:
         return WorkerStatistics(**{**totals, **known})  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """End the thread and give everything back."""
+        """Stop the thread and release everything."""
         self.events.put(None)
         self.thread.join()
         self._end_all()
@@ -402,7 +401,7 @@ class _Running:
         while True:
             has_work = bool(self.wanted) and len(self.inputs) < self.options.ahead
             try:
-                # First what has happened: it may have made an input needless.
+                # Events first: they may make an input unnecessary.
                 event = self.events.get(block=not has_work)
             except queue.Empty:
                 self._open(heapq.heappop(self.wanted))
@@ -413,7 +412,7 @@ class _Running:
                 continue
             try:
                 self._handle(*event)
-            except Exception:  # noqa: BLE001 - Another version of distributed may raise anything.
+            except Exception:  # noqa: BLE001 - Other versions of distributed may raise anything.
                 _log.exception("prefetching has ended on this worker; its tasks read the source")
                 self._end_all()
                 self.wanted.clear()
@@ -428,7 +427,7 @@ class _Running:
             self._end(key)
 
     def _expect(self, key: object) -> None:
-        """Want the inputs of a task; of one that waited there may be more when it is ready."""
+        """Queue the inputs of a task; a waiting task may have more inputs once it is ready."""
         priority, found = self.view.inputs_of(key)
         known = self.by_key.setdefault(key, set())
         for data in found:
@@ -442,13 +441,13 @@ class _Running:
             heapq.heappush(self.wanted, _Wanted(priority, next(self.numbers), key, data))
 
     def _begin(self, key: object) -> None:
-        """Give up the inputs of a task that runs: it reads them itself."""
+        """Dequeue the inputs of a running task, which reads them itself."""
         late = self._forget(key)
         with self.lock:
             self.totals["inputs_late"] += late
 
     def _end(self, key: object) -> None:
-        """Let go of the inputs that no other task is expected to read."""
+        """Close the inputs that no other queued task will read."""
         self._forget(key)
         for identity in self.by_key.pop(key, ()):
             with self.lock:
@@ -471,7 +470,7 @@ class _Running:
             self._end(key)
 
     def _forget(self, key: object) -> int:
-        """Want nothing more for a task. Returns how much it was."""
+        """Dequeue all inputs of a task. Returns their number."""
         left = [each for each in self.wanted if each.key != key]
         forgotten = len(self.wanted) - len(left)
         if forgotten:
@@ -480,7 +479,7 @@ class _Running:
         return forgotten
 
     def _open(self, wanted: _Wanted) -> None:
-        assert self.cache is not None  # noqa: S101 - Without it there are no events.
+        assert self.cache is not None  # noqa: S101 - Without a cache there are no events.
         identity = _identity(wanted.data)
         with self.lock:
             there = self.inputs.get(identity)
@@ -497,7 +496,7 @@ class _Running:
                 self.cache.native(), [(table.native(), [], columns, [])], self.options.wait
             )
             opened = _Input(table, started, {wanted.key})
-        except Exception:  # noqa: BLE001, S110 - The task will open it, too, and say what is wrong.
+        except Exception:  # noqa: BLE001, S110 - The task opens it again and raises the error.
             pass
         with self.lock:
             self.opening = None
@@ -513,22 +512,22 @@ def _identity(data: object) -> object:
     return data if isinstance(data, Partition) else id(data)
 
 
-# All that is known of the inside of distributed, which may differ in another version, is below.
+# Everything below depends on internals of distributed, which may differ between versions.
 
 
 class _View:
-    """What a worker knows of its tasks; read in another thread than the worker's."""
+    """A worker's view of its tasks, read from another thread."""
 
     def __init__(self, worker: distributed.Worker) -> None:
         self._worker = worker
 
     def inputs_of(self, key: object) -> tuple[tuple[float, ...], list[Any]]:
-        """The priority of a task, least first, and the inputs that it names and that are here."""
+        """The priority of a task (lowest runs first), and its inputs that are on this worker."""
         task = self._worker.state.tasks.get(key)
         if task is None:
             return (), []
         found = list(_inputs_in(task.run_spec))
-        # Of what was spilled to a file nothing is read: that is for the worker to do.
+        # Do not load spilled data: that is up to the worker.
         data = getattr(self._worker.data, "fast", self._worker.data)
         for dependency in tuple(task.dependencies):
             found += _inputs_in(data.get(dependency.key))
@@ -536,7 +535,7 @@ class _View:
 
 
 def _inputs_in(value: object) -> Iterator[Any]:
-    """Partitions and tables in the arguments of a task, nested ones too."""
+    """Partitions and tables in the arguments of a task, including nested ones."""
     if isinstance(value, (Partition, pa.Table)):
         yield value
         return
@@ -553,7 +552,7 @@ def _inputs_in(value: object) -> Iterator[Any]:
 
 
 def _running_here() -> _Running | None:
-    """What prefetches on the worker that runs the calling task."""
+    """The prefetcher of the worker that runs the calling task."""
     try:
         worker = distributed.get_worker()
     except ValueError:
@@ -574,7 +573,7 @@ def _statistics_here(dask_worker: distributed.Worker) -> WorkerStatistics | None
 def _see_ahead(client: distributed.Client) -> None:
     saturation = SATURATION
 
-    # Within a function, so that it is sent as code and not as the name of a private function.
+    # Nested, so that it is pickled by value and not as the name of a private function.
     def see_ahead(dask_scheduler: Any) -> None:
         dask_scheduler.WORKER_SATURATION = max(dask_scheduler.WORKER_SATURATION, saturation)
 
@@ -582,7 +581,7 @@ def _see_ahead(client: distributed.Client) -> None:
 
 
 def _pin(worker: distributed.Worker, machine: Machine) -> int | None:
-    """Pin all threads of a worker's process to a node, and with them those that they start."""
+    """Pin all threads of a worker's process to a node; threads they start inherit it."""
     nodes = [node for node in machine.nodes if node.cpus]
     if worker.nanny is None or len(nodes) < 2:  # noqa: PLR2004 - Other workers share the process.
         return None
@@ -591,11 +590,11 @@ def _pin(worker: distributed.Worker, machine: Machine) -> int | None:
         try:
             os.sched_setaffinity(int(thread.name), node.cpus)
         except ProcessLookupError:
-            continue  # It has ended.
+            continue  # The thread has ended.
     return node.id
 
 
 def _node_of(name: object, nodes: list[Node]) -> Node:
-    """The node of a worker: in turns if workers are numbered, else by its name."""
+    """The node of a worker: round-robin for numbered workers, else by its name."""
     number = name if isinstance(name, int) else zlib.crc32(str(name).encode())
     return nodes[number % len(nodes)]

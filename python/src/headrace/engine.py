@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engine: have bytes moved by whatever moves them best on this machine."""
+"""Engine: moves bytes by worker threads and DSA devices."""
 
 import atexit
 import threading
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from headrace.channel import Channel
 
 _DEPTH_MAX = 1 << 16
-"""More entries than any queue has."""
+"""Exceeds the length of every device queue."""
 MoverPath = Literal["automatic", "hardware", "software"]
-"""What does an operation: see `Engine`."""
+"""Whether devices or processors run an operation: see `Engine`."""
 Policy = Literal[
     "near_target",
     "near_source",
@@ -43,30 +43,30 @@ Policy = Literal[
     "smart_copy",
     "by_size",
 ]
-"""What chooses the movers of a job; the concepts of the engine describe each."""
+"""How the movers of a job are chosen; the page on the engine describes each policy."""
 FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]
-"""What a device does about a page that is not present: see `Engine`."""
+"""How a page fault of a device is handled: see `Engine`."""
 Waiting = Literal["adaptive", "spin", "umwait", "sleep"]
 """How a thread waits for a job: see `Engine`."""
 _PATHS: tuple[str, ...] = get_args(MoverPath)
 _FAULT_POLICIES: tuple[str, ...] = get_args(FaultPolicy)
 _WAYS_TO_WAIT: tuple[str, ...] = get_args(Waiting)
 Then = Callable[[Completion], object]
-"""Called after a job has ended."""
+"""Completion callback of a job."""
 POLICIES: tuple[Policy, ...] = tuple(_core.policy_names())  # type: ignore[arg-type]
-"""Who may choose the movers of a job; what each does is in the concepts of the engine."""
+"""Names of all mover policies; the page on the engine describes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From how many bytes on the path "automatic" takes a device.
+    """Smallest sizes for which the path "automatic" chooses a device.
 
     Attributes:
-        synchronous_bytes: Of `Engine.run`: one operation, waited for.
-        asynchronous_bytes: Of `Engine.submit`: the caller goes on with other work.
-        batched_bytes: Of each operation of a batch, on average.
-        source: Who said so: "published" figures, the "profile" that `headrace tune` made, or the
-            "caller" who made the engine.
+        synchronous_bytes: Of one operation by `Engine.run`.
+        asynchronous_bytes: Of one operation by `Engine.submit`.
+        batched_bytes: Of the operations of a batch, on average.
+        source: Origin of the sizes: "published" figures, the "profile" made by `headrace tune`, or
+            the "caller" that made the engine.
     """
 
     synchronous_bytes: int = 24 << 10
@@ -77,16 +77,16 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class MoverInfo:
-    """What moves bytes: the worker threads of a node, or the queue of a device.
+    """A mover: the worker threads of a node, or one queue of a device.
 
     Attributes:
-        name: "cpu/node0", "dsa0/wq0.0".
-        node: The node it belongs to, if any.
-        hardware: No processor does the work.
-        queue_rank: So many other queues of the same device come before it; policies that choose
-            several take the first queue of each device before the second of any.
-        note: How a device is reached, and why in this way.
-        emulated: It is a device of ``headrace emulate``: its figures say nothing of a real one.
+        name: Such as "cpu/node0" or "dsa0/wq0.0".
+        node: Its NUMA node; None if unknown.
+        hardware: True for a device, False for worker threads.
+        queue_rank: Rank among the queues of its device, from 0; policies that choose several movers
+            take the first queue of each device before the second of any.
+        note: How descriptors reach the device, and why in this way.
+        emulated: A device of ``headrace emulate``; its timings do not apply to hardware.
     """
 
     name: str
@@ -98,7 +98,7 @@ class MoverInfo:
 
 
 class _Submission(TypedDict, total=False):
-    """What the two ways to call `Engine.submit` have in common."""
+    """Options shared by the overloads of `Engine.submit`."""
 
     path: MoverPath | None
     policy: Policy | None
@@ -109,14 +109,14 @@ class _Submission(TypedDict, total=False):
 
 
 class Engine(Closing):
-    """Moves bytes by devices, and by worker threads that are pinned to the nodes of the machine.
+    """Moves bytes by DSA devices and by worker threads pinned to NUMA nodes.
 
-    Use it as a context manager, or close it: jobs that run then end as stopped or done.
+    Use it as a context manager, or call `close`: running jobs then end as stopped or done.
 
     Threading: shared.
     """
 
-    def __init__(  # noqa: PLR0913 - Options, each by its name.
+    def __init__(  # noqa: PLR0913 - Keyword options.
         self,
         machine: Machine | None = None,
         *,
@@ -136,39 +136,36 @@ class Engine(Closing):
         """Start the workers.
 
         Args:
-            machine: The machine they run on; None discovers it.
-            threads_per_node: Workers per node with processors; None is one per two processors.
-            nodes: Nodes that get workers; empty is every node with processors.
-            path: Who does it unless a submission says otherwise: "hardware", a device if there is
-                one; "software", processors; "automatic", a device where it is expected to be
-                faster.
-            queues: Queues of devices that may be used, such as "dsa0/wq0.0"; None is every one,
-                empty is none.
-            policy: Who chooses the movers of a job that does not say: one of `headrace.POLICIES`;
-                None is near_target.
-            page_faults: What a device does about a page that is not present: "touch_and_resubmit",
-                it is brought in and the device goes on; "finish_on_cpu", a processor does the rest;
-                "block", the device waits for the system.
-            answer_ns_max: A device that is silent for so long is given up, and a processor does its
-                work.
-            thresholds: From how many bytes on "automatic" takes a device; None is what
-                `headrace tune` found, or published figures.
-            piece: A worker does so many bytes before it looks for other work; a number or a text
-                such as "256KiB".
-            queue_depth_max: What the workers of a node hold before they refuse.
-            waiting: What threads do that wait for a job: "adaptive", look for as long as has paid
-                lately, then rest, at last sleep; "spin"; "umwait", rest on the line that will
-                change, by UMWAIT; "sleep", at once.
-            check_memory: Have processors fail a job by name, as devices do, whose memory is not
-                there or may not be accessed, such as what lies behind the end of a mapped file,
-                instead of ending the process. It costs a system call for each buffer.
+            machine: The machine; None discovers it.
+            threads_per_node: Workers per node with processors; None: one per two processors.
+            nodes: Nodes that get workers; empty: every node with processors.
+            path: Default for submissions: "hardware", a device if there is one; "software",
+                processors; "automatic", a device where it is expected to be faster.
+            queues: Device queues to use, such as "dsa0/wq0.0"; None: all, empty: none.
+            policy: Default policy that chooses movers, one of `headrace.POLICIES`; None:
+                "near_target".
+            page_faults: How a page fault of a device is handled: "touch_and_resubmit", touch the
+                page and resume on the device; "finish_on_cpu", finish on a processor; "block", the
+                device waits for the kernel.
+            answer_ns_max: Timeout of a device; a processor then does its work.
+            thresholds: Smallest sizes for which "automatic" chooses a device; None: the profile of
+                `headrace tune`, or published figures.
+            piece: Bytes that a worker processes before it looks for other work, as a number or a
+                text such as "256KiB".
+            queue_depth_max: Requests that the workers of a node queue before they refuse more.
+            waiting: How threads wait for a job: "adaptive", spin for a time learned from recent
+                waits, then yield or UMWAIT, finally sleep; "spin"; "umwait", UMWAIT on the line
+                that will be written; "sleep", at once.
+            check_memory: Processors fail a job on inaccessible memory, such as beyond the end of a
+                mapped file, as devices do; otherwise the process gets a signal. Costs a system call
+                per buffer.
 
         Raises:
-            InvalidArgumentError: A node does not exist or has no processors, or there are no
-                threads, or no such path, policy or way to wait, or a figure is out of its range.
-            HardwareAbsentError: A queue that was named cannot be used.
-            TypeMismatchError: An argument is of another type.
-            PermissionDeniedError: Threads cannot be made or pinned.
+            InvalidArgumentError: A node does not exist or has no processors; there are no threads;
+                a path, policy or way to wait is unknown; or a number is out of range.
+            HardwareAbsentError: A named queue cannot be used.
+            TypeMismatchError: An argument has the wrong type.
+            PermissionDeniedError: Threads cannot be created or pinned.
         """
         if machine is not None:
             instance_of(machine, Machine, "take the machine of an engine")
@@ -202,7 +199,7 @@ class Engine(Closing):
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
 
         Raises:
-            InvalidArgumentError: A buffer is empty, has gaps or may not be written; the lengths
+            InvalidArgumentError: A buffer is empty, not contiguous or read-only; the lengths
                 differ; or the buffers overlap.
             ClosedError: The engine has been closed.
             JobFailedError: The copy failed.
@@ -220,17 +217,17 @@ class Engine(Closing):
         target_node: int | None = None,
         after: Iterable[Job] = (),
     ) -> Completion:
-        """Carry `operation` out and wait; other Python threads run meanwhile.
+        """Run `operation` and wait; other Python threads run meanwhile.
 
-        By processors that is done on the calling thread. The options are those of `submit`; Ctrl-C
-        ends the wait for jobs of `after`, and then nothing has begun.
+        In software, the calling thread does the work. The options are those of `submit`. Ctrl-C
+        ends the wait for the jobs of `after`; the operation is then not started.
 
         Raises:
-            InvalidArgumentError: The buffers do not fit together; or there is no such path; or
-                `after` is as `submit` refuses it, or has a job that runs while this is called by a
-                function that a job calls.
+            InvalidArgumentError: The buffers do not fit together; the path is unknown; `after` is
+                one that `submit` refuses; or a completion callback calls this with a running job in
+                `after`.
             ClosedError: The engine has been closed.
-            JobFailedError: It failed; the error has the completion.
+            JobFailedError: The operation failed; `completion` of the error has details.
         """
         instance_of(operation, Operation, "take an operation")
         options = _submit_options(path, policy, source_node, target_node)
@@ -241,7 +238,7 @@ class Engine(Closing):
     def submit(self, operation: Operation, /, **options: Unpack[_Submission]) -> Job: ...
     @overload
     def submit(self, *, source: Memory, target: Memory, **options: Unpack[_Submission]) -> Job: ...
-    def submit(  # noqa: PLR0913 - Options, each by its name.
+    def submit(  # noqa: PLR0913 - Keyword options.
         self,
         operation: Operation | None = None,
         *,
@@ -256,30 +253,30 @@ class Engine(Closing):
     ) -> Job:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
-        No buffer of it may be changed until the job has ended.
+        The buffers must not be changed until the job has ended.
 
         Args:
-            operation: What to do; None for a copy.
-            source: Of a copy.
-            target: Of a copy.
-            path: Who does it: "hardware", "software", "automatic"; None is the engine's.
-            policy: Who chooses the movers, one of `headrace.POLICIES`; None is the engine's.
-            source_node: NUMA node of what is read, for who chooses the movers.
-            target_node: NUMA node of what is written.
-            after: At most eight jobs of this engine that have to end first. If one fails or is
-                stopped, this one never begins and fails with "predecessor_failed". They need not be
-                kept once this has returned.
-            then: Called once with the completion after the job has ended, however, by the thread
-                that ended it: a worker's, or the one that polls or waits. It may submit, but not
-                wait for a job that runs nor close the engine, which is an InvalidArgumentError.
-                What it raises goes to sys.unraisablehook. Who waits for the job may be told of its
-                end before.
+            operation: The operation; None for a copy.
+            source: Source of a copy.
+            target: Target of a copy.
+            path: "hardware", "software" or "automatic"; None: the engine's path.
+            policy: Policy that chooses the movers, one of `headrace.POLICIES`; None: the engine's
+                policy.
+            source_node: NUMA node of the source, for the policy.
+            target_node: NUMA node of the target, for the policy.
+            after: Predecessors: at most eight jobs of this engine that must end first. If one fails
+                or is stopped, this job never starts and fails with "predecessor_failed". Their
+                handles may be dropped once this returns.
+            then: Called exactly once with the completion, whatever the outcome, by the thread that
+                ends the job: a worker, or a thread that polls, waits or closes. It may submit;
+                waiting for a running job or closing the engine raises InvalidArgumentError. Its
+                exceptions go to sys.unraisablehook. A waiting thread may continue before the call.
 
         Raises:
-            InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or one of
+            InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or a job of
                 another engine.
-            CapacityExceededError: The queues are full; wait for a job and submit again. Not of a
-                job that has to wait for others.
+            CapacityExceededError: The queues are full; wait for a job and submit again. Not raised
+                for a job with running predecessors.
             ClosedError: The engine has been closed.
         """
         what = as_operation(operation, source, target)
@@ -297,14 +294,15 @@ class Engine(Closing):
         after: Iterable[Job] = (),
         then: Then | None = None,
     ) -> Job:
-        """Start all of `operations` in one job; they run in any order, but for fences.
+        """Start `operations` as one job; they run in any order, except for fences.
 
-        `Operation.fenced()` begins after all before it. The job is done if all are; else it failed
-        with "batch_failed", and `Job.completions` tells of each. The options are those of `submit`.
+        An operation made by `Operation.fenced` starts after all before it. The job is done if all
+        operations are; otherwise it fails with "batch_failed", and `Job.completions` has each
+        outcome. The options are those of `submit`.
 
         Raises:
-            InvalidArgumentError: There is no operation, or something is wrong with one, whose
-                number in the batch the error says.
+            InvalidArgumentError: The batch is empty, or an operation is invalid; the error has its
+                index.
             CapacityExceededError: The queues are full; wait for a job and submit again.
             ClosedError: The engine has been closed.
         """
@@ -334,9 +332,9 @@ class Engine(Closing):
         return call
 
     def poll(self) -> None:
-        """Drive devices, which have no thread, for all jobs; never blocks.
+        """Drive the device queues, which have no thread, for all jobs; never blocks.
 
-        For programs that neither poll nor wait for each job.
+        For programs that do not poll or wait for each job.
         """
         self._native.poll()
 
@@ -348,20 +346,21 @@ class Engine(Closing):
         depth: int = 8,
         latencies: bool = False,
     ) -> "Channel":
-        """Reserve a part of a device's queue for one thread, whose operations then cost less.
+        """Reserve entries of a device queue for one thread, which then submits at lower cost.
 
         Args:
-            queue: Such as "dsa0/wq0.0"; None is the one of `node` with the most room.
-            node: A queue of this node, if it has a device; None is any.
+            queue: Such as "dsa0/wq0.0"; None: the queue of `node` with the most free entries.
+            node: Prefer queues of this node, if it has a device; None: any.
             depth: Operations that may be in flight.
-            latencies: Count how long each takes; it costs some time.
+            latencies: Count the latency of each operation, at some cost.
 
         Raises:
-            HardwareAbsentError: There is no device, or none of that name.
-            CapacityExceededError: The queue has not so many free entries and one more for jobs.
+            HardwareAbsentError: There is no device, or no queue of that name.
+            CapacityExceededError: The queue has fewer than `depth` + 1 free entries; one stays for
+                jobs.
             ClosedError: The engine has been closed.
         """
-        from headrace.channel import Channel  # noqa: PLC0415 - It needs what is here.
+        from headrace.channel import Channel  # noqa: PLC0415 - It imports this module.
 
         if queue is not None:
             queue = _queue_names([queue])[0]
@@ -372,44 +371,44 @@ class Engine(Closing):
 
     @property
     def movers(self) -> list[str]:
-        """Names of what moves the bytes."""
+        """Names of the movers."""
         return [mover.name for mover in self.mover_infos]
 
     @property
     def mover_infos(self) -> list[MoverInfo]:
-        """What moves the bytes: worker threads and the queues of devices; also after the end."""
+        """The movers: worker threads and device queues; also after `close`."""
         return [MoverInfo(**mover) for mover in self._native.movers()]
 
     @property
     def notes(self) -> list[str]:
-        """Why devices, or some of their queues, are not among the movers; a sentence each."""
+        """Why devices or queues are not among the movers, one sentence each."""
         return self._native.notes()
 
     @property
     def waiting(self) -> str:
-        """How threads wait: as the engine was told, but "spin" where there is no UMWAIT."""
+        """How threads wait: the option `waiting`, but "spin" for "umwait" without WAITPKG."""
         return self._native.waiting()
 
     @property
     def thresholds(self) -> Thresholds:
-        """From how many bytes on the path "automatic" takes a device, and who said so."""
+        """The thresholds in use, and their origin."""
         return Thresholds(**self._native.thresholds())
 
     @property
     def device_statistics(self) -> dict[str, DeviceStatistics]:
-        """Totals of each queue of a device, by the name of the mover."""
+        """Totals of each device queue, by the name of the mover."""
         totals = zip(self.mover_infos, self._native.device_statistics(), strict=True)
         return {mover.name: DeviceStatistics(**one) for mover, one in totals if mover.hardware}
 
     @property
     def statistics(self) -> EngineStatistics:
-        """Totals since the engine was made; also after it was closed."""
+        """Totals since the engine was made; also after `close`."""
         totals = self._native.statistics()
         kinds = {name: OperationStatistics(**one) for name, one in totals["operations"].items()}
         return EngineStatistics(**totals | {"operations": kinds})
 
     def stats(self) -> EngineStatistics:
-        """The same as `statistics`."""
+        """Return `statistics`."""
         return self.statistics
 
     def __repr__(self) -> str:
@@ -419,16 +418,16 @@ class Engine(Closing):
         raise not_picklable("an engine", "its threads and queues belong to one process")
 
     def native(self) -> _core.Engine:
-        """The engine as the extension knows it."""
+        """The engine of the extension module."""
         return self._native
 
     def close(self) -> None:
-        """Refuse new jobs and end those that run, as stopped or done. Idempotent."""
+        """Refuse new jobs and end the running ones as stopped or done. Idempotent."""
         self._native.close()
 
 
 _with_calls: weakref.WeakSet[Engine] = weakref.WeakSet()
-"""Those that may call functions of Python from their threads."""
+"""Engines whose threads may call Python functions."""
 
 
 _is_ending = threading.Event()
@@ -436,7 +435,7 @@ _is_ending = threading.Event()
 
 @atexit.register
 def _end_calls() -> None:
-    """No thread may come to the interpreter when it is gone."""
+    """Close these engines: no thread may enter the interpreter after finalization."""
     _is_ending.set()
     for engine in list(_with_calls):
         engine.close()
@@ -444,7 +443,7 @@ def _end_calls() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SubmitOptions:
-    """The options of a submission, by the names that the extension reads."""
+    """The options of a submission; the extension reads the fields by name."""
 
     path: str | None
     policy: str | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine counts; see headrace.Engine."""
+"""Statistics of an engine; see headrace.Engine."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from headrace._words import html_totals
 
 @dataclass(frozen=True, slots=True)
 class OperationStatistics:
-    """Totals of jobs of one kind.
+    """Totals of one kind of operation.
 
     Attributes:
-        jobs_done: All bytes are in place.
-        bytes: Of all jobs that have ended, however.
-        bytes_by_device: Of bytes.
-        retries: Times that a full queue kept what had begun waiting.
-        page_faults: That a device met.
-        fallbacks: Jobs whose completion says fell_back.
-        latencies: From submission to end, of all jobs that have ended (of those of a channel: if it
-            was opened so; of what run() does by a processor with less than 256 KiB: one in
-            sixteen): jobs by a time in ns that they stayed below, each twice the one before; times
-            that no job belongs to are left out.
+        jobs_done: Jobs that completed successfully.
+        bytes: Bytes done by all ended jobs, whatever their outcome.
+        bytes_by_device: Part of `bytes` done by devices.
+        retries: Times that started work waited for a full queue.
+        page_faults: Page faults of devices.
+        fallbacks: Jobs whose completion has `fell_back`.
+        latencies: Histogram of the time from submission to end: jobs by the upper bound of their
+            bucket in ns. Each bound is twice the one before; empty buckets are left out. Channels
+            count only if opened with `latencies`; of `Engine.run` in software below 256 KiB, one
+            operation in sixteen is sampled.
     """
 
     jobs_done: int
@@ -32,10 +32,10 @@ class OperationStatistics:
     latencies: dict[int, int]
 
     def latency_ns_max(self, share: float) -> int | None:
-        """A time that this share of the jobs (0.99: all but a hundredth) stayed below.
+        """Upper bound of a latency quantile: `share` 0.99 is the 99th percentile.
 
         Returns:
-            At most twice the exact one; None if no latency is known.
+            At most twice the exact value; None if no latency was counted.
         """
         wanted = share * sum(self.latencies.values())
         below = 0
@@ -51,16 +51,16 @@ class EngineStatistics:
     """Totals since the engine was made; each is exact, together they are not one instant.
 
     Attributes:
-        jobs_submitted: Accepted; each has ended in one of the three ways below, or will.
-        jobs_done: All bytes are in place.
-        jobs_failed: A mover reported a cause.
-        jobs_stopped: Ended by a wish before all was done.
-        submissions_refused: Nothing was started: queues were full, or the engine was closed.
-        bytes_moved: By all jobs that have ended, however.
-        bytes_by_device: Of bytes_moved.
-        jobs_fell_back: Jobs whose completion says fell_back.
-        jobs_held_back: Of jobs_submitted: they had to wait for others first.
-        operations: The same by kind of operation; "batch" is that of batches.
+        jobs_submitted: Accepted jobs; each ends as done, failed or stopped.
+        jobs_done: Jobs that completed successfully.
+        jobs_failed: Jobs that failed with a cause.
+        jobs_stopped: Jobs stopped before all was done.
+        submissions_refused: Submissions refused because queues were full or the engine was closed.
+        bytes_moved: Bytes done by all ended jobs, whatever their outcome.
+        bytes_by_device: Part of `bytes_moved` done by devices.
+        jobs_fell_back: Jobs whose completion has `fell_back`.
+        jobs_held_back: Submitted jobs that had to wait for predecessors.
+        operations: Totals by kind of operation; "batch" counts batches.
     """
 
     jobs_submitted: int
@@ -80,15 +80,15 @@ class EngineStatistics:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatistics:
-    """Totals of one queue of a device.
+    """Totals of one device queue.
 
     Attributes:
-        descriptors: Accepted by the queue; a batch is one.
+        descriptors: Descriptors accepted by the queue; a batch counts as one.
         retries: Times that the queue was full.
-        page_faults: That the device met.
-        errors: Records that tell of an error of the device, or of a reset.
-        lost: Descriptors that were not answered in time.
-        bytes_on_cpu: Done by a processor because of these troubles.
+        page_faults: Page faults of the device.
+        errors: Completion records that report a device error or a reset.
+        lost: Descriptors that timed out.
+        bytes_on_cpu: Bytes done by a processor because of the above.
     """
 
     descriptors: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors: one class for each code of the library, also the standard exception where one fits.
+"""Errors: one class per error code, derived from a standard exception where one fits.
 
 ======================  ==========================  =====================
 code                    class                       also
@@ -27,16 +27,16 @@ from typing import Any, ClassVar
 
 
 class Error(Exception):
-    """What could not be done, why, and what to do about it.
+    """Base of all errors: what failed, why, and the remedy.
 
     The text is one sentence: "cannot TRIED: CAUSE (ERRNO); REMEDY".
 
     Attributes:
-        code: Name of the code in the library.
+        code: Name of the error code in the library.
         tried: What was tried, as a clause.
-        cause: What was found.
+        cause: Why it failed.
         remedy: What to do about it; may be empty.
-        os_errno: errno of the system call that failed, 0 if none did.
+        os_errno: errno of the failed system call; 0 if none failed.
     """
 
     code: ClassVar[str] = "unsupported"
@@ -58,7 +58,7 @@ class Error(Exception):
 
 
 class _SystemError(Error, OSError):
-    """An error that is an `OSError` too, so that its errno is where Python looks for it."""
+    """An error that is also an `OSError`, with its `errno`."""
 
     def __init__(self, tried: str, cause: str, remedy: str = "", os_errno: int = 0) -> None:
         super().__init__(tried, cause, remedy, os_errno)
@@ -66,19 +66,19 @@ class _SystemError(Error, OSError):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """An argument is not one that this call takes."""
+    """An argument is invalid."""
 
     code = "invalid_argument"
 
 
 class NotFoundError(Error, LookupError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
     code = "not_found"
 
 
 class OutOfRangeError(Error, OverflowError):
-    """A result does not fit the type that holds it."""
+    """A value does not fit: a result its type, a message its queue or buffer."""
 
     code = "out_of_range"
 
@@ -90,55 +90,55 @@ class IoFailedError(_SystemError):
 
 
 class CorruptDataError(Error, ValueError):
-    """A file is not what its name or beginning says."""
+    """A file or shared memory is damaged, or has another format than expected."""
 
     code = "corrupt_data"
 
 
 class VersionMismatchError(Error, ValueError):
-    """A file is of a version that this build does not read."""
+    """A file has a version that this build cannot read."""
 
     code = "version_mismatch"
 
 
 class TypeMismatchError(Error, TypeError):
-    """Data is of another type than is needed."""
+    """A value has the wrong type."""
 
     code = "type_mismatch"
 
 
 class ClosedError(Error, RuntimeError):
-    """The engine or cache has been closed."""
+    """The object has been closed."""
 
     code = "closed"
 
 
 class HardwareAbsentError(Error, RuntimeError):
-    """The machine does not have what was asked for."""
+    """The machine lacks the requested hardware."""
 
     code = "hardware_absent"
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """There is not enough memory, of the kind or on the node asked for."""
+    """There is not enough memory of the requested kind or on the requested node."""
 
     code = "out_of_memory"
 
 
 class CapacityExceededError(Error, RuntimeError):
-    """A limit that somebody set has been reached."""
+    """A configured limit has been reached."""
 
     code = "capacity_exceeded"
 
 
 class PermissionDeniedError(_SystemError, PermissionError):
-    """The process may not do this."""
+    """The process lacks the permission."""
 
     code = "permission_denied"
 
 
 class UnsupportedError(Error, RuntimeError):
-    """This machine or this build cannot do this."""
+    """This machine or build does not support the request."""
 
     code = "unsupported"
 
@@ -164,10 +164,10 @@ _BY_CODE: dict[str, type[Error]] = {
 
 
 def from_code(code: str, tried: str, cause: str, remedy: str, os_errno: int) -> Error:
-    """Make the error of a code of the library; the bindings call this."""
+    """Make the error for a code of the library; called by the bindings."""
     return _BY_CODE[code](_in_python(tried), _in_python(cause), _in_python(remedy), os_errno)
 
 
 def _in_python(text: str) -> str:
-    """The names of C++ as they are called in Python: "Engine::notes" is "Engine.notes"."""
+    """Convert C++ names to Python: "Engine::notes" to "Engine.notes"."""
     return re.sub(r"\b([A-Z]\w*)::(?=\w)", r"\1.", text)

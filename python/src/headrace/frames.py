@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefetched tables for other engines: DataFusion reads a dataset, Polars a lazy frame.
+"""Prefetched tables for other engines: a dataset for DataFusion, a lazy frame for Polars.
 
-Neither tells its plan beforehand. DataFusion opens its scans while it plans, Polars when it comes
-to them; from then on a scan's columns are moved ahead of it.
+Neither exposes its plan beforehand. DataFusion opens its scans during planning, Polars when it
+reaches them; the columns of a scan are moved from that time on.
 """
 
 import re
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "lazy_frame"]
 
 _SCANS_MAX = 32
-"""Prefetchers of one table; of more scans at a time the oldest go on without."""
+"""Maximum prefetchers of one table; with more concurrent scans, the oldest lose theirs."""
 
 
 class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no types.
     """A pyarrow dataset over a table, whose scans prefetch their columns.
 
-    For `datafusion.SessionContext.register_dataset`, and what else reads pyarrow datasets by
-    `scanner` or `get_fragments`. Filters are applied by pyarrow's scanner to what was read, so
-    answers do not depend on prefetching. What pyarrow does itself (`join`, `sort_by`, `filter`,
-    columns that are computed) reads the table without prefetching.
+    For `datafusion.SessionContext.register_dataset`, and other readers that use `scanner` or
+    `get_fragments`. pyarrow's scanner applies filters after reading, so results do not depend on
+    prefetching. Operations of pyarrow itself (`join`, `sort_by`, `filter`, computed columns) read
+    the table without prefetching.
 
     Threading: shared.
     """
 
     def __new__(cls, _table: Table, _cache: Cache, *, wait: bool = False) -> Self:
-        """As pyarrow's classes are made."""
+        """Create without arguments, as required by pyarrow's classes."""
         del wait
         made: Self = super().__new__(cls)
         return made
@@ -50,10 +50,10 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
         """Read `table` through copies in `cache`.
 
         Args:
-            table: The table. Columns of string views are converted, because pyarrow cannot filter
-                them; that copies them once.
+            table: The table. String view columns are converted, which copies them once, because
+                pyarrow cannot filter them.
             cache: Keeps the copies; it must stay open.
-            wait: Wait for copies that are being made, instead of reading the source.
+            wait: Wait for copies in progress instead of reading the source.
         """
         table = _without_views(instance_of(table, Table, "make a dataset"))
         super().__init__(table.arrow)
@@ -66,7 +66,7 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
         filter: Any = None,  # noqa: A002 - As pyarrow's.
         **options: Any,
     ) -> Any:
-        """Make a scanner; the columns that it reads are moved from now on."""
+        """Make a scanner and start to move the columns that it reads."""
         wanted = self._table.column_names if columns is None else list(columns)
         if isinstance(columns, dict) or not set(wanted) <= set(self._table.column_names):
             return super().scanner(columns=columns, filter=filter, **options)
@@ -76,49 +76,49 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
         return pds.Scanner.from_batches(reader, columns=wanted, filter=filter, **options)
 
     def filter(self, expression: Any) -> Any:
-        """As pyarrow's, without prefetching."""
+        """Filter as pyarrow does, without prefetching."""
         return pds.InMemoryDataset(self._table.arrow).filter(expression)
 
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: A002
-        """The table is one fragment."""
+        """Return the table as one fragment."""
         del filter
         yield _Fragment(self)
 
     def count_rows(self, **options: Any) -> int:
-        """Count rows, all or those that pass a filter."""
+        """Count all rows, or those that pass a filter."""
         if options.get("filter") is None:
             return self._table.num_rows
         return int(self.scanner([], **options).count_rows())
 
     def close(self) -> None:
-        """End the prefetching of all scans; they go on from the source. Idempotent."""
+        """Stop prefetching for all scans, which continue from the source. Idempotent."""
         self._scans.close()
 
 
 class _Fragment:
-    """What DataFusion takes for one file of a dataset."""
+    """A dataset fragment, which DataFusion treats as one file."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
 
     def scanner(self, _schema: object = None, **options: Any) -> Any:
-        """As of the dataset."""
+        """Make a scanner, as `Dataset.scanner`."""
         return self._dataset.scanner(**options)
 
 
 def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFrame":
-    """Give a Polars lazy frame over a table, whose scans prefetch their columns.
+    """Return a Polars lazy frame over a table, whose scans prefetch their columns.
 
     Args:
         table: The table.
         cache: Keeps the copies; it must stay open while the frame is used.
-        wait: Wait for copies that are being made, instead of reading the source.
+        wait: Wait for copies in progress instead of reading the source.
 
     Raises:
         UnsupportedError: Polars is not installed.
     """
     try:
-        import polars as pl  # noqa: PLC0415 - It is installed by those who use it.
+        import polars as pl  # noqa: PLC0415 - An optional dependency.
         from polars.io.plugins import register_io_source  # noqa: PLC0415
     except ModuleNotFoundError as problem:
         raise UnsupportedError(
@@ -136,7 +136,7 @@ def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFra
         tested = [] if predicate is None else list(dict.fromkeys(predicate.meta.root_names()))
         others = [name for name in wanted if name not in tested]
         if not tested and not others:
-            others = table.column_names[:1]  # Rows without columns are counted, too.
+            others = table.column_names[:1]  # Even without columns, rows must be counted.
         left = table.num_rows if n_rows is None else n_rows
         for batch in scans.open(tested, others):
             frame = pl.from_arrow(batch.slice(0, left))
@@ -206,7 +206,7 @@ def _stop(prefetchers: Iterable[_core.Prefetcher]) -> None:
 
 
 def _columns_in(text: str, names: Iterable[str]) -> list[str]:
-    """Columns that an expression may name: no fewer than it does."""
+    """Columns that an expression may name: a superset of those that it does."""
     return [
         name
         for name in names

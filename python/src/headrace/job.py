@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Job: an operation, or a batch of them, that was submitted."""
+"""Job: a submitted operation or batch."""
 
 import asyncio
 import weakref
@@ -12,21 +12,20 @@ from headrace._arguments import not_picklable, seconds
 from headrace.operation import Completion, checked, completion_of
 
 _TIMEOUT_S_MAX = 1e9
-"""A third of a century: for ever."""
+"""About 32 years: no limit."""
 _ASK_AT_ONCE_S = 200e-6
 _ASK_LATER_S = 1e-3
-"""The selectors of asyncio sleep no shorter."""
+"""The shortest sleep of the asyncio selectors."""
 
 
 class Job:
-    """What was submitted; made by `Engine.submit` and `Engine.submit_batch`.
+    """A submitted operation or batch; made by `Engine.submit` and `Engine.submit_batch`.
 
-    Its buffers are kept alive until the job has ended, also when this handle is dropped before;
-    dropping it does not stop the job.
+    The engine keeps the buffers alive until the job has ended, even if this handle is dropped.
+    Dropping the handle does not stop the job.
 
-    A coroutine may await it, which gives its `result()`; the event loop goes on meanwhile and asks
-    it now and then, a job of some length at most a millisecond late. Who cancels the coroutine does
-    not stop the job.
+    ``await job`` returns `result()`; the event loop runs meanwhile and polls the job, at first
+    continuously, then once per millisecond. Cancelling the coroutine does not stop the job.
 
     Threading: shared.
     """
@@ -37,53 +36,53 @@ class Job:
         self._native = native
 
     def poll(self) -> bool:
-        """Tell whether the job has ended; never blocks. Drives devices, which have no thread."""
+        """Whether the job has ended; never blocks. Drives device queues, which have no thread."""
         return self._native.poll()
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, however: `poll()`."""
+        """Whether the job has ended, whatever the outcome: `poll()`."""
         return self._native.poll()
 
     @property
     def state(self) -> str:
-        """How it stands: "running", "done", "failed" or "stopped"."""
+        """State: "running", "done", "failed" or "stopped"."""
         return self._native.state()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the job has ended, however; other Python threads run meanwhile.
+        """Block until the job has ended, whatever the outcome; other Python threads run meanwhile.
 
         Ctrl-C ends the wait, not the job.
 
         Args:
-            timeout: Seconds at most; None is for ever.
+            timeout: Seconds; None waits without limit.
 
         Returns:
             Whether it has ended.
 
         Raises:
-            InvalidArgumentError: The time is negative or no number; or this is called by a function
-                that a job calls, which may be what the job waits for.
+            InvalidArgumentError: The timeout is negative or NaN; or the caller is a completion
+                callback, for which the job might itself wait.
         """
         return self._native.wait(None if timeout is None else _nanoseconds(timeout))
 
     def stop(self) -> None:
-        """Ask for an early end and return at once.
+        """Request an early end and return at once.
 
-        What a mover has begun is finished, the rest never starts. No effect on an ended job.
+        Work that a mover has started is finished; the rest never starts. No effect on an ended job.
         """
         self._native.stop()
 
     def result(self, timeout: float | None = None) -> Completion:
-        """Wait for the end and tell how it was.
+        """Wait for the job and return its completion.
 
         Args:
-            timeout: Seconds at most; None is for ever.
+            timeout: Seconds; None waits without limit.
 
         Raises:
-            JobFailedError: The job failed or was stopped; of a batch, the error says which
-                operation failed.
-            TimeoutError: It has not ended.
+            JobFailedError: The job failed or was stopped; for a batch, the error names the
+                operation that failed.
+            TimeoutError: The job has not ended in time.
         """
         if not self.wait(timeout):
             message = f"the job has not ended after {timeout} s"
@@ -92,12 +91,12 @@ class Job:
 
     @property
     def completion(self) -> Completion | None:
-        """How it ended, well or not; None while it runs."""
+        """The completion, whatever the outcome; None while the job runs."""
         return completion_of(self._native.completion()) if self._native.poll() else None
 
     @property
     def completions(self) -> list[Completion]:
-        """How each operation of a batch ended; empty while it runs, and for a single operation."""
+        """Completion of each operation of a batch; empty while it runs, and for one operation."""
         if not self._native.poll():
             return []
         return [completion_of(one) for one in self._native.completions()]
@@ -109,20 +108,20 @@ class Job:
         raise not_picklable("a job", "it belongs to an engine of this process")
 
     def native(self) -> _core.Job:
-        """The job as the extension knows it."""
+        """The job of the extension module."""
         return self._native
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        if not self._native.wait(0):  # Which a function that a job calls may not ask, either.
+        if not self._native.wait(0):  # Refused in completion callbacks, too.
             yield from _asker().ended(self._native).__await__()
         return self.result()
 
 
 class _Asker:
-    """Asks all jobs that the coroutines of one event loop wait for.
+    """Polls all jobs that coroutines of one event loop await.
 
-    A device has no thread, so somebody has to ask; and one who asks serves processors as well,
-    without a thread or a lock.
+    A device queue has no thread, so the loop must poll; polling serves jobs of worker threads as
+    well, without a thread or a lock.
 
     Threading: confined to the thread of the loop.
     """
@@ -143,7 +142,7 @@ class _Asker:
         return future
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Polling may call functions that await more, or cancel what is awaited.
+        # Polling may run callbacks that await more jobs or cancel awaited ones.
         asked, self._awaited = deque(self._awaited), []
         try:
             while asked:
@@ -152,7 +151,7 @@ class _Asker:
                     self._awaited.append((job, future))
                 asked.popleft()
         finally:
-            self._awaited += asked  # Ctrl-C ended this round.
+            self._awaited += asked  # Not empty only if Ctrl-C ended this round.
             self._schedule(loop)
 
     def _has_ended(
@@ -163,7 +162,7 @@ class _Asker:
         try:
             if not job.poll():
                 return future.done()
-        except Exception as problem:  # noqa: BLE001 - It is for the one who awaits the job.
+        except Exception as problem:  # noqa: BLE001 - Raised in the awaiting coroutine.
             if not future.done():
                 future.set_exception(problem)
             return True

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machine: what memory, processors and movers a machine has, as a value.
+"""Machine: the memory, processors and devices of a machine, as a value.
 
-Unknown is a value too: None for a figure that neither firmware nor measurement gives.
+None stands for a figure that neither firmware nor measurement gives.
 """
 
 import html
@@ -34,13 +34,13 @@ class Node:
     Attributes:
         id: The operating system's number.
         tier: "hbm", "ddr", "cxl", "persistent" or "unknown".
-        tier_evidence: Why that is believed: "firmware", "declared", "measured", "inferred",
+        tier_evidence: Source of `tier`: "firmware", "declared", "measured", "inferred" or
             "unknown".
         capacity_bytes: Memory of the node, 0 if unknown.
         memory_side_cache_bytes: Cache in front of this node, 0 if none is known.
         cpus: Processors of this node that this process may use.
-        package: Physical package, if the machine tells.
-        huge_pages: Pools of this node.
+        package: Physical package; None if unknown.
+        huge_pages: Pools of huge pages of this node.
     """
 
     id: int
@@ -55,15 +55,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How processors of one node reach the memory of another, or their own.
+    """How processors of one node access the memory of another, or their own.
 
     Attributes:
         initiator: A node with processors.
         target: The node with the memory.
         bandwidth_bytes_per_s: Read bandwidth; higher is better.
         latency_ns: Idle load latency; lower is better.
-        evidence: Why that is believed, as for `Node.tier_evidence`.
-        distance: SLIT distance, 10 is local; 0 if the firmware says nothing.
+        evidence: Source of the figures, as for `Node.tier_evidence`.
+        distance: SLIT distance, 10 is local; 0 if unknown.
     """
 
     initiator: int
@@ -121,9 +121,9 @@ class Machine:
         cpu_model: Name of the processor.
         page_bytes: Bytes of a page.
         nodes: Ascending by id, never empty.
-        accesses: By initiator, then target; pairs of which nothing is known are absent.
+        accesses: By initiator, then target; pairs without known figures are absent.
         cpu_caches: Levels of processor cache.
-        mover_discovery: Why the list of devices is what it is: "not_tried", "library_absent",
+        mover_discovery: Outcome of the search for devices: "not_tried", "library_absent",
             "library_failed" or "done".
         dsa_devices: DSA devices.
         notes: What discovery had to guess or leave out, one sentence each.
@@ -143,19 +143,19 @@ class Machine:
     _native: _core.Machine = field(repr=False, compare=False)
 
     def node(self, node_id: int) -> Node | None:
-        """The node of that number, if the machine has it."""
+        """The node with this number; None if there is none."""
         return next((node for node in self.nodes if node.id == node_id), None)
 
     def has_faster_tier(self) -> bool:
-        """Tell whether some node is of a faster tier: there is something to prefetch into."""
+        """Whether some node has a faster tier than others: something to prefetch into."""
         return self._native.has_faster_tier()
 
     def has_faster_node(self) -> bool:
-        """Tell whether some node is faster than their own memory for the processors of another."""
+        """Whether some node is faster for the processors of another than their local memory."""
         return any(self.faster_nodes(node.id) for node in self.nodes)
 
     def faster_nodes(self, initiator: int) -> list[int]:
-        """Nodes that are faster than its own memory for processors of `initiator`, best first."""
+        """Nodes faster for the processors of `initiator` than their local memory, best first."""
         return self._native.faster_nodes(initiator)
 
     def _repr_html_(self) -> str:
@@ -170,12 +170,12 @@ class Machine:
         raise not_picklable("a machine", "it is a view of this process")
 
     def native(self) -> _core.Machine:
-        """The machine as the extension knows it."""
+        """The machine of the extension module."""
         return self._native
 
     @classmethod
     def from_native(cls, native: _core.Machine) -> Self:
-        """Read the machine of the extension through its JSON document."""
+        """Convert a machine of the extension module, through its JSON document."""
         document = json.loads(native.to_json())
         return cls(
             origin=document["origin"],
@@ -195,19 +195,19 @@ class Machine:
 def topo() -> Machine:
     """Describe this machine.
 
-    Odd machines (no firmware tables, restricted cpuset, containers) give fewer facts and a note
-    each, not an error.
+    Machines without firmware tables, restricted cpusets and containers give fewer facts and a note,
+    not an error.
 
     Raises:
-        UnsupportedError: The topology library itself cannot start.
+        UnsupportedError: The topology library cannot start.
     """
     return Machine.from_native(_core.Machine.discover())
 
 
 def record(path: str | os.PathLike[str]) -> Machine:
-    """Describe this machine and write the record; the file is written whole or not at all.
+    """Describe this machine and write the record; the file is replaced atomically.
 
-    Links are followed, the mode of a file is kept, and "-" is stdout.
+    Follows symbolic links and keeps the mode of an existing file; "-" is stdout.
 
     Raises:
         InvalidArgumentError: The path is a directory.
@@ -221,7 +221,7 @@ def record(path: str | os.PathLike[str]) -> Machine:
 
 
 def record_into(output: Output) -> Machine:
-    """Describe this machine and write the record into what has been opened."""
+    """Describe this machine and write the record into an open output."""
     native, text = _core.Machine.make_record()
     output.write(text)
     return Machine.from_native(native)
@@ -233,8 +233,8 @@ def replay(path: str | os.PathLike[str]) -> Machine:
     Raises:
         NotFoundError: There is no such file.
         IoFailedError: The file cannot be read.
-        CorruptDataError: It is no record; the message names the field.
-        VersionMismatchError: It is a record of another version.
+        CorruptDataError: It is not a record; the message names the field.
+        VersionMismatchError: The record has another version.
     """
     return Machine.from_native(_core.Machine.replay(path_text(path, _PATH_TRIED)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations: what is to be done with bytes, as values; and how one ended."""
+"""Operations on memory as values, and their completions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -20,12 +20,12 @@ _DELTA_ROOM_MIN = 80
 
 @dataclass(frozen=True, slots=True)
 class DifFormat:
-    """Integrity fields of T10: 8 bytes behind each block of data, the first two of them its guard.
+    """Format of T10 data integrity fields (DIF): 8 bytes after each block, the first two its guard.
 
     Attributes:
-        block_bytes: Data of a block, without the field: 512, 520, 4096 or 4104.
-        invert_seed: The guard begins with ones.
-        invert_guard: The guard is written inverted.
+        block_bytes: Data bytes per block, without the field: 512, 520, 4096 or 4104.
+        invert_seed: The CRC of the guard starts from all ones.
+        invert_guard: The guard is stored inverted.
     """
 
     block_bytes: int = 512
@@ -46,9 +46,9 @@ class DifTags:
     """Tags of a block.
 
     Attributes:
-        reference: 32 bits, which count blocks unless told otherwise.
+        reference: 32 bits; counts blocks by default.
         application: 16 bits.
-        application_mask: Bits of it that are neither compared nor written.
+        application_mask: Bits of `application` that are neither compared nor written.
     """
 
     reference: int = 0
@@ -67,18 +67,18 @@ _NO_TAGS = DifTags()
 
 @dataclass(frozen=True, slots=True)
 class DifSource:
-    """How the fields of a source are checked, and how its tags go from block to block.
+    """How the fields of a source are checked, and which tags are expected in each block.
 
     Attributes:
-        tags: Of the first block.
-        check_guard: The guard is compared.
-        check_reference: The reference tag is.
-        fixed_reference: The reference tag of every block is that of the first.
-        increment_application: The application tag counts blocks, too.
-        skip_ones_in_application: No check where the application tag is all ones.
-        skip_ones_in_tags: No check where both tags are.
-        skip_ones_in_field: No check where the field is all ones, ...
-        ones_in_field_are_an_error: ... or, with the above: an error of its own.
+        tags: Tags of the first block.
+        check_guard: Compare the guard.
+        check_reference: Compare the reference tag.
+        fixed_reference: Every block has the reference tag of the first.
+        increment_application: The application tag also counts blocks.
+        skip_ones_in_application: Skip blocks whose application tag is all ones.
+        skip_ones_in_tags: Skip blocks whose tags are both all ones.
+        skip_ones_in_field: Skip blocks whose field is all ones.
+        ones_in_field_are_an_error: With `skip_ones_in_field`: report such blocks as "all_ones".
     """
 
     tags: DifTags = field(default_factory=DifTags)
@@ -97,15 +97,15 @@ class DifSource:
 
 @dataclass(frozen=True, slots=True)
 class DifTarget:
-    """How the fields of a target are made.
+    """How the fields of a target are generated.
 
     Attributes:
-        tags: Of the first block.
-        fixed_reference: The reference tag of every block is that of the first.
-        increment_application: The application tag counts blocks, too.
-        keep_guard: Of an update: what the source has.
-        keep_application: Of an update: what the source has.
-        keep_reference: Of an update: what the source has.
+        tags: Tags of the first block.
+        fixed_reference: Every block gets the reference tag of the first.
+        increment_application: The application tag also counts blocks.
+        keep_guard: An update keeps the guard of the source.
+        keep_application: An update keeps the application tag of the source.
+        keep_reference: An update keeps the reference tag of the source.
     """
 
     tags: DifTags = field(default_factory=DifTags)
@@ -121,14 +121,13 @@ class DifTarget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """What is to be done with bytes; made by one of the class methods.
+    """An operation on memory; made by one of the class methods.
 
-    Every operation gives the same bytes and the same result by a device and by a processor. It
-    holds its buffers, which cannot be resized as long as it lives, and none may be changed while a
-    job does it.
+    Devices and processors produce the same bytes and results. An operation keeps its buffers alive
+    and prevents resizing; do not change them while a job runs it.
 
-    All of them raise InvalidArgumentError for a buffer that is empty, has gaps, or is read-only
-    where it is written; whether the buffers fit together is found out on submission.
+    The class methods raise InvalidArgumentError for a buffer that is empty or not contiguous, and
+    for a read-only target. Whether the buffers fit together is checked on submission.
 
     Threading: immutable.
     """
@@ -143,46 +142,45 @@ class Operation:
     is_into_cache: bool = False
 
     def fenced(self) -> Self:
-        """In a batch: begin after all before it; if one failed, neither this nor any later does."""
+        """In a batch: start after all before it; if one of those failed, skip this and the rest."""
         return replace(self, is_fenced=True)
 
     def durable(self) -> Self:
-        """Have what is written in memory, and not only in a cache, when it has ended.
+        """Write the target back from the caches to memory before the job ends.
 
-        On persistent memory it survives a loss of power then. A mapped ordinary file needs an
-        msync besides.
+        On persistent memory it then survives power loss. A mapped ordinary file also needs msync.
         """
         return replace(self, is_durable=True)
 
     def into_cache(self) -> Self:
-        """Tell a device that the target is wanted in the last-level cache: a hint."""
+        """Hint to a device: write the target into the last-level cache."""
         return replace(self, is_into_cache=True)
 
     @classmethod
     def no_op(cls) -> Self:
-        """Do nothing, and end."""
+        """Do nothing."""
         return cls("no_op")
 
     @classmethod
     def drain(cls) -> Self:
-        """End when everything that its queue, or its worker threads, took before has ended."""
+        """End after everything that its queue, or its worker threads, accepted earlier."""
         return cls("drain")
 
     @classmethod
     def copy(cls, *, source: Memory, target: Memory) -> Self:
-        """All of `source` to `target`."""
+        """Copy all of `source` to `target`."""
         require_one_order(source=source, target=target)
         return cls("copy", target=_written(target), source=flat_bytes(source, "source"))
 
     @classmethod
     def fill(cls, target: Memory, pattern: int) -> Self:
-        """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
+        """Fill with the 8 bytes of `pattern`, little-endian; the last repetition may be partial."""
         pattern = whole_number(pattern, "take the pattern of a fill", 0, _WORD_MAX)
         return cls("fill", target=_written(target), options={"low": pattern, "high": pattern})
 
     @classmethod
     def fill_16(cls, target: Memory, low: int, high: int) -> Self:
-        """Repeat 16 bytes: those of `low`, then those of `high`."""
+        """Fill with 16 bytes: those of `low`, then those of `high`."""
         tried = "take the pattern of a fill"
         for word in (low, high):
             whole_number(word, tried, 0, _WORD_MAX)
@@ -190,21 +188,21 @@ class Operation:
 
     @classmethod
     def compare(cls, one: Memory, other: Memory) -> Self:
-        """Find the first difference: `different` and `difference_offset` of the completion."""
+        """Find the first difference; sets `different` and `difference_offset`."""
         require_one_order(source=one, other_source=other)
         second = flat_bytes(other, "other source")
         return cls("compare", source=flat_bytes(one, "source"), second=second)
 
     @classmethod
     def compare_pattern(cls, source: Memory, pattern: int) -> Self:
-        """As `compare`, with what `fill` would have made of the pattern."""
+        """Compare with the repeated pattern, as `fill` writes it; results as of `compare`."""
         pattern = whole_number(pattern, "take the pattern of a comparison", 0, _WORD_MAX)
         options = {"pattern": pattern}
         return cls("compare_pattern", source=flat_bytes(source, "source"), options=options)
 
     @classmethod
     def dual_copy(cls, *, source: Memory, target: Memory, second_target: Memory) -> Self:
-        """One source to two targets, whose addresses agree in their lowest 12 bits."""
+        """Copy one source to two targets, whose addresses must agree in their lowest 12 bits."""
         require_one_order(source=source, target=target, second_target=second_target)
         second = flat_bytes(second_target, "second target", writable=True)
         return cls(
@@ -213,9 +211,9 @@ class Operation:
 
     @classmethod
     def create_delta(cls, record: Memory, before: Memory, after: Memory) -> Self:
-        """Note in `record` what has to be changed in `before` to make `after` of it.
+        """Write to `record` the changes that turn `before` into `after`.
 
-        The completion says `delta_bytes`, 10 for each 8 bytes that differ, and `record_full` if
+        The completion has `delta_bytes`, 10 for each 8 bytes that differ, and `record_full` if
         they did not fit. Addresses and lengths are multiples of 8 bytes, the sources at most
         512 KiB, the record at least 80 bytes.
         """
@@ -234,20 +232,20 @@ class Operation:
 
     @classmethod
     def apply_delta(cls, target: Memory, record: Memory) -> Self:
-        """Change `target` as `record` says: the first `delta_bytes` of what was created."""
+        """Apply the changes in `record`: the first `delta_bytes` that `create_delta` wrote."""
         return cls("apply_delta", target=_written(target), source=flat_bytes(record, "record"))
 
     @classmethod
     def crc(
         cls, source: Memory, *, seed: int = 0, raw: bool = False, reflect_data: bool = True
     ) -> Self:
-        """CRC-32C of iSCSI and ext4; the value of one as the seed of the next goes on from it.
+        """Compute the CRC-32C (as iSCSI and ext4); pass the result as `seed` to continue it.
 
         Args:
-            source: What is summed.
-            seed: Where to begin.
-            raw: Seed and value are as the register holds them: not inverted, not reflected.
-            reflect_data: False takes the bits of each byte from the highest to the lowest.
+            source: The data.
+            seed: Initial value.
+            raw: Seed and result are raw register values: neither inverted nor reflected.
+            reflect_data: False processes the bits of each byte from highest to lowest.
         """
         options = _crc(seed, raw=raw, reflect_data=reflect_data)
         return cls("crc", source=flat_bytes(source, "source"), options=options)
@@ -262,7 +260,7 @@ class Operation:
         raw: bool = False,
         reflect_data: bool = True,
     ) -> Self:
-        """Copy, and CRC-32C of what is copied, as `crc` has it."""
+        """Copy, and compute the CRC-32C of the data as `crc` does."""
         require_one_order(source=source, target=target)
         options = _crc(seed, raw=raw, reflect_data=reflect_data)
         read = flat_bytes(source, "source")
@@ -272,10 +270,10 @@ class Operation:
     def dif_check(
         cls, source: Memory, blocks: DifFormat | None = None, check: DifSource | None = None
     ) -> Self:
-        """Check whole blocks with their fields.
+        """Check the integrity fields of whole blocks.
 
-        A bad one ends the job as failed with the cause "integrity_error": `dif_errors` of its
-        completion says what is wrong with it, `bytes_done` where it is.
+        The first bad block fails the job with the cause "integrity_error": `dif_errors` of the
+        completion has the errors, `bytes_done` the position.
         """
         options = _blocks(blocks) | _check(check)
         return cls("dif_check", source=flat_bytes(source, "source"), options=options)
@@ -288,7 +286,7 @@ class Operation:
         blocks: DifFormat | None = None,
         make: DifTarget | None = None,
     ) -> Self:
-        """Copy blocks and put a field behind each; `target` has 8 bytes more for every one."""
+        """Copy blocks and append a field to each; `target` is 8 bytes longer per block."""
         options = _blocks(blocks) | _make(make)
         read = flat_bytes(source, "source")
         return cls("dif_insert", target=_written(target), source=read, options=options)
@@ -331,29 +329,28 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How a job, or an operation of a batch, ended. What its kind does not speak of is zero.
+    """Outcome of a job, or of one operation of a batch. Fields that do not apply are zero.
 
     Attributes:
         state: "done", "failed" or "stopped".
-        cause: Why it failed; "none" unless it did.
-        fell_back: Another mover than the one asked for, or a processor in the place of a device,
-            did some of it; `fallback_cause` says why.
-        late_write_possible: A device was given up on that may still write to the target.
-        bytes_done: Bytes that were done, not necessarily a prefix.
-        bytes_by_device: Those that a device did.
-        device_status: First status byte of a device that told of trouble; 0 if none did.
-        fault_address: Address that could not be touched; 0 unless the cause is a page fault.
-        different: Of a comparison and a delta: whether there is a difference.
-        difference_offset: Of a comparison: where the first one is, in bytes, if there is one.
-        crc: Of a checksum: its value.
-        page_faults: That a device met.
-        retries: Times that a full queue kept what had begun waiting.
-        delta_bytes: Of create_delta: of the record.
-        record_full: Of create_delta: the differences did not fit.
-        dif_errors: What is wrong with the first bad block: "guard", "application", "reference",
-            "all_ones".
-        source_tags: Of integrity fields: of the block after the last one done.
-        target_tags: The same of the target.
+        cause: Why it failed; otherwise "none".
+        fell_back: A mover other than requested, or a processor instead of a device, did part of the
+            work; `fallback_cause` says why.
+        late_write_possible: A device that timed out may still write to the target.
+        bytes_done: Bytes done, not necessarily a prefix.
+        bytes_by_device: Part of `bytes_done` done by devices.
+        device_status: First error status of a device; 0 if none.
+        fault_address: Address of the page fault; 0 unless that is the cause.
+        different: Comparison or delta: whether there is a difference.
+        difference_offset: Comparison: offset of the first difference in bytes.
+        crc: Checksum: its value.
+        page_faults: Page faults of devices.
+        retries: Times that started work waited for a full queue.
+        delta_bytes: create_delta: length of the record.
+        record_full: create_delta: the differences did not fit.
+        dif_errors: Errors of the first bad block: "guard", "application", "reference", "all_ones".
+        source_tags: Integrity fields: source tags of the block after the last one done.
+        target_tags: Integrity fields: target tags of that block.
     """
 
     state: str
@@ -376,12 +373,12 @@ class Completion:
     target_tags: DifTags = _NO_TAGS
 
     def __repr__(self) -> str:
-        """What is not zero, after the state."""
+        """Show the state and all non-zero fields."""
         found = [f"{name}={value!r}" for name, value in self._told()]
         return f"Completion({', '.join([repr(self.state), *found])})"
 
     def _told(self) -> list[tuple[str, object]]:
-        """What is not zero, without the state."""
+        """Non-zero fields, without the state."""
         plain = {"state", "source_tags", "target_tags"}
         return [
             (field.name, value)
@@ -395,7 +392,7 @@ class Completion:
 
     @property
     def path(self) -> str:
-        """Who did the bytes: "hardware", "software", or "both"; "none" if there are none."""
+        """What did the bytes: "hardware", "software" or "both"; "none" if there are none."""
         if self.bytes_done == 0:
             return "none"
         if self.bytes_by_device == 0:
@@ -404,7 +401,7 @@ class Completion:
 
     @property
     def fallback_cause(self) -> str:
-        """Why others than those asked for did some of it, a sentence; empty if they did not."""
+        """Reason for the fallback, as a sentence; empty without one."""
         if not self.fell_back:
             return ""
         if self.device_status != 0:
@@ -421,8 +418,7 @@ class JobFailedError(Error, RuntimeError):
     """A job failed, or was stopped before it was done.
 
     Attributes:
-        completion: How it ended, such as what is wrong with integrity fields; None if that is not
-            known.
+        completion: The completion, with details such as `dif_errors`; None if not known.
     """
 
     code = "job_failed"
@@ -443,7 +439,7 @@ class JobFailedError(Error, RuntimeError):
 
 
 def completion_of(native: dict[str, Any]) -> Completion:
-    """Make one of what the extension tells of an end."""
+    """Convert a completion of the extension module."""
     if errors := native.get("dif_errors"):
         names = tuple(name for bit, name in enumerate(_DIF_ERRORS) if errors >> bit & 1)
         native["dif_errors"] = names
@@ -454,16 +450,16 @@ def completion_of(native: dict[str, Any]) -> Completion:
 
 
 def checked(completion: Completion, parts: Sequence[Completion] = ()) -> Completion:
-    """`completion`, or JobFailedError, which has it, unless it says done.
+    """Return `completion` if it is done, else raise a JobFailedError with it.
 
     Args:
-        completion: Of a job.
-        parts: Of each operation of it, if it is a batch.
+        completion: Of the job.
+        parts: Of each operation, if the job is a batch.
     """
     if completion.state == "done":
         return completion
     cause = f"{_cause_of(completion)} after {counted(completion.bytes_done, 'byte')}"
-    # What failed for a reason of its own comes first in the text, and says what to do.
+    # The text names the first root cause rather than an operation skipped by a fence.
     failed = [(at, part) for at, part in enumerate(parts) if part.state == "failed"]
     first = min(failed, key=lambda each: each[1].cause == "fence_broken", default=None)
     if first is not None:
@@ -492,7 +488,7 @@ def as_operation(
     source: Any,  # noqa: ANN401 - Checked.
     target: Any,  # noqa: ANN401
 ) -> Operation:
-    """What is submitted: an operation alone, or a copy of `source` to `target`."""
+    """Return `operation`, or a copy of `source` to `target` if it is None."""
     if operation is None:
         return Operation.copy(source=source, target=target)
     if source is not None or target is not None:

@@ -97,11 +97,11 @@ class Ring:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name a ring; nothing is opened yet.
+        """Name a ring without opening it.
 
         Raises:
             TypeMismatchError: The path is neither a str nor a pathlib.Path.
-            InvalidArgumentError: It is empty, or has a zero byte in it.
+            InvalidArgumentError: It is empty or contains a zero byte.
         """
         self.path: str = path_text(path, "take the path of a ring")
 
@@ -120,7 +120,7 @@ class Ring:
                 used as a whole.
             capacity: Bytes, or a text such as "1MiB"; an entry takes at most an eighth of it.
             layout: "checksums" for the optimised ring, which detects damage; "positions" for the
-                others, which cannot prove their data.
+                other variants, which cannot.
 
         Raises:
             InvalidArgumentError: The file exists, or the capacity is below 4 KiB.
@@ -150,10 +150,9 @@ class Ring:
     def salvage(self) -> Salvage:
         """Return every entry whose checksum verifies, and change nothing.
 
-        For a ring that is refused as damaged, and for a copy of the file that was made while the
-        ring was in use: such a copy mixes moments, and may be refused as damaged. Entries that were
-        acknowledged and not yet overwritten are included. An entry behind a missing one may be of
-        an enqueue that a crash interrupted.
+        For a ring that is refused as damaged, such as a copy of the file made while the ring was in
+        use. Includes acknowledged entries that are not yet overwritten. An entry after a missing
+        one may come from an enqueue that a crash interrupted.
 
         Raises:
             UnsupportedError: The layout is "positions": entries carry no checksum.
@@ -262,7 +261,7 @@ class RingProducer(_RingEnd[_core.RingProducer]):
     __slots__ = ()
 
     def enqueue(self, entry: object) -> bool:
-        """Append an entry; when this returns True it is durable.
+        """Append an entry; it is durable when this returns True.
 
         Returns:
             False if the ring is full until the consumer acknowledges.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of messages between threads or processes, in shared memory."""
+"""Message queues between threads or processes, in shared memory."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from headrace.errors import (
 
 FRAMINGS = ("variable", "fixed")
 
-# Signals are answered between two waits of the library.
+# Waits are split into slices, between which Python handles signals.
 _SLICE_NS = 200_000_000
 
 
@@ -36,15 +36,15 @@ class PeerLostError(Error, ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What a queue is, and who is attached at this moment.
+    """Properties of a queue, and the ends attached now.
 
     Attributes:
         framing: "variable" or "fixed".
-        message_bytes_max: Longest message; with fixed framing the length of all.
-        capacity_bytes: For the messages of one producer.
-        producers_max: How many producers may be attached.
-        producer_count: How many are.
-        has_consumer: Whether a consumer is.
+        message_bytes_max: Longest message; with fixed framing the length of every message.
+        capacity_bytes: Bytes for the messages of one producer.
+        producers_max: Maximum number of producers.
+        producer_count: Producers attached now.
+        has_consumer: A consumer is attached.
         closed: No more messages will be sent.
     """
 
@@ -58,10 +58,10 @@ class QueueState:
 
 
 class Queue(Closing):
-    """A queue of messages from one or many producers to one consumer.
+    """A message queue in shared memory, from one or more producers to one consumer.
 
-    It lies in shared memory: without a name, or in a file (best in /dev/shm). A queue can be given
-    to a process of `multiprocessing`, whatever its start method; attach there.
+    It is anonymous, or named by a file (best in /dev/shm). Pass it to a process of
+    `multiprocessing`, with any start method, and attach there.
 
     Example:
         >>> import headrace
@@ -87,17 +87,17 @@ class Queue(Closing):
         """Make a queue.
 
         Args:
-            path: Where nothing is yet; None for a queue without a name.
-            capacity: For the messages of one producer: bytes, or a text such as "1MiB".
+            path: A file that does not exist; None for an anonymous queue.
+            capacity: Bytes for the messages of one producer, or a text such as "1MiB".
             framing: "variable": each message has its own length; "fixed": all have the same.
-            message_bytes: That length, or the longest; 0 with variable framing: the longest that
-                fits, which is half of the capacity.
-            producers_max: How many producers may be attached at the same time, up to 64.
-            permissions: Of the file, as chmod takes them.
+            message_bytes: Longest message, or with fixed framing the length; 0 with variable
+                framing: half of the capacity, the longest that fits.
+            producers_max: Maximum number of producers attached at the same time, up to 64.
+            permissions: Mode of the file.
 
         Raises:
-            InvalidArgumentError: Something is at `path`, or the arguments do not fit together.
-            CapacityExceededError: There is no room for it.
+            InvalidArgumentError: `path` exists, or the arguments do not fit together.
+            CapacityExceededError: There is not enough room for the file.
         """
         if framing not in FRAMINGS:
             raise InvalidArgumentError(
@@ -122,17 +122,17 @@ class Queue(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, owner: int | None = None) -> Self:
-        """Open a queue that another process made with a name.
+        """Open a named queue made by another process.
 
         Args:
             path: Its file.
-            owner: User whose file is believed; None for the effective user of this process.
+            owner: User that must own the file; None: the effective user of this process.
 
         Raises:
             NotFoundError: There is no such file.
-            PermissionDeniedError: It is another user's, or may not be opened.
-            CorruptDataError: It is no queue, damaged, or of another size.
-            VersionMismatchError: It is of another version or byte order.
+            PermissionDeniedError: Another user owns it, or it may not be opened.
+            CorruptDataError: It is not a queue, damaged, or of another size.
+            VersionMismatchError: It has another version or byte order.
         """
         queue = cls.__new__(cls)
         queue._path = os.path.abspath(path)  # noqa: PTH100, SLF001 - A text; our own class.
@@ -141,11 +141,11 @@ class Queue(Closing):
 
     @classmethod
     def from_descriptor(cls, descriptor: int, *, owner: int | None = None) -> Self:
-        """Open the queue that an inherited or received descriptor leads to; it stays yours.
+        """Open the queue of an inherited or received descriptor, which the caller still owns.
 
         Raises:
-            InvalidArgumentError: It is not open.
-            CorruptDataError: It is no queue; else as `open`.
+            InvalidArgumentError: The descriptor is not open.
+            CorruptDataError: It is not a queue; else as `open`.
         """
         queue = cls.__new__(cls)
         queue._path = None  # noqa: SLF001 - Our own class.
@@ -158,30 +158,30 @@ class Queue(Closing):
         return _from_duplicate, (DupFd(self.fileno()),)
 
     def fileno(self) -> int:
-        """Descriptor of the queue, to be passed on."""
+        """Descriptor of the queue, to pass to other processes."""
         return self._native.descriptor()
 
     def state(self) -> QueueState:
-        """Who is attached, and what the queue is."""
+        """Read the properties of the queue and which ends are attached."""
         return QueueState(**self._native.state())
 
     def producer(self, *, placement: str = "cache") -> "QueueProducer":
-        """Take a producer's place.
+        """Attach as a producer.
 
         Args:
-            placement: Where messages are to lie: "cache", "demote", "memory" or "header"; see the
+            placement: Where messages are written: "cache", "demote", "memory" or "header"; see the
                 page on messages.
 
         Raises:
-            CapacityExceededError: As many as may be are attached.
-            InvalidArgumentError: There is no such placement.
+            CapacityExceededError: `producers_max` producers are attached.
+            InvalidArgumentError: The placement is unknown.
         """
         native = self._native.producer()
         native.place(placement)
         return QueueProducer(native)
 
     def consumer(self) -> "QueueConsumer":
-        """Take the consumer's place.
+        """Attach as the consumer.
 
         Raises:
             CapacityExceededError: Another consumer is attached.
@@ -189,15 +189,15 @@ class Queue(Closing):
         return QueueConsumer(self._native.consumer())
 
     def end(self) -> None:
-        """Let no more messages be sent: the consumer gets those that are there, then the end."""
+        """Refuse further messages; the consumer gets the remaining ones, then `ClosedError`."""
         self._native.end()
 
     def close(self) -> None:
-        """Give the handle back; the queue lives on with its ends. Idempotent."""
+        """Close this handle; attached ends keep the queue alive. Idempotent."""
         self._native.close()
 
 
-def _from_duplicate(duplicate: Any) -> Queue:  # noqa: ANN401 - multiprocessing's, without a type.
+def _from_duplicate(duplicate: Any) -> Queue:  # noqa: ANN401 - multiprocessing has no type for it.
     descriptor = duplicate.detach()
     try:
         return Queue.from_descriptor(descriptor)
@@ -206,9 +206,9 @@ def _from_duplicate(duplicate: Any) -> Queue:  # noqa: ANN401 - multiprocessing'
 
 
 class QueueProducer(Closing):
-    """The end that fills. Use it as a context manager, or close it: the place is free then.
+    """The producing end. Use it as a context manager, or call `close`, to detach.
 
-    Threading: shared; calls take turns.
+    Threading: shared; calls are serialised.
     """
 
     __slots__ = ("_native",)
@@ -220,30 +220,30 @@ class QueueProducer(Closing):
         raise not_picklable("a producer", "its place in the queue belongs to this process")
 
     def put(self, message: object, timeout: float | None = None) -> None:
-        """Send a message; waits for room.
+        """Send a message; waits while the queue is full.
 
         Args:
-            message: Bytes, a NumPy array, or anything with a buffer.
-            timeout: Seconds to wait at most; 0 does not wait, None waits without limit.
+            message: Bytes, a NumPy array, or any other buffer.
+            timeout: Seconds; 0 does not wait, None waits without limit.
 
         Raises:
-            TimeoutError: There was no room in time.
-            OutOfRangeError: The message is longer than the queue takes, or not of its length.
+            TimeoutError: The queue stayed full.
+            OutOfRangeError: The message is too long, or does not have the fixed length.
             ClosedError: The queue has ended, or this end was closed.
-            PeerLostError: The consumer was killed, and there is no room.
+            PeerLostError: The queue is full and the consumer was killed.
             CorruptDataError: The shared memory is damaged.
         """
         data = _message_bytes(message)
         _wait(lambda wait_ns: (self._native.send(data, wait_ns), None), timeout, "send a message")
 
     def put_all(self, messages: Iterable[object]) -> int:
-        """Send as many as there is room for; they become visible together. Does not wait.
+        """Send as many messages as fit, which become visible together. Does not wait.
 
         Returns:
-            How many were sent.
+            Number of messages sent.
 
         Raises:
-            OutOfRangeError: The first that was not sent is too long; else as `put`.
+            OutOfRangeError: None was sent, because the first does not fit; else as `put`.
         """
         outcome, sent = self._native.send_all([_message_bytes(each) for each in messages])
         if outcome not in {"done", "full"} and sent == 0:
@@ -265,16 +265,16 @@ class QueueProducer(Closing):
         )
 
     def close(self) -> None:
-        """Detach; what was sent stays. Idempotent."""
+        """Detach; sent messages stay in the queue. Idempotent."""
         self._native.close()
 
 
 class QueueConsumer(Closing):
-    """The end that empties. Use it as a context manager, or close it: the place is free then.
+    """The consuming end. Use it as a context manager, or call `close`, to detach.
 
-    As an iterator, also with `async for`, it gives messages until the queue has ended.
+    Iterating, also with `async for`, receives messages until the queue has ended.
 
-    Threading: shared; calls take turns.
+    Threading: shared; calls are serialised.
     """
 
     __slots__ = ("_native",)
@@ -286,28 +286,29 @@ class QueueConsumer(Closing):
         raise not_picklable("a consumer", "its place in the queue belongs to this process")
 
     def get(self, timeout: float | None = None) -> bytes:
-        """Receive a message; waits for one.
+        """Receive a message; waits while the queue is empty.
 
         Args:
-            timeout: Seconds to wait at most; 0 does not wait, None waits without limit.
+            timeout: Seconds; 0 does not wait, None waits without limit.
 
         Raises:
-            TimeoutError: None came in time.
+            TimeoutError: No message arrived in time.
             ClosedError: The queue has ended and is empty, or this end was closed.
-            PeerLostError: A producer was killed, and all that it sent was received.
-            NotFoundError: No producer is attached, and the name no longer leads to this queue.
+            PeerLostError: A producer was killed; all that it sent has been received.
+            NotFoundError: No producer is attached, and the file was removed or replaced.
             CorruptDataError: The shared memory is damaged.
         """
         return _bytes_of(_wait(self._native.receive, timeout, "receive a message"))
 
     def get_into(self, target: object, timeout: float | None = None) -> int:
-        """Receive a message into memory of yours.
+        """Receive a message into `target`.
 
         Returns:
-            Its length.
+            Length of the message.
 
         Raises:
-            OutOfRangeError: It is longer than `target`, and stays in the queue; else as `get`.
+            OutOfRangeError: The message is longer than `target` and stays in the queue; else as
+                `get`.
         """
         memory = flat_bytes(target, "target", writable=True)
         received: int = _wait(
@@ -338,7 +339,7 @@ class QueueConsumer(Closing):
             yield message
 
     def close(self) -> None:
-        """Detach; what was not received is for the next consumer. Idempotent."""
+        """Detach; unreceived messages stay for the next consumer. Idempotent."""
         self._native.close()
 
 
@@ -359,14 +360,14 @@ async def _await(
     ready: Callable[[int], str],
     timeout: float | None,  # noqa: ASYNC109 - As _wait.
     tried: str,
-) -> Any:  # noqa: ANN401 - What attempt gives.
+) -> Any:  # noqa: ANN401 - Returned by attempt.
     limit = _limit(timeout)
     while True:
         outcome, value = attempt(0)
         if outcome == "done":
             return value
         _go_on_or_raise(outcome, limit, tried)
-        # The thread takes nothing, so that a task that is cancelled here loses nothing.
+        # The thread only waits and receives nothing, so cancelling the task here loses no message.
         outcome = await asyncio.to_thread(ready, _slice_ns(limit))
         if outcome != "done":
             _go_on_or_raise(outcome, limit, tried)
@@ -418,7 +419,7 @@ def _raise(outcome: str, tried: str) -> Never:
 
 
 def _message_bytes(message: object) -> bytes | bytearray | ByteArray:
-    # A message of no bytes is one, too.
+    # Empty messages are valid.
     return message if isinstance(message, bytes | bytearray) else flat_bytes(message, "message")
 
 

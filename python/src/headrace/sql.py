@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB with prefetching: the columns that a query will read are moved ahead of it.
+"""DuckDB with prefetching: moves the columns of a query before it reads them.
 
 Example:
     >>> import headrace.sql, pyarrow
@@ -46,11 +46,11 @@ MODES = ("off", "auto", "on")
 Statement = str | duckdb.Statement
 
 _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
-"""Statements that may read tables and that EXPLAIN takes."""
+"""Statements that may read tables and that EXPLAIN accepts."""
 _TRIED = "prefetch for a connection"
 _PLANS_MAX = 256
 _PLAN_SHARE = 10
-"""`auto` asks for a plan if moving the bytes takes so many times as long as planning."""
+"""`auto` asks for a plan if moving the bytes takes at least this many times as long as planning."""
 _PLAN_NS_EXPECTED = 5_000_000
 _BANDWIDTH_EXPECTED = 10e9
 _READS = frozenset(
@@ -84,7 +84,7 @@ _READS = frozenset(
         "__arrow_c_stream__",
     }
 )
-"""Methods of a relation that run it."""
+"""Methods that run a relation."""
 
 
 _CHAINED = frozenset(
@@ -98,7 +98,7 @@ _CHAINED = frozenset(
         "rollback",
     }
 )
-"""Methods of a connection that give the connection itself."""
+"""Methods that return the connection itself."""
 
 
 def connect(
@@ -139,18 +139,17 @@ class Connection(Closing):
 
     It has all methods of `duckdb.DuckDBPyConnection`. Before a statement runs, DuckDB is asked for
     its plan, and a thread copies the columns in the plan's order. DuckDB reads a chunk from its
-    copy if that is there, else from the table, so answers do not depend on prefetching. Queries
-    that the wrapper does not see, such as those on a relation made from the connection that was
-    wrapped, run without it. If a plan cannot be read, the statement runs without prefetching and
-    `notes` says so.
+    copy if it is ready, else from the table, so results do not depend on prefetching. Queries that
+    bypass the wrapper, such as those on a relation of the wrapped connection, run without
+    prefetching. So do statements whose plan cannot be read; `notes` says so.
 
-    Prefetching is "on", "off" or "auto": on if the machine has memory that is faster than a
-    processor's own and the tables are worth a plan. Where no memory is faster, auto gives
-    DuckDB the tables themselves.
+    The mode is "on", "off" or "auto": on if the machine has memory that is faster than the local
+    memory of a processor and the tables are large enough to be worth a plan. Without faster memory,
+    "auto" passes the tables to DuckDB directly.
 
-    A registered table must not change while it is registered.
+    A table must not change while it is registered.
 
-    Threading: as DuckDB's: one thread at a time; `cursor` gives another thread its own.
+    Threading: as DuckDB's: one thread at a time; use `cursor` for another thread.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class Connection(Closing):
         self._shared = shared
         self._owner = owner
         self._current: _Running | None = None
-        # DuckDB looks for variables in the frame that calls it, which is one of ours now.
+        # DuckDB looks up variables in the calling frame, which is now ours.
         with suppress(duckdb.Error):
             connection.execute("SET python_scan_all_frames = true")
 
@@ -183,12 +182,12 @@ class Connection(Closing):
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB connection itself."""
+        """The wrapped DuckDB connection."""
         return self._inner
 
     @property
     def machine(self) -> Machine:
-        """The machine that decides what "auto" does."""
+        """The machine for which "auto" decides."""
         return self._shared.machine
 
     @property
@@ -203,19 +202,19 @@ class Connection(Closing):
 
     @property
     def prefetched(self) -> Prefetched | None:
-        """What was done for the last statement so far; None if nothing was prefetched for it."""
+        """Prefetching of the last statement so far; None without any."""
         return None if self._current is None else self._current.report()
 
     @property
     def timeline(self) -> list[ChunkEvent]:
-        """When the chunks of the last statement were submitted and read, in the order of time."""
+        """Submissions and reads of the last statement's chunks, in order of time."""
         return [] if self._current is None else self._current.timeline()
 
     def register(self, name: str, data: object) -> "Connection":
-        """Make a table readable under a name; an Arrow table or a `headrace.Table` is prefetched.
+        """Register a table under a name; Arrow tables and `headrace.Table` are prefetched.
 
-        Other objects, readers, which can be read only once, and tables of which two columns have
-        the same name are registered as DuckDB does it.
+        Other objects, readers (which can be read only once) and tables with two columns of the same
+        name are registered as DuckDB does.
         """
         if isinstance(data, (pa.Table, pa.RecordBatch)):
             names = data.schema.names
@@ -236,7 +235,7 @@ class Connection(Closing):
         return self
 
     def unregister(self, name: str) -> "Connection":
-        """Forget a registered table and drop its copies."""
+        """Unregister a table and drop its copies."""
         self._inner.unregister(name)
         self._end()
         self._shared.remove(name)
@@ -250,7 +249,7 @@ class Connection(Closing):
         except duckdb.Error as problem:
             self._end()
             if failed is not None and "transaction is aborted" in str(problem):
-                # By the EXPLAIN, which failed as the statement would have.
+                # The EXPLAIN aborted it, by the error that the statement would have raised.
                 raise failed from None
             raise
         return self
@@ -262,7 +261,7 @@ class Connection(Closing):
         return self
 
     def sql(self, query: Statement, *args: Any, **kwargs: Any) -> Any:
-        """Make a relation of a query; it prefetches when it is read."""
+        """Make a relation from a query; it prefetches when it is read."""
         return self._relation(self._inner.sql(query, *args, **kwargs))
 
     def query(self, query: str, *args: Any, **kwargs: Any) -> Any:
@@ -270,11 +269,11 @@ class Connection(Closing):
         return self._relation(self._inner.query(query, *args, **kwargs))
 
     def table(self, name: str) -> Any:
-        """Make a relation of a table or a registered name."""
+        """Make a relation from a table or a registered name."""
         return self._relation(self._inner.table(name))
 
     def view(self, name: str) -> Any:
-        """Make a relation of a view."""
+        """Make a relation from a view."""
         return self._relation(self._inner.view(name))
 
     def cursor(self) -> "Connection":
@@ -289,10 +288,10 @@ class Connection(Closing):
         return self.cursor()
 
     def plan(self, query: Statement, *args: Any, **kwargs: Any) -> list[PlannedScan]:
-        """Tell what would be prefetched for a statement, in that order; runs nothing.
+        """Return what would be prefetched for a statement, in order, without running it.
 
         Raises:
-            duckdb.Error: The statement is wrong.
+            duckdb.Error: The statement is invalid.
         """
         statement = self._statement(query)
         if statement is None:
@@ -300,21 +299,21 @@ class Connection(Closing):
         return self._ask(self._shared.tables, statement, *args, **kwargs)[0]
 
     def close(self) -> None:
-        """End prefetching and close the connection. Idempotent."""
+        """Stop prefetching and close the connection. Idempotent."""
         self._end()
         self._inner.close()
         if self._owner:
             self._shared.close()
 
     def wait_for_prefetch(self) -> None:
-        """Wait until the moves of the last statement have ended, as far as there is room."""
+        """Wait for the moves of the last statement, as far as the cache has room."""
         if self._current is not None:
             self._current.native.finish()
 
     def begin_prefetch(self, query: Statement) -> None:
-        """Start to move what a query will read, before it is executed.
+        """Start moving what a query will read, before it is executed.
 
-        `execute` and relations do so themselves; it ends with the next statement, but copies stay.
+        `execute` and relations do so themselves. The next statement stops it; copies stay.
         """
         self._begin(query)
 
@@ -322,7 +321,7 @@ class Connection(Closing):
         return Relation(inner, self) if isinstance(inner, duckdb.DuckDBPyRelation) else inner
 
     def _statement(self, query: Statement) -> str | None:
-        """The text of the one statement that can be planned; None if there is no such."""
+        """Text of the statement; None if there are several or it cannot be planned."""
         statements = (
             [query]
             if isinstance(query, duckdb.Statement)
@@ -355,7 +354,7 @@ class Connection(Closing):
         try:
             statement = self._statement(query)
             if statement is None:
-                shared.plans.clear()  # It may have changed what names mean.
+                shared.plans.clear()  # The statement may change the schema.
                 return None
             if not shared.is_worth_a_plan(statement):
                 return None
@@ -365,9 +364,9 @@ class Connection(Closing):
                 scans, plan_ns = self._ask(tables, statement, *args, **kwargs)
                 shared.keep_plan(statement, tables, scans, plan_ns)
         except duckdb.InterruptException:
-            raise  # Who interrupts the statement means this part of it, too.
+            raise  # Planning is part of the interrupted statement.
         except duckdb.Error as problem:
-            return problem  # The statement itself will say so.
+            return problem  # The statement itself will raise it.
         except UnreadablePlanError as problem:
             shared.note(f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}")
             return None
@@ -386,7 +385,7 @@ class Relation:
 
     def __init__(self, relation: Any, connection: Connection) -> None:
         self.relation: Any = relation
-        """The DuckDB relation itself."""
+        """The wrapped DuckDB relation."""
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
@@ -419,7 +418,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Method:
-    """A method of a relation: begins to prefetch before it reads, and wraps what it returns."""
+    """A method of a relation: starts prefetching before it reads, and wraps its result."""
 
     def __init__(
         self,
@@ -433,7 +432,7 @@ class _Method:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._read is not None:
-            with suppress(duckdb.Error):  # Not every relation has a text.
+            with suppress(duckdb.Error):  # Not every relation has SQL text.
                 self._connection.begin_prefetch(self._read.sql_query())
         named = {name: _plain(each) for name, each in kwargs.items()}
         result = self._method(*map(_plain, args), **named)
@@ -444,7 +443,7 @@ class _Method:
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """The prefetcher of a statement that runs."""
+    """The prefetcher of a running statement."""
 
     native: _core.Prefetcher
     scans: Sequence[PlannedScan]
@@ -490,10 +489,10 @@ class _Running:
 
 
 class _Shared:
-    """What the cursors of a connection share.
+    """State shared by the cursors of a connection.
 
-    Threading: shared. `running`, `plans` and changes of `tables` and `sources` are guarded by
-    `lock`; the latter two are replaced, never changed, so who reads them needs no lock.
+    Threading: shared. `lock` guards `running`, `plans` and writes of `tables` and `sources`. The
+    latter two are replaced, never modified, so reading them needs no lock.
     """
 
     def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
@@ -548,7 +547,7 @@ class _Shared:
         return move_ns > _PLAN_SHARE * self.plan_ns
 
     def known_plan(self, statement: str) -> tuple[dict[str, Table], list[PlannedScan] | None]:
-        """The tables now, and the plan of a statement on them, if it is known."""
+        """The current tables, and the cached plan of a statement on them, if any."""
         with self.lock:
             return self.tables, self.plans.get(statement)
 
@@ -582,7 +581,7 @@ class _Shared:
 
     def _replace(self, name: str, table: dict[str, Table], source: dict[str, object]) -> None:
         def others(named: dict[str, Any]) -> dict[str, Any]:
-            # To DuckDB, names that differ in case are the same.
+            # Names in DuckDB are case-insensitive.
             return {key: named[key] for key in named if key.lower() != name.lower()}
 
         with self.lock:
@@ -592,11 +591,11 @@ class _Shared:
             self.plans.clear()
             running = list(self.running)
         for gone in set(before.values()) - set(self.tables.values()):
-            for each in running:  # It might make a copy again.
+            for each in running:  # Its prefetcher could copy the table again.
                 if gone in each.tables.values():
                     each.native.stop()
             if self.cache is not None:
-                with suppress(ClosedError):  # The caller's, which has dropped all copies.
+                with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
                     gone.native().leave(self.cache.native())
 
     def start(
@@ -615,7 +614,7 @@ class _Shared:
             for scan in scans
         ]
         with self.lock:
-            if tables is not self.tables:  # Copies of a table that has gone would stay.
+            if tables is not self.tables:  # Copies of an unregistered table would stay.
                 return None
             try:
                 started = _core.Prefetcher(cache.native(), native, self.wait)
@@ -632,13 +631,13 @@ class _Shared:
         running.native.stop()
 
     def stream(self, table: Table, columns: list[int]) -> object:
-        """A stream of `columns` of the statement that waits for it."""
+        """Open a stream of `columns` for the statement that expects it."""
         with self.lock:
             running = list(self.running)
         for each in running:
             if each.native.expects(table.native(), columns):
                 return each.native.stream(table.native(), columns)
-        if running:  # A scan that the plan did not show; copies may be there all the same.
+        if running:  # The plan lacked this scan, but copies may exist.
             return running[-1].native.stream(table.native(), columns)
         return table.native().stream(columns)
 
@@ -655,23 +654,23 @@ class _Shared:
 
 
 class _Probe:
-    """Streams of a table, counted."""
+    """Streams of a table; records the columns of each."""
 
     def __init__(self) -> None:
         self.opened: list[list[int]] = []
 
     def stream(self, table: Table, columns: list[int]) -> object:
-        """As of `_Shared`."""
+        """Open a stream, as `_Shared.stream`."""
         self.opened.append(columns)
         return table.native().stream(columns)
 
 
 @functools.cache
 def _cannot_prefetch() -> str | None:
-    """Why this DuckDB cannot be prefetched for; None if it can.
+    """Why prefetching does not work with this DuckDB; None if it does.
 
-    It has to read a registered table by columns, through `ArrowSource`, and to tell its scans. No
-    version promises that, so a small query says it.
+    DuckDB must read a registered table by columns, through `ArrowSource`, and report its scans in
+    the plan. No version guarantees that, so a small query tests it.
     """
     probe = _Probe()
     table = Table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}))
@@ -682,7 +681,7 @@ def _cannot_prefetch() -> str | None:
             found = connection.execute(query).fetchall()
             plan = connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
             scans = read_plan(plan, {"probe": table}, query)
-    except Exception as problem:  # noqa: BLE001 - Whatever another version may raise.
+    except Exception as problem:  # noqa: BLE001 - Other versions may raise anything.
         return (str(problem).splitlines() or [type(problem).__name__])[0]
     read = [sorted((*scan.filter_columns, *scan.other_columns)) for scan in scans]
     if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:

@@ -34,12 +34,12 @@ from headrace.errors import (
 )
 
 Key = bytes | str
-"""1 to 192 bytes; a str stands for its UTF-8."""
+"""1 to 192 bytes; a str is encoded as UTF-8."""
 _NUMBER_MAX = 2**31
 _WAIT_S_MAX = 1e9
 _TRIED = "make a store"
 _PLAIN = frozenset({bytes, bytearray})
-"""What need not be asked whether it has gaps, references to objects or a mask."""
+"""Types that are always contiguous, without object references or a mask."""
 _ERRORS: dict[str, type[Error]] = {
     "unknown_key": NotFoundError,
     "bad_key": InvalidArgumentError,
@@ -56,16 +56,15 @@ _ERRORS: dict[str, type[Error]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Where a store keeps blocks: memory, or a file.
+    """Where a store keeps blocks: memory or a file.
 
     Attributes:
-        capacity: Bytes, as a number or text such as "8GiB"; 0 of a file that is there: as it was
-            made.
-        node: Where the memory lies; None: where the system puts it.
-        path: Not None: the tier is this file, plain or on DAX, or a DAX device.
-        durability: What an acknowledged block in a file survives: the loss of power, or the end
-            of the process.
-        eviction: Which block goes first when the tier is full: "s3_fifo" or "lru".
+        capacity: Bytes, as a number or text such as "8GiB"; 0 for an existing file: its capacity.
+        node: NUMA node of the memory; None: chosen by the kernel.
+        path: The file of the tier, regular or on DAX, or a DAX device; None for memory.
+        durability: What an acknowledged block in a file survives: "power", a power failure;
+            "process", the end of the process.
+        eviction: Which block is evicted first when the tier is full: "s3_fifo" or "lru".
     """
 
     capacity: int | str
@@ -77,19 +76,19 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class TierStatistics:
-    """Of a tier, since the store was made.
+    """Totals of a tier since the store was made.
 
     Attributes:
-        capacity_blocks: How many it has room for.
-        blocks: How many it has.
-        hits: Blocks read from it.
-        puts: Blocks put into it.
-        evictions: Blocks that left it for room.
-        promotions: Blocks copied into it because they were read.
-        demotions: Blocks copied into it from the tier before.
-        recovered: Blocks found in its file.
-        dropped_torn: Entries of its file that were not whole.
-        blocks_lost: Room that an abandoned device may write to.
+        capacity_blocks: Capacity in blocks.
+        blocks: Blocks present.
+        hits: Blocks read from the tier.
+        puts: Blocks put into the tier.
+        evictions: Blocks evicted from the tier.
+        promotions: Blocks copied into the tier because they were read.
+        demotions: Blocks copied into the tier from the one above.
+        recovered: Blocks found in the file when it was opened.
+        dropped_torn: Torn entries of the file, dropped when it was opened.
+        blocks_lost: Slots never reused because an abandoned device may write to them.
     """
 
     capacity_blocks: int
@@ -106,17 +105,17 @@ class TierStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """Of a store, since it was made.
+    """Totals of a store since it was made.
 
     Attributes:
-        blocks: Keys now.
+        blocks: Keys present.
         misses: Gets of unknown keys.
-        dropped: Blocks that left the store for room.
+        dropped: Blocks evicted from the last tier.
         corrupt: Gets whose checksum differed.
-        failed: Blocks that could not be copied, or not be made durable.
-        bytes_in: By puts that are done.
-        bytes_out: By gets that are done.
-        tiers: Of each tier.
+        failed: Blocks that could not be copied or made durable.
+        bytes_in: Bytes of completed puts.
+        bytes_out: Bytes of completed gets.
+        tiers: Totals of each tier.
     """
 
     blocks: int
@@ -130,9 +129,9 @@ class StoreStatistics:
 
 
 class StoreTransfer:
-    """A batch that was submitted; `await` it, poll it, or wait for it.
+    """A submitted batch; `await` it, poll it, or wait for it.
 
-    The buffers of the batch are kept until it has ended, even if this is dropped.
+    The store keeps the buffers alive until the batch has ended, even if this handle is dropped.
 
     Threading: shared.
     """
@@ -152,17 +151,17 @@ class StoreTransfer:
         raise not_picklable("a transfer", "it uses memory of this process")
 
     def poll(self) -> bool:
-        """Tell whether every block has ended; never blocks."""
+        """Whether every block has ended; never blocks."""
         return self._native.poll()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; other Python threads run.
+        """Wait until every block has ended; other Python threads run meanwhile.
 
         Args:
             timeout: Seconds; None waits without limit.
 
         Returns:
-            Whether it has ended.
+            Whether the batch has ended.
         """
         if timeout is None:
             return self._native.wait(None)
@@ -171,13 +170,13 @@ class StoreTransfer:
 
     @property
     def outcomes(self) -> list[str]:
-        """How each block ended: "done", "unknown_key", ...; waits for that."""
+        """Outcome of each block: "done", "unknown_key", ...; waits for the end."""
         self.wait()
         return self._native.outcomes()
 
     @property
     def byte_counts(self) -> list[int]:
-        """The length of each block that is done, else 0; waits for that."""
+        """Length of each block that is done, else 0; waits for the end."""
         self.wait()
         return self._native.byte_counts()
 
@@ -189,7 +188,7 @@ class StoreTransfer:
             InvalidArgumentError: The key, the length or the tier is wrong.
             CapacityExceededError: All blocks of the tier are pinned.
             CorruptDataError: The checksum of the block differs.
-            IoFailedError: The block could not be copied, or not be made durable.
+            IoFailedError: The block could not be copied or made durable.
             ClosedError: The engine was closed.
         """
         self.wait()
@@ -208,11 +207,10 @@ class StoreTransfer:
 
 
 class Store(Closing):
-    """Keeps blocks by key in tiers of memory and files. The engine copies.
+    """Keeps blocks by key in tiers of memory and files, copied by the engine.
 
-    A put takes effect when it ends, a get at its submission. A full tier moves blocks that are
-    neither pinned nor in use to the next one; the last tier drops them. Transfers of up to
-    `inline_max` bytes are copied by the calling thread.
+    A put takes effect when it ends, a get when it is submitted. A full tier moves unpinned, unused
+    blocks to the next one; the last tier drops them.
 
     Threading: shared.
 
@@ -234,25 +232,26 @@ class Store(Closing):
         inline_max: int | str = "256KiB",
         engine: Engine | None = None,
     ) -> None:
-        """Make a store; blocks in its files are there again.
+        """Make a store; existing files are opened with their blocks.
 
         Args:
-            tiers: The fastest first, at most four; a number or text is memory of that capacity.
-            block_bytes: Of the longest block; shorter ones take as much room.
-            checksums: Each block gets a CRC-32C, which is compared when it is read.
-            promote_after: A block that was read so often from another tier is copied to the
-                first one; 0 never.
-            inline_max: A transfer between memory of up to so many bytes in all is copied by the
-                calling thread, which takes less processor time than handing it over; 0 never.
-            engine: Who copies; None makes one, which ends with the store.
+            tiers: At most four, fastest first; a number or text is memory of that capacity.
+            block_bytes: Longest block; shorter ones take as much room.
+            checksums: Store a CRC-32C with each block and verify it on reads.
+            promote_after: Reads from another tier after which a block is copied to the first tier;
+                0: never.
+            inline_max: Largest transfer between memory, in bytes in all, that the calling thread
+                copies itself, which takes less processor time than handing it over; 0: none.
+            engine: The engine that copies; None makes one, which is closed with the store.
 
         Raises:
-            InvalidArgumentError: Options make no sense, or a file was made with others.
+            InvalidArgumentError: The options are invalid, or a file was made with others.
             CapacityExceededError: Another store has the file open, or the disk is full.
-            VersionMismatchError: A file is of another version.
-            CorruptDataError: A file is no store, or is truncated.
-            NotFoundError: A file is not there and has no capacity, or its folder is not there.
-            OutOfMemoryError: A node has no room.
+            VersionMismatchError: A file has another version.
+            CorruptDataError: A file is not a store, or is truncated.
+            NotFoundError: A file does not exist and `capacity` is 0, or its directory does not
+                exist.
+            OutOfMemoryError: A node has not enough memory.
         """
         self._own_engine = engine is None
         self._engine = Engine() if engine is None else instance_of(engine, Engine, _TRIED)
@@ -276,7 +275,7 @@ class Store(Closing):
         raise not_picklable("a store", "its memory and its thread belong to this process")
 
     def put(self, key: Key, block: Memory, tier: int = 0) -> None:
-        """Put a block, and wait until it is there; in a file, until it is durable.
+        """Put a block and wait until it is stored; in a file, until it is durable.
 
         Raises:
             CapacityExceededError: All blocks of the tier are pinned.
@@ -285,29 +284,29 @@ class Store(Closing):
         self.put_many([key], [block], tier).check()
 
     def get(self, key: Key) -> bytes:
-        """Give a block.
+        """Return a block.
 
         Raises:
-            NotFoundError: There is none; else as `StoreTransfer.check`.
+            NotFoundError: No block has the key; else as `StoreTransfer.check`.
         """
         while True:
             length = self._native.length(key)
             target = bytearray(length or 1)
             transfer = self.get_many([key], [target])
-            # Replaced by a longer one in between.
+            # Another thread replaced it by a longer one.
             if transfer.outcomes == ["wrong_length"]:
                 continue
             transfer.check()
             return bytes(memoryview(target)[: transfer.byte_counts[0]])
 
     def get_into(self, key: Key, target: Memory) -> int:
-        """Copy a block into memory of yours, as long as the block or longer.
+        """Copy a block into `target`, which must be at least as long.
 
         Returns:
             The length of the block.
 
         Raises:
-            NotFoundError: There is none.
+            NotFoundError: No block has the key.
             InvalidArgumentError: `target` is too short; else as `StoreTransfer.check`.
         """
         transfer = self.get_many([key], [target])
@@ -317,15 +316,15 @@ class Store(Closing):
     def put_many(
         self, keys: Sequence[Key], blocks: Sequence[Memory], tier: int = 0
     ) -> StoreTransfer:
-        """Start putting blocks and return; `blocks` may not be changed before the end.
+        """Start putting blocks and return; do not change `blocks` before the end.
 
         Args:
-            keys: One for each block.
-            blocks: Anything with a buffer.
-            tier: Where they are put.
+            keys: One per block.
+            blocks: Objects with a buffer.
+            tier: Index of the tier.
 
         Raises:
-            InvalidArgumentError: There are not as many keys as blocks, or one has no buffer.
+            InvalidArgumentError: The numbers of keys and blocks differ, or a block has no buffer.
         """
         number = whole_number(tier, "put into a tier", 0, _NUMBER_MAX)
         names = list(keys)
@@ -333,14 +332,15 @@ class Store(Closing):
         return StoreTransfer(self._native.put(names, flat, number), self)
 
     def get_many(self, keys: Sequence[Key], targets: Sequence[Memory]) -> StoreTransfer:
-        """Start copying blocks into memory of yours and return.
+        """Start copying blocks into `targets` and return.
 
         Args:
-            keys: One for each target.
-            targets: Buffers that may be written, each as long as its block or longer.
+            keys: One per target.
+            targets: Writable buffers, each at least as long as its block.
 
         Raises:
-            InvalidArgumentError: There are not as many keys as targets, or one cannot be written.
+            InvalidArgumentError: The numbers of keys and targets differ, or a target is not
+                writable.
         """
         flat = [
             each if type(each) is bytearray else _flat(each, "target", writable=True)
@@ -349,7 +349,7 @@ class Store(Closing):
         return StoreTransfer(self._native.get(list(keys), flat), self)
 
     def length(self, key: Key) -> int | None:
-        """Bytes of a block; None if there is none."""
+        """Length of a block; None if there is none."""
         return self._native.length(key)
 
     def __contains__(self, key: object) -> bool:
@@ -359,7 +359,7 @@ class Store(Closing):
         return self.statistics.blocks
 
     def keys(self) -> list[bytes]:
-        """All keys, in no order."""
+        """All keys, in no particular order."""
         return self._native.keys()
 
     def pin(self, key: Key) -> bool:
@@ -375,7 +375,7 @@ class Store(Closing):
         return self._native.remove(key)
 
     def clear(self) -> int:
-        """Remove every block; returns how many."""
+        """Remove every block; return their number."""
         return self._native.clear()
 
     @property
@@ -386,17 +386,17 @@ class Store(Closing):
         return StoreStatistics(**known, tiers=tiers)
 
     def fileno(self) -> int:
-        """An eventfd that is readable when transfers have ended; read 8 bytes to reset it."""
+        """An eventfd, readable when transfers have ended; read 8 bytes to reset it."""
         return self._native.descriptor()
 
     def close(self) -> None:
-        """Wait for all transfers and end the store. Idempotent."""
+        """Wait for all transfers and close the store. Idempotent."""
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
             loop.remove_reader(self._native.descriptor())
         self._native.close()
         if loop is not None and not loop.is_closed():
-            # Nothing tells the tasks that await transfers any more.
+            # The descriptor no longer wakes tasks that await transfers.
             loop.call_soon_threadsafe(self._wake_ended)
         if self._own_engine:
             self._engine.close()
@@ -409,13 +409,13 @@ class Store(Closing):
             self._futures.clear()  # Of a loop that was closed.
             loop.add_reader(self._native.descriptor(), self._look)
         if self._loop is not loop:
-            # The descriptor tells one loop only.
+            # The descriptor wakes one loop only.
             await asyncio.to_thread(transfer.wait)
             return
         if transfer.poll():
             return
         future = self._futures.setdefault(transfer, loop.create_future())
-        self._look()  # It may have ended, and been counted, before it was known here.
+        self._look()  # It may have ended, and the eventfd been read, before it was registered.
         await asyncio.shield(future)
 
     def _look(self) -> None:
@@ -431,9 +431,9 @@ class Store(Closing):
 
 
 def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
-    """As `flat_bytes`, in C order: a store knows no shape by which others could be told apart.
+    """As `flat_bytes`, but refuse Fortran order: a store keeps no shape to restore it from.
 
-    What can be held as it is, because the owner of its memory knows of the export, is not wrapped.
+    A value whose buffer export protects its memory is returned as it is.
     """
     if type(value) is np.ndarray:
         flags, base = value.flags, value.base
@@ -443,7 +443,7 @@ def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
         if is_own and is_usable and is_plain:
             return value
     elif type(value) is memoryview:
-        with suppress(ValueError):  # It was released: refused below.
+        with suppress(ValueError):  # A released memoryview: refused below.
             is_usable = not (value.readonly and writable)
             if is_usable and value.c_contiguous and value.nbytes != 0 and "O" not in value.format:
                 return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table: Arrow columns in chunks, of which a query's prefetcher moves copies."""
+"""Table: Arrow columns in chunks that a prefetcher can copy ahead of a query."""
 
 import datetime as dt
 import os
@@ -20,7 +20,7 @@ from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchErr
 from headrace.machine import Machine, topo
 
 CHUNK_ROWS = 131_072
-"""1 MiB of a column of 8 bytes, and as many rows as an engine takes for one thread at a time."""
+"""1 MiB of an 8-byte column, and the rows that a query engine gives to one thread at a time."""
 
 _TRIED = "make a table"
 _PLACE_TRIED = "place columns of a table"
@@ -28,12 +28,12 @@ _PLACE_TRIED = "place columns of a table"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values of a column that a filter lets pass.
+    """Values of a column that pass a filter.
 
     Attributes:
         column: The column.
-        low: The least; None if there is none.
-        high: The greatest; None if there is none.
+        low: Lower bound, inclusive; None if there is none.
+        high: Upper bound, inclusive; None if there is none.
     """
 
     column: str
@@ -42,26 +42,25 @@ class Range:
 
 
 class Table:
-    """Columns that a query engine reads where they lie, or from copies that are nearer.
+    """Arrow columns that a query engine reads in place or from nearer copies.
 
-    It holds the memory of the Arrow data that it is made of and copies nothing itself. Columns of
-    fixed width, strings, binary data, booleans and dictionaries can be prefetched; nested columns
-    are read where they lie.
+    A table keeps the Arrow data alive and copies nothing itself. Columns of fixed width, strings,
+    binary data, booleans and dictionaries can be prefetched; nested columns are read in place.
 
     Threading: immutable.
     """
 
     def __init__(self, data: object, *, chunk_rows: int = CHUNK_ROWS) -> None:
-        """Take the columns of a pyarrow table, or of anything that exports an Arrow stream.
+        """Make a table from a pyarrow table, or anything that exports an Arrow stream.
 
         Args:
             data: A `pyarrow.Table`, a record batch, or an object with ``__arrow_c_stream__``. A
                 reader is read to its end.
-            chunk_rows: Rows that are moved and read at a time.
+            chunk_rows: Rows per chunk, the unit of moving and reading.
 
         Raises:
-            TypeMismatchError: `data` is no Arrow data.
-            InvalidArgumentError: A chunk has no rows, or two columns have the same name.
+            TypeMismatchError: `data` is not Arrow data.
+            InvalidArgumentError: `chunk_rows` is 0, or two columns have the same name.
         """
         self._chunk_rows = whole_number(chunk_rows, _TRIED, 1, 2**31)
         self.arrow: Any = _arrow_table(data)
@@ -104,7 +103,7 @@ class Table:
         return list(self._indexes)
 
     def native(self) -> _core.Table:
-        """The table as the extension knows it."""
+        """The table of the extension module."""
         return self._native
 
     def indexes(self, names: Sequence[str]) -> list[int]:
@@ -116,12 +115,12 @@ class Table:
         return self._native.is_movable(self._indexes[name])
 
     def movable_bytes(self, names: Sequence[str] | None = None) -> int:
-        """Bytes of these columns, or of all, that a prefetcher would move."""
+        """Bytes that a prefetcher would move of these columns, or of all."""
         chosen = self._indexes if names is None else names
         return sum(self._native.movable_bytes(self._indexes[name]) for name in chosen)
 
     def where(self) -> dict[str, dict[int | None, int]]:
-        """Tell where the bytes of each column lie: bytes by node; None is a node not known.
+        """Return the bytes of each column by node; None is an unknown node.
 
         Each region of a chunk counts for the node of its first page.
         """
@@ -141,20 +140,20 @@ class Table:
         *,
         machine: Machine | None = None,
     ) -> "Table":
-        """Copy whole columns to a node, and give the table that has them there.
+        """Copy whole columns to a node, and return a table that has them there.
 
-        The other columns stay where they are, and so does this table. The memory is freed with the
-        last table, Arrow array or copy that refers to it.
+        The other columns and this table stay in place. The memory is freed with the last table,
+        Arrow array or copy that refers to it.
 
         Args:
-            node: A node, or "fastest": the best of the nodes that are faster than the memory of
-                the processors that this process runs on; where there is none, nothing is copied.
-            columns: Names of the columns; None is all.
+            node: A node, or "fastest": the best node that is faster than the local memory of the
+                processors that this process runs on; without one, nothing is copied.
+            columns: Names of the columns; None: all.
             machine: The machine; None discovers it.
 
         Raises:
             NotFoundError: There is no such node or column.
-            OutOfMemoryError: The node has no room for all of them.
+            OutOfMemoryError: The node has not enough memory.
         """
         names = self.column_names if columns is None else list(columns)
         for name in names:
@@ -181,10 +180,10 @@ class Table:
         return Table(placed, chunk_rows=self._chunk_rows)
 
     def excluded_chunks(self, ranges: Sequence[Range]) -> list[bool]:
-        """Tell of each chunk whether none of its rows can be in all of these ranges.
+        """For each chunk, whether no row can lie in all of these ranges.
 
-        By the least and greatest value of each chunk, of columns of integers and dates. They are
-        read when a column is first asked for.
+        Compares with the minimum and maximum of each chunk, for integer and date columns only. They
+        are computed when a column is first used.
         """
         excluded = [False] * self._native.chunk_count()
         for each in ranges:
@@ -192,7 +191,7 @@ class Table:
                 continue
             for chunk, (least, greatest) in enumerate(self._bounds_of(each.column)):
                 is_outside = (
-                    least is None  # Nulls alone.
+                    least is None  # Only nulls.
                     or (each.high is not None and least > each.high)
                     or (each.low is not None and greatest < each.low)
                 )
@@ -221,18 +220,17 @@ class Table:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Export the columns where they lie."""
-        del requested_schema  # May be ignored by the protocol.
+        """Export the columns without copying."""
+        del requested_schema  # The protocol permits ignoring it.
         return self._native.stream(list(range(len(self._indexes))))
 
 
 def memory_pool(node: int) -> Any:
-    """Give the `pyarrow.MemoryPool` whose memory lies on a node.
+    """Return a `pyarrow.MemoryPool` that allocates on a node.
 
-    For what takes a pool, as `Table.combine_chunks` of pyarrow and its readers do, or for all, by
-    `pyarrow.set_memory_pool`. Each allocation takes whole pages of the node, made present, so it is
-    for columns and not for many small objects. There is one pool by node, for as long as the
-    process lives.
+    Pass it to pyarrow functions that take a pool, such as `Table.combine_chunks` and the readers,
+    or to `pyarrow.set_memory_pool`. Each allocation takes whole, prefaulted pages, so use it for
+    columns and not for many small objects. There is one pool per node and process.
 
     Raises:
         NotFoundError: There is no such node.
@@ -269,7 +267,7 @@ def _fastest(machine: Machine) -> int | None:
 
 
 def _copied(column: Any, node: int) -> Any:
-    """A table of one column whose buffers lie on a node; Arrow's own format keeps every type."""
+    """A one-column table with its buffers on a node; going through Arrow IPC keeps every type."""
     counted = pa.MockOutputStream()
     _write(column, counted)
     memory = pa.py_buffer(_core.node_memory(counted.size(), node))

@@ -5,23 +5,23 @@ from headrace import _core
 from headrace._arguments import seconds
 
 DIRECTORY = _core.TELEMETRY_DIRECTORY
-"""Where the files of the processes are."""
+"""Directory of the files, one per process."""
 
 
 def publish_statistics(interval: float = 0.2) -> None:
-    """Publish what engines and caches of this process count, until it ends.
+    """Publish the statistics of this process's engines and caches until it ends.
 
-    A thread copies the counters into a file in /dev/shm, which only this user may read. Operations
-    and cache hits cost nothing more. With HEADRACE_TELEMETRY=1 in the environment the first engine
-    or cache of a process does the same. A second call changes nothing. A child of fork() publishes
-    nothing before it calls this itself.
+    A thread copies the counters into a file in /dev/shm that only this user can read; operations
+    and cache hits cost no more. With HEADRACE_TELEMETRY=1 in the environment, the first engine or
+    cache of a process does the same. A second call has no effect. A child of fork() publishes
+    nothing until it calls this itself.
 
     Args:
         interval: Seconds between two publications, at least 0.001.
 
     Raises:
         InvalidArgumentError: The interval is too short.
-        TypeMismatchError: It is no number.
+        TypeMismatchError: The interval is not a number.
         PermissionDeniedError, CapacityExceededError, IoFailedError: The file cannot be made.
     """
     interval_s = min(seconds(interval, "publish statistics"), 1e6)
@@ -29,5 +29,5 @@ def publish_statistics(interval: float = 0.2) -> None:
 
 
 def stop_publishing() -> None:
-    """End what `publish_statistics` began, and remove the file; nothing if there is none."""
+    """Stop publishing and remove the file; no effect if nothing is published."""
     _core.stop_telemetry()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``headrace``: what all subcommands have in common.
+"""The command ``headrace``: common parts of all subcommands.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 and the number of a signal.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 plus the number of a signal.
 """
 
 import os
@@ -69,7 +69,7 @@ app.context_settings = {
 
 
 def run_command_line() -> int:
-    """Run the command line; every error of ours is one sentence on stderr.
+    """Run the command line; print errors of Headrace as one sentence on stderr.
 
     Returns:
         The exit code.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands and groups of commands: imported when they are called, with help in plain text.
+"""Commands and groups, imported when they are called, with help in plain text.
 
-A command is a module of its group's package that has `command`. Its group names it with the first
-sentence of its help, so that the help of a group imports none of them.
+A command is the attribute `command` of a module in its group's package. The group repeats the first
+sentence of its help, so that showing the group's help imports no command.
 """
 
 import importlib
@@ -31,7 +31,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands by name: those of a package, and those that are added to it."""
+    """Commands by name: modules of a package, and commands added by hand."""
 
     command_class = Command
 
@@ -45,9 +45,9 @@ class Group(click.Group):
         """Make a group; without a subcommand it shows its help.
 
         Args:
-            name: What calls it.
+            name: Name of the group.
             text: Its help.
-            package: Where the modules of the commands are; empty if they are added by hand.
+            package: Package with the modules of the commands; empty if all are added by hand.
             summaries: Names of these commands, each with the first sentence of its help.
         """
         super().__init__(
@@ -57,7 +57,7 @@ class Group(click.Group):
         self.summaries = dict(summaries or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """As the help of the group has them."""
+        """List the names in the order of the group's help."""
         del ctx
         return [*self.summaries, *self.commands]
 
@@ -81,7 +81,7 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         rows = list(self.summaries.items())
-        # The first sentence of the help of those that are here.
+        # Commands added by hand are imported already.
         rows += [(name, _first_line(each.help)) for name, each in self.commands.items()]
         del ctx
         with formatter.section("Commands"):
@@ -91,7 +91,7 @@ class Group(click.Group):
 def walk(
     command: click.Command, path: tuple[str, ...] = ("headrace",)
 ) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
-    """Give a command and all below it, each with the words that call it and its context."""
+    """Yield a command and all its subcommands, each with its full name and context."""
     yield from _walk(command, path, None)
 
 
@@ -119,7 +119,7 @@ def _first_line(text: str | None) -> str:
 
 
 def unfolded(text: str) -> str:
-    """The help of a command: paragraphs in one line each, examples as they are typed."""
+    """The help of a command, one line per paragraph, with examples verbatim."""
     lines = [" ".join(each.split()) for each in inspect.cleandoc(text).split("\n\n")]
-    # Behind a \b the formatter folds nothing.
+    # The formatter does not fold a paragraph that starts with \b.
     return "\n\n".join(re.sub("^Example: ", "\b\nExample:\n  ", line) for line in lines)

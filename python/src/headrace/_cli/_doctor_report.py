@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace doctor`` says of a diagnosis: text for people, and parts of its JSON."""
+"""Output of ``headrace doctor``: text for people, and parts of its JSON."""
 
 from collections import Counter
 from typing import Any
@@ -21,12 +21,12 @@ _STYLES = {
 
 
 def print_diagnosis(report: Report, diagnosis: Diagnosis, origin: str | None) -> None:
-    """Print the true reason, then every check with its cause and remedy.
+    """Print the root cause, then every check with its cause and remedy.
 
     Args:
-        report: Where to.
-        diagnosis: What to print.
-        origin: Where the facts come from, if not from this machine.
+        report: The output.
+        diagnosis: The diagnosis.
+        origin: Source of the facts; None for this machine.
     """
     report.say(diagnosis.headline, "bold green" if diagnosis.exit_code == 0 else "bold red")
     root = diagnosis.root
@@ -60,7 +60,7 @@ def _said(finding: Finding, root: Finding | None) -> str:
 
 
 def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:
-    """The figures one would quote."""
+    """The key figures."""
     ways = [way for device, queue in user_queues(facts) if (way := way_in(device, queue))]
     root = diagnosis.root
     return {
@@ -77,7 +77,7 @@ def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:
 
 
 def results_of(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Every finding, in the order of the checks."""
+    """All findings, in the order of the checks."""
     return {
         "findings": [
             {

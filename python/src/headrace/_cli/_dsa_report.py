@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace dsa`` shows of devices: text for people, made from the facts."""
+"""Output of ``headrace dsa``: text for people."""
 
 import re
 from collections.abc import Iterator
@@ -123,7 +123,7 @@ def _from_here(device: Device, queue: Queue) -> str:
 
 
 def summary_of(facts: Facts) -> dict[str, Any]:
-    """The figures one would quote."""
+    """The key figures."""
     devices = facts.devices or ()
     queues = [queue for device in devices for queue in device.queues or () if queue.size]
     ways = [way_in(device, queue) for device in devices for queue in device.queues or ()]

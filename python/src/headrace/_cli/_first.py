@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace`` alone shows: this machine, what Headrace can do on it, what to try first."""
+"""Output of ``headrace`` alone: this machine, what Headrace can do on it, what to try first."""
 
 from collections.abc import Iterator
 
@@ -20,18 +20,18 @@ def show() -> None:
 
 
 def profile_note() -> str:
-    """The path of this user's copy profile, or nothing."""
+    """The path of this user's copy profile; empty without one."""
     used, path, _ = _core.use_default_copy_profile()
     _core.use_no_copy_profile()
     return path if used else ""
 
 
 def lines(machine: Machine, profile: str) -> Iterator[str]:
-    """Ten lines for people, none wider than 80 columns unless a name is.
+    """Yield ten lines of at most 80 columns, unless a name is wider.
 
     Args:
-        machine: To describe.
-        profile: Path of the copy profile in use; empty if there is none.
+        machine: The machine to describe.
+        profile: Path of the copy profile in use; empty without one.
     """
     cpu_count = sum(len(node.cpus) for node in machine.nodes)
     memory = sum(node.capacity_bytes for node in machine.nodes)

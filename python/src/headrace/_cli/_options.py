@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of what options take, and the options that several commands have.
+"""Types of option values, and options shared by several commands.
 
-What is wrong with a value is said in one shape: "--threads: '0' is not a whole number from 1 to 2".
-The same words describe the value in the reference of the command.
+Errors have one form: "--threads: '0' is not a whole number from 1 to 2". The same words describe
+the value in the reference of the command.
 """
 
 import os
@@ -23,12 +23,12 @@ BYTES_MAX = 1 << 60
 
 
 class Value(click.ParamType[T], Generic[T]):
-    """What an option takes: a text that becomes a value.
+    """Type of an option's value, converted from text.
 
     Attributes:
-        metavar: What stands for it in help.
-        wanted: What it must be, as in "a whole number from 1 to 16".
-        documented: The same for every machine, for the reference; empty where help says it.
+        metavar: Placeholder in help.
+        wanted: Valid values, such as "a whole number from 1 to 16".
+        documented: The same, independent of the machine, for the reference; empty if help has it.
     """
 
     def __init__(self, metavar: str, wanted: str) -> None:
@@ -38,7 +38,7 @@ class Value(click.ParamType[T], Generic[T]):
         self.documented = wanted
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """As click asks for it."""
+        """Return the placeholder; called by click."""
         del param, ctx
         return self.metavar
 
@@ -48,9 +48,9 @@ class Value(click.ParamType[T], Generic[T]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> T:
-        """Read the text, or refuse it."""
+        """Convert the text, or refuse it."""
         if not isinstance(value, str):
-            done: T = value  # A default that needs no reading.
+            done: T = value  # A converted default.
             return done
         try:
             return self.read(value)
@@ -62,11 +62,11 @@ class Value(click.ParamType[T], Generic[T]):
             self.fail(f"{value!r} is not {self.wanted}", param, ctx)
 
     def read(self, text: str) -> T:
-        """Give the value.
+        """Convert the text.
 
         Raises:
-            ValueError: It is none that is wanted.
-            InvalidArgumentError: It is none, for a reason worth saying.
+            ValueError: It is not one of the `wanted` values.
+            InvalidArgumentError: The same, with a specific message.
         """
         raise NotImplementedError
 
@@ -75,23 +75,23 @@ class Count(Value[int]):
     """A whole number."""
 
     def __init__(self, least: int, greatest: int, why: str = "", metavar: str = "N") -> None:
-        """Take numbers from `least` to `greatest`; `why` says where the limits come from."""
+        """Accept numbers from `least` to `greatest`; `why` is the reason for the limits."""
         because = f", {why}" if why else ""
         super().__init__(metavar, f"a whole number from {least} to {greatest}{because}")
         self._range = range(least, greatest + 1)
 
     def read(self, text: str) -> int:
-        """Take decimal digits; int() also takes "1_0", other digits and as many as one likes."""
+        """Convert decimal digits only; int() also accepts "1_0", other digits and any length."""
         if re.fullmatch(r"[0-9]{1,19}", text) is None or int(text) not in self._range:
             raise ValueError
         return int(text)
 
 
 class Threads(Count):
-    """A number of threads, as many as processors that this process may use."""
+    """A number of threads, up to the number of processors that this process may use."""
 
     def __init__(self) -> None:
-        """Look at the processors allowed."""
+        """Read the CPU affinity of this process."""
         super().__init__(1, len(os.sched_getaffinity(0)), "the processors allowed")
         self.documented = "a whole number up to that of the processors allowed"
 
@@ -100,7 +100,7 @@ class Size(Value[int]):
     """A number of bytes: 4096, 64KiB, 2GiB."""
 
     def __init__(self, least: int = 0, greatest: int = BYTES_MAX) -> None:
-        """Take sizes from `least` to `greatest`."""
+        """Accept sizes from `least` to `greatest`."""
         limits = ""
         if least > 1 or greatest < BYTES_MAX:
             from headrace._core import bytes_text  # noqa: PLC0415 - `run` has no limits.
@@ -111,7 +111,7 @@ class Size(Value[int]):
         self._least, self._greatest = least, greatest
 
     def read(self, text: str) -> int:
-        """Take what the library takes."""
+        """Convert with the library's parser."""
         from headrace import _core  # noqa: PLC0415 - Help needs no extension.
 
         try:
@@ -127,13 +127,13 @@ class Number(Value[float]):
     """A number with a fraction."""
 
     def __init__(self, least: float, greatest: float) -> None:
-        """Take numbers from `least` to `greatest`."""
+        """Accept numbers from `least` to `greatest`."""
         super().__init__("N", f"a number from {least:g} to {greatest:,.0f}")
         self._least, self._greatest = least, greatest
 
     def read(self, text: str) -> float:
-        """Take digits, a point and an exponent."""
-        if not self._least <= (number := float(text)) <= self._greatest:  # NaN is in no range.
+        """Convert digits with a point and an exponent."""
+        if not self._least <= (number := float(text)) <= self._greatest:  # Refuses NaN, too.
             raise ValueError
         return number
 
@@ -142,14 +142,14 @@ class Duration(Value[float]):
     """A time in seconds: 90, 90s, 5min, 1h."""
 
     def __init__(self, least_s: float, greatest_s: float) -> None:
-        """Take times from `least_s` to `greatest_s`."""
+        """Accept times from `least_s` to `greatest_s`."""
         super().__init__(
             "TIME", f"a time from {least_s:g} s to {greatest_s:g} s, such as 90, 90s or 5min"
         )
         self._least_s, self._greatest_s = least_s, greatest_s
 
     def read(self, text: str) -> float:
-        """Take a number and a unit, seconds if there is none."""
+        """Convert a number with a unit, by default seconds."""
         parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|)", text)
         if parts is None:
             raise ValueError
@@ -163,56 +163,56 @@ class Choice(Value[str]):
     """One of some words."""
 
     def __init__(self, *words: str, metavar: str = "") -> None:
-        """Take these words."""
+        """Accept these words."""
         super().__init__(metavar or "|".join(words), either(words))
         self.words = words
         self.documented = "" if not metavar else self.documented
 
     def read(self, text: str) -> str:
-        """Take the word itself."""
+        """Return the word."""
         if text not in self.words:
             raise ValueError
         return text
 
 
 class Name(Value[str]):
-    """A word that a pattern describes."""
+    """A word that matches a pattern."""
 
     def __init__(self, pattern: str, wanted: str, metavar: str = "NAME") -> None:
-        """Take what the regular expression matches."""
+        """Accept full matches of the regular expression."""
         super().__init__(metavar, wanted)
         self._pattern = pattern
 
     def read(self, text: str) -> str:
-        """Take the text as it is."""
+        """Return the text."""
         if re.fullmatch(self._pattern, text) is None:
             raise ValueError
         return text
 
 
 class FilePath(Value[str]):
-    """A path of a file or directory; nothing is opened."""
+    """A path of a file or directory, not opened."""
 
     def __init__(self, metavar: str = "FILE", wanted: str = "a path") -> None:
-        """Take every path."""
+        """Accept any path."""
         super().__init__(metavar, wanted)
         self.documented = ""
 
     def read(self, text: str) -> str:
-        """Take what the system can open."""
+        """Return the path, unless the system could never open it."""
         if not text or "\0" in text:
             raise ValueError
         return text
 
 
 class OutputFile(Value[Output]):
-    """A file that is written; it is opened when the command line is read, before any work."""
+    """An output file, opened when the command line is parsed, before any work."""
 
     def __init__(self, tried: str) -> None:
-        """Take what can be written.
+        """Accept writable files.
 
         Args:
-            tried: What is done with the file, for errors: "write the profile to '{}'".
+            tried: Purpose of the file, for errors: "write the profile to '{}'".
         """
         super().__init__("FILE", "a path")
         self.documented = ""
@@ -226,10 +226,10 @@ class OutputFile(Value[Output]):
 
 
 class Picture(Value[Output]):
-    """A file that takes a picture."""
+    """An output file for a picture."""
 
     def __init__(self, subject: str) -> None:
-        """Take what ends in .svg or .png and can be written.
+        """Accept writable files that end in .svg or .png.
 
         Args:
             subject: What is drawn, for errors: "the timeline".
@@ -246,7 +246,7 @@ class Picture(Value[Output]):
 
 
 def either(words: tuple[str, ...]) -> str:
-    """Write "off, on or auto"."""
+    """Format "off, on or auto"."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -257,7 +257,7 @@ def option(
     help: str,  # noqa: A002
     **others: Any,  # noqa: ANN401
 ) -> Decorator:
-    """An option with a value; its default is given as it would be typed."""
+    """An option with a value; the default is given as text."""
     return click.option(*names, type=type, help=help, **others)
 
 
@@ -270,7 +270,7 @@ json_option = flag("--json", "as_json", help="Print one JSON document and nothin
 
 
 def plot_option(subject: str) -> Decorator:
-    """--plot, which draws a picture of the subject."""
+    """--plot, which draws `subject`."""
     return option(
         "--plot", type=Picture(subject), help=f"Draw {subject} into this .svg or .png file."
     )
@@ -284,7 +284,7 @@ def rounds_option(default: int, note: str = "") -> Decorator:
 
 
 def threads_option(help: str) -> Decorator:  # noqa: A002 - As click's.
-    """--threads; all processors that this process may use if it is not given."""
+    """--threads; by default one per processor that this process may use."""
     return option(
         "--threads",
         type=Threads(),
@@ -312,21 +312,21 @@ replay_option = option(
 
 
 def refuse(sentence: str) -> NoReturn:
-    """End the command: the command line is at fault."""
+    """End the command with a usage error."""
     raise click.UsageError(sentence)
 
 
 def refuse_value(parameter: str, sentence: str) -> NoReturn:
-    """End the command: the value of an option is at fault.
+    """End the command with a usage error about an option.
 
     Args:
-        parameter: The option, as in "--placement".
-        sentence: What is wrong: "'x' is not a node".
+        parameter: The option, such as "--placement".
+        sentence: The error: "'x' is not a node".
     """
     raise click.BadParameter(sentence, param_hint=parameter)
 
 
 def refuse_two_on_stdout(parameter: str, output: Output | None, *, as_json: bool) -> None:
-    """Refuse a file that is stdout beside --json: what comes out would be no document."""
+    """Refuse stdout as a file together with --json: the output would not be valid JSON."""
     if output is not None and output.is_stdout and as_json:
         refuse_value(parameter, f"'{output.path}' is stdout, and so is --json; name a file")

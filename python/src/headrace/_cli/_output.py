@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every subcommand prints in the same way: complaints, JSON documents, exit codes."""
+"""Output common to all subcommands: errors, JSON documents, exit codes."""
 
 import json
 import sys
@@ -19,17 +19,17 @@ EXIT_INTERRUPTED = 130
 
 def complain(problem: object) -> None:
     """Print one sentence on stderr."""
-    # Without stderr the exit code is all there is.
+    # Without stderr only the exit code reports the error.
     if sys.stderr is not None:
         with suppress(OSError):
             print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON schema of a command's document; it is installed with the package.
+    """The installed JSON schema of a command's document.
 
     Args:
-        name: Of the command: "query", "bench-cache".
+        name: Name of the command: "query", "bench-cache".
     """
     path = Path(__file__).parent.parent / "schemas" / f"{name}.json"
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -43,13 +43,13 @@ def print_document(
     results: object,
     summary: Mapping[str, object],
 ) -> None:
-    """Print the document of ``--json``, the same shape for every subcommand.
+    """Print the document of ``--json``, which has the same structure for every subcommand.
 
     Args:
-        name: Of the command, and of its schema.
+        name: Name of the command and its schema.
         machine: Record of the machine.
-        results: Everything that was found out.
-        summary: The figures one would quote, flat.
+        results: All results.
+        summary: The key figures, flat.
     """
     named = schema_of(name)["properties"]["schema"]["properties"]
     document = {
@@ -63,24 +63,24 @@ def print_document(
 
 
 def live_stdout() -> TextIO:
-    """Give what a command writes to that goes on until it is ended.
+    """Return the output of a command that runs until it is interrupted.
 
-    `sys.stdout` may collect what is written until the end, which such a command does not reach.
+    `sys.stdout` may collect output until the end, which such a command never reaches.
     """
     return sys.__stdout__ or sys.stdout
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show a bar on stderr while the block runs, if that is a terminal; else nothing.
+    """Show a progress bar while the block runs, if stderr is a terminal.
 
     Yields:
-        What to tell the share that is done, 0 to 1.
+        A function to call with the share done, 0 to 1.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _share: None
         return
-    # Loading it takes as long as all that a short command does.
+    # Importing rich takes as long as a whole short command.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace query`` says about a study: as text for people, and as parts of its JSON."""
+"""Output of ``headrace query``: text for people, and parts of its JSON."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def summary_of(study: Study) -> dict[str, Any]:
-    """The figures one would quote; times are those of the chosen mode."""
+    """The key figures; times are those of the chosen mode."""
     chosen = study.chosen
     baseline = study.answer_baseline
     return {
@@ -46,7 +46,7 @@ def summary_of(study: Study) -> dict[str, Any]:
 
 
 def results_of(study: Study, path: Path) -> dict[str, Any]:
-    """Everything that was found out."""
+    """All results."""
     settings = study.settings
     baseline = study.answer_baseline
     return {
@@ -273,7 +273,7 @@ def _of_devices(study: Study) -> list[str]:
 
 
 def _movers(study: Study, mode: str) -> list[str]:
-    """Who moved bytes in a mode; processors that merely could are left out."""
+    """The movers that moved bytes in a mode; idle worker threads are left out."""
     series = study.series[mode]
     devices = [name for name, totals in study.device_statistics.items() if totals.descriptors]
     processors = [name for name in study.movers if name not in study.device_statistics]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports for people: lines and tables that fit the terminal, and plain text in files and pipes.
 
-Words are never broken. A table that is too wide folds its titles and texts, then leaves out the
-columns that matter least and says so, then repeats its first column above the rest of the others.
+Words are never broken. A table that is too wide first folds titles and texts, then omits the least
+important columns and says so, then splits into several tables that repeat the first column.
 """
 
 import os
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Self, TextIO
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
-# A file or pipe has no width; the widest matrix of a two-socket machine fits into this one.
+# Width for files and pipes; fits the widest matrix of a two-socket machine.
 _PLAIN_WIDTH = 160
 _Paint = Callable[[str, str], str]
 _LINE_MAX = 100  # Longer lines of prose are hard to read.
@@ -25,12 +25,12 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: Above it; folded between words where it is wider than what is below.
-        right: Whether it holds figures.
-        folds: Whether its texts may be folded between words.
-        optional: 0: always shown; of the others the highest is left out first.
-        key: Whether it says what a row is about, and is repeated where the rest needs several
-            tables; the first column always does.
+        title: Title; folded between words if wider than the cells.
+        right: Align right, for figures.
+        folds: The cells may be folded between words.
+        optional: 0: always shown; otherwise the highest is left out first.
+        key: The column identifies a row and is repeated if the table is split; always true for the
+            first column.
     """
 
     title: str
@@ -46,45 +46,45 @@ def figures(*titles: str) -> list[Column]:
 
 
 class Styled(str):
-    """A text with the style that it has on a terminal: "bold", "bold red"."""
+    """A text with a terminal style: "bold", "bold red"."""
 
     __slots__ = ("style",)
     style: str
 
     def __new__(cls, text: str, style: str) -> Self:
-        """Give the text a style."""
+        """Make a styled text."""
         made = super().__new__(cls, text)
         made.style = style
         return made
 
 
 class Report:
-    """What a command prints for people."""
+    """Prints lines and tables for people."""
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        """Print to stdout, as wide as its terminal or $COLUMNS.
+        """Print to stdout, in the width of its terminal or $COLUMNS.
 
         Args:
-            stream: Another place to print to.
-            width: Another width.
+            stream: Output instead of stdout.
+            width: Width instead of the terminal's.
         """
         self._stream = stream or sys.stdout
         is_terminal = self._stream.isatty()
         if width is None and (is_terminal or "COLUMNS" in os.environ):
             width = shutil.get_terminal_size().columns
         self.width = width
-        """Columns; None where there is no limit."""
+        """Columns; None: no limit."""
         self._is_coloured = (
             is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         )
 
     def say(self, text: str = "", style: str = "", head: str = "") -> None:
-        """Print a paragraph, folded between words where there is a width.
+        """Print a paragraph, folded between words if there is a width.
 
         Args:
-            text: The paragraph; line feeds in it stay.
-            style: As of `Styled`; of all its lines.
-            head: What its first line begins with; the others are indented by as much.
+            text: The paragraph; line feeds are kept.
+            style: Style of all lines, as of `Styled`.
+            head: Prefix of the first line; the others are indented by its width.
         """
         for line in text.split("\n"):
             for folded in self._folded(line, len(head)):
@@ -92,7 +92,7 @@ class Report:
                 head = " " * len(head)
 
     def print(self, line: Styled | str) -> None:
-        """Print a line as it is."""
+        """Print a line unchanged."""
         self._put(self._painted(line, getattr(line, "style", "")))
 
     def table(
@@ -136,7 +136,7 @@ def table_lines(
     width: int,
     painted: _Paint = _plain,
 ) -> Iterator[str]:
-    """Give the lines of a table that is no wider than `width`, unless a single word is."""
+    """Yield the lines of a table of at most `width` columns, unless a single word is wider."""
     cells = [list(row) for row in rows]
     shown = list(range(len(columns)))
     left_out: list[str] = []
@@ -173,7 +173,7 @@ def _stacked(
     width: int,
     painted: _Paint,
 ) -> Iterator[str]:
-    """Several tables, one below the other, each with the first column; or a list of rows."""
+    """Yield several tables, each with the key columns; or a list of rows."""
     keys = [index for index in shown if columns[index].key] or shown[:1]
     blocks: list[list[int]] = []
     for index in (each for each in shown if each not in keys):
@@ -201,7 +201,7 @@ def _listed(
     width: int,
     painted: _Paint,
 ) -> Iterator[str]:
-    """Every row as a paragraph of "title: text"."""
+    """Yield each row as a paragraph of "title: text"."""
     for number, row in enumerate(cells):
         if number:
             yield ""
@@ -221,7 +221,7 @@ def _listed(
 def _widths(
     columns: Sequence[Column], cells: list[list[str]], shown: list[int], width: int, gap: int
 ) -> list[int] | None:
-    """Widths of the columns, or None if they cannot be so narrow."""
+    """Widths of the columns; None if they do not fit."""
     least, best = [], []
     for index in shown:
         column = columns[index]
@@ -235,7 +235,7 @@ def _widths(
     if room < 0:
         return None
     while room > 0:
-        # What lacks most gets more.
+        # Widen the column that lacks most.
         lack, place = max((b - w, -i) for i, (w, b) in enumerate(zip(least, best, strict=True)))
         if lack <= 0:
             break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace sql`` prints: the report for people, and the parts of its JSON."""
+"""Output of ``headrace sql``: the report for people, and parts of its JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +17,7 @@ _ROWS_PRINTED = 10
 
 
 def summary_of(study: Study) -> dict[str, Any]:
-    """The figures one would quote."""
+    """The key figures."""
     return {
         "queries": len(study.queries),
         "queries_equal": study.equal_count,
@@ -51,7 +51,7 @@ def _interval(figure: Figure) -> tuple[float, float]:
 
 
 def results_of(study: Study) -> dict[str, Any]:
-    """Everything that was found out."""
+    """All results."""
     return {
         "settings": {
             "prefetch": study.settings.prefetch,
@@ -109,7 +109,7 @@ def _run(run: Prefetched | None) -> dict[str, Any] | None:
 
 
 def simulated_of(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What the simulator predicts, apart from all that was measured."""
+    """The simulator's predictions, kept separate from measurements."""
     return {
         "machine": machine.name,
         "thread_count": machine.thread_count,
@@ -122,7 +122,7 @@ def simulated_of(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]])
 
 
 def print_prediction(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print what the simulator predicts, apart from all that was measured."""
+    """Print the simulator's predictions, separate from measurements."""
     report = Report()
     report.say()
     if not predicted:

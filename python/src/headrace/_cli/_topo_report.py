@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace topo`` shows of a machine: text for people, made from the machine's document."""
+"""Output of ``headrace topo``: text for people, made from the machine's JSON document."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -19,10 +19,10 @@ _MOVER_REASONS = {
 
 
 def print_machine(report: Report, machine: _Document) -> None:
-    """Print nodes, how they reach each other, caches, movers and notes.
+    """Print nodes, accesses between them, caches, movers and notes.
 
     Args:
-        report: Where to.
+        report: The output.
         machine: Document of the schema "headrace-machine".
     """
     _print_heading(report, machine)
@@ -40,7 +40,7 @@ def print_machine(report: Report, machine: _Document) -> None:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Write processors as the kernel does: "0-11,24"."""
+    """Format processors as the kernel does: "0-11,24"."""
     runs: list[list[int]] = []
     for cpu in cpus:
         if runs and cpu == runs[-1][1] + 1:
@@ -100,7 +100,7 @@ def _print_nodes(report: Report, machine: _Document) -> None:
 
 
 def _best_access(machine: _Document, target: int) -> _Document | None:
-    """How the node is seen from its own processors, or from where it is seen best."""
+    """The access to a node from its own processors, or else the best one."""
 
     def rank(access: _Document) -> tuple[bool, float, int]:
         return (
@@ -149,7 +149,7 @@ def _huge_pages(pools: Iterable[_Document]) -> str:
 
 
 def _print_matrices(report: Report, machine: _Document) -> None:
-    """One table each for bandwidth, latency and distance, if there is more than the diagonal."""
+    """Print tables of bandwidth, latency and distance that have more than the diagonal."""
     targets = [node["node"] for node in machine["nodes"]]
     by_pair = {(access["initiator"], access["target"]): access for access in machine["accesses"]}
     initiators = sorted({initiator for initiator, _ in by_pair})
@@ -169,7 +169,7 @@ def _print_matrices(report: Report, machine: _Document) -> None:
 
 
 def _sentences(machine: _Document) -> Iterator[tuple[str, str]]:
-    """Faster memory, where figures come from, caches and movers, one line each."""
+    """Faster memory, sources of figures, caches and movers, one line each."""
     faster = machine["faster_nodes"]
     if not faster:
         yield ("Faster memory", "none: no node is faster than the memory beside the processors")
@@ -200,7 +200,7 @@ def _sentences(machine: _Document) -> Iterator[tuple[str, str]]:
 
 
 def _is_used(queue: _Document) -> bool:
-    """As in `headrace dsa list`: it has entries, or is enabled without."""
+    """Whether a queue has entries or is enabled, as in `headrace dsa list`."""
     return bool(queue["entry_count"]) or queue["state"] == "enabled"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace tune`` prints and draws."""
+"""Output of ``headrace tune``: text, JSON and picture."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ LEFT_OUT = (
     " non-temporal loads or backward; pages touched with those, with several streams or string"
     " moves, and of the source alone."
 )
-"""What of the space of copies no search looks at."""
+"""Parts of the search space that no search covers."""
 
 
 def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
-    """The numbers that the grid has of each parameter in the longest class, which has them all."""
+    """Values of each parameter in the grid of the longest class, which has all of them."""
     numbers: dict[str, set[int]] = {}
     for variant in _core.copy_variants(max((c.bytes_max for c in choices), default=0) // 2 + 1):
         _, _, _, prefetch, block, _, _, streams, *_ = variant.split(" ")
@@ -41,7 +41,7 @@ def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
 
 
 def summary_of(tuning: Tuning) -> dict[str, object]:
-    """The figures one would quote."""
+    """The key figures."""
     tuned = [choice for choice in tuning.choices if choice.variant is not None]
     return {
         "model_vs_exhaustive": tuning.model_vs_exhaustive,
@@ -55,7 +55,7 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
 
 
 def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
-    """Everything that was found out."""
+    """All results."""
     documents = {}
     for name, choices in (("choices", tuning.choices), ("model", tuning.model_choices)):
         documents[name] = [
@@ -79,7 +79,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
 
 
 def print_report(tuning: Tuning, profile: Path | None) -> None:
-    """Print the table: one line for each class."""
+    """Print the table, one line per class."""
     report = Report()
     report.say(f"Copies tuned to {_core.copy_machine_text()}")
     report.table(_COLUMNS, [row for choice in tuning.choices for row in _rows(choice)])
@@ -101,7 +101,7 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
 
 
 def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
-    """As `summary_of`, of what a profile knows."""
+    """The key figures, as `summary_of`, from a profile."""
     made = profile.get("made", {})
     tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
     return {
@@ -162,7 +162,7 @@ _COLUMNS = (
 
 
 def _findings(tuning: Tuning) -> list[str]:
-    """What else was found out, and how, as sentences."""
+    """Further results and conditions, as sentences."""
     sentences = []
     if tuning.dsa is not None:
         least = tuning.dsa.bytes_min
@@ -189,7 +189,7 @@ def _findings(tuning: Tuning) -> list[str]:
 
 
 def _conditions(choices: Sequence[Choice]) -> list[str]:
-    """Which conditions were not measured for every length, as sentences."""
+    """Conditions that were not measured for every length, as sentences."""
     measured_ones = [choice for choice in choices if choice.ratios]
     sentences = []
     for name in dict.fromkeys(name for choice in measured_ones for name in choice.ratios):
@@ -205,7 +205,7 @@ def _interval_text(tuning: Tuning) -> str:
 
 
 def _kernels_text(kind: str, choices: Sequence[KernelChoice]) -> str:
-    """Which kernels serve fills, or comparisons, as a sentence."""
+    """The kernels for fills or comparisons, as a sentence."""
     chosen = [
         f"up to {_core.bytes_text(each.bytes_max)} {each.kernel} ({each.ratio:.2f})"
         for each in choices
@@ -218,7 +218,7 @@ def _kernels_text(kind: str, choices: Sequence[KernelChoice]) -> str:
 
 
 def _rows(choice: Choice) -> list[list[str]]:
-    """One line, or two where cold targets have a variant of their own."""
+    """One line, or two if cold targets have a separate variant."""
     sizes = _core.bytes_text(choice.bytes_max)
     if choice.best is None:
         return [[sizes, "memmove", *[""] * 12]]
@@ -227,7 +227,7 @@ def _rows(choice: Choice) -> list[list[str]]:
         f"{choice.bytes_per_s / 1e9:.1f}",
         *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
         f"{choice.ratio:.2f}",
-        # Of a variant that was not chosen they would contradict the line.
+        # Confidences of a variant that was not chosen would contradict the line.
         *(f"{each:.0%}" if choice.variant else "-" for each in confidences),
     ]
     if choice.variant is None:
@@ -265,13 +265,13 @@ def _parameters(variant: str) -> list[str]:
 
 
 def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
-    """Draw the ratio to memmove over the length: hot, cold and on the whole.
+    """Draw the ratio to memmove over the length: hot, cold and overall.
 
     Raises:
         IoFailedError: The file cannot be written.
     """
     with matplotlib_settled():
-        # Loading it takes long: only who wants a picture pays.
+        # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure  # noqa: PLC0415
 
         figure = Figure(figsize=(9, 4.5), layout="constrained")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace doctor``: why the accelerator of this machine can or cannot be used."""
+"""``headrace doctor``: why DSA can or cannot be used on this machine."""
 
 import click
 
@@ -30,8 +30,8 @@ HERE = "this machine"
 def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
     """Check whether DSA can be used here; if not, show the cause and the remedy.
 
-    The first line is the answer. Needs no root and changes nothing. Exit code: 0 it can be used,
-    1 something is wrong with what is there, 3 there is no DSA.
+    The first line is the answer. Needs no root and changes nothing. Exit code: 0 usable, 1 a
+    problem with DSA, 3 no DSA.
 
     Example: headrace doctor --replay scalable-mode-off
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace emulate``: run a program on emulated DSA devices.
 
-This is the front only: the work is done by the program ``headrace-emulator``, which takes the place
-of this process, so that nothing stands between the caller and the command's exit code and signals.
+This process execs the program ``headrace-emulator``, which does the work, so that exit code and
+signals of the command pass directly.
 """
 
 import os
@@ -22,7 +22,7 @@ PROGRAM_NAME = "headrace-emulator"
 
 
 def program_path() -> Path:
-    """Where the emulator of this package is.
+    """Return the path of the package's emulator.
 
     Raises:
         NotFoundError: The package was built without it.
@@ -37,7 +37,7 @@ def program_path() -> Path:
     )
 
 
-# Every value goes on as it is: the program judges it, and says what is wrong, in one place.
+# Values are passed on unchanged: only the program validates them.
 _PASSED = {
     "--devices": ("N", "Devices, 1 to 16; if not given, 1 or as many as the file of --config has."),
     "--config": (
@@ -115,7 +115,7 @@ def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - T
 
 
 def _pace(text: str) -> str:
-    """Give what the emulator takes; what is no machine it judges itself."""
+    """Convert the name of a machine to a pace; pass other values on to the emulator."""
     from headrace._apps.sim import machines, pace_of  # noqa: PLC0415 - Few runs need it.
 
     return pace_of(text) if "," not in text and text in machines() else text

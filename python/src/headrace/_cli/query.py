@@ -58,7 +58,7 @@ REPEAT_MAX = 10_000
 
 
 class _Placement(Value[str | int | dict[int, list[int]]]):
-    """Where copies go."""
+    """Placement of copies."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
         )
 
     def read(self, text: str) -> str | int | dict[int, list[int]]:
-        """Take a word, a number, or nodes by the node of the worker."""
+        """Convert a word, a number, or a map from nodes of workers to nodes."""
         if text in {"fastest", "local", "none"}:
             return text
         if re.fullmatch("[0-9]{1,9}", text):

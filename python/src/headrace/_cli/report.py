@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace report``: all families of a machine on one page, beside published figures."""
+"""``headrace report``: all families on one page, beside published figures."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -98,7 +98,7 @@ def command(
             )
         if not stop.asked:
             outcomes["rings"] = _rings(rounds)
-        # What follows takes seconds, and would be the whole page lost.
+        # The rest takes seconds; ending here would lose the whole page.
         was_ended = stop.asked
         cards = cards_of(outcomes)
         guidelines = guidelines_of(
@@ -141,7 +141,7 @@ def _rings(rounds: int) -> Outcome:
 
 
 def _not_pinned(outcomes: dict[str, Outcome]) -> str:
-    """Give the first reason why memory was not locked."""
+    """Return the first reason why memory was not locked."""
     return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
 
 
@@ -192,7 +192,7 @@ def _page(
 
 
 def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
-    """Rows of the doctor's checks; those that were skipped for one reason share a row."""
+    """Rows of the doctor's checks; checks skipped for the same reason share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for each in findings:
         found = "; ".join(filter(None, (each.finding, each.cause)))

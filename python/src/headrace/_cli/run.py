@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace run``: run a program with its copies tuned, as it is.
+"""``headrace run``: run an unmodified program with tuned copies.
 
-The library that is preloaded does the work. Without ``--stats`` the program takes the place of this
-process; with it ``headrace-run`` does, which waits for its end and writes what was counted.
+A preloaded library does the work. Without ``--stats`` this process execs the program; with it, it
+execs ``headrace-run``, which waits for the program and writes the counters.
 """
 
 import fcntl
@@ -32,11 +32,11 @@ LIBRARY_NAME = "libheadrace-preload.so"
 
 
 def library_path() -> Path:
-    """Where the library to preload is.
+    """Return the path of the library to preload.
 
     Raises:
         NotFoundError: The package was built without it.
-        UnsupportedError: The linker cannot be told of the place.
+        UnsupportedError: LD_PRELOAD cannot express the path.
     """
     path = built(LIBRARY_NAME)
     if path is None:
@@ -55,7 +55,7 @@ def library_path() -> Path:
 
 
 def has_queue(machine: Machine, *modes: str) -> bool:
-    """Whether there is a DSA work queue of one of these modes that copies can be shared with."""
+    """Whether there is a DSA work queue of one of these modes that can take part in copies."""
     return any(
         queue.mode in modes and (queue.state, queue.type) == ("enabled", "user")
         for device in machine.dsa_devices
@@ -133,7 +133,7 @@ def command(
     started = list(words) if stats is None else _counted_words(stats, words)
     as_we_found_them()
     try:
-        os.execvpe(started[0], started, environment)  # noqa: S606 - It is what the user asks for.
+        os.execvpe(started[0], started, environment)  # noqa: S606 - The user's command.
     except OSError as problem:
         sentence, code = cannot_run(started[0], problem)
         complain(sentence)
@@ -150,7 +150,7 @@ def _check_path(text: str) -> None:
 
 
 def _checked_profile(text: str) -> str:
-    """The path of a profile that can be used here; a bad one is told before CMD runs."""
+    """The path of a usable profile; a bad one is refused before CMD runs."""
     if text == "none":
         return text
     path = str(Path(text).absolute())
@@ -160,11 +160,11 @@ def _checked_profile(text: str) -> str:
 
 
 def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
-    """What runs the command and writes its statistics."""
+    """The command line that runs CMD and writes its statistics."""
     tried = f"write the statistics '{text}'"
     path = text
     if text != STDOUT:
-        # Not by Path, whose questions raise where a directory may not be searched.
+        # Not by Path, whose queries raise if a directory may not be searched.
         path = os.path.abspath(text)  # noqa: PTH100
         if os.path.isdir(path):  # noqa: PTH112
             raise InvalidArgumentError(tried, "it is a directory", "name a file by --stats")
@@ -177,7 +177,7 @@ def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
         raise NotFoundError(
             tried, "'headrace-run' is not in the package", "reinstall the package, on x86-64"
         )
-    # By a number that is no standard one's: where these are closed they are the next to be given.
+    # Numbers from 3 on: closed standard descriptors would be reused.
     record = os.memfd_create("headrace-machine")
     machine = fcntl.fcntl(record, fcntl.F_DUPFD, 3)
     os.write(machine, json.dumps(topo().document).encode())

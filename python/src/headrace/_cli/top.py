@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace top``: what running processes do with Headrace."""
+"""``headrace top``: statistics of running processes."""
 
 import csv
 import http.server
@@ -75,13 +75,13 @@ def command(
                 return _print_csv(watch, interval / 1000, once=once)
             if not once:
                 return _show(watch, interval / 1000)
-        except BrokenPipeError:  # The reader has seen enough.
+        except BrokenPipeError:  # The reader exited.
             return EXIT_FAILED
         return _print_once(watch, interval / 1000, as_json=as_json)
 
 
 def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
-    # Rates need two looks.
+    # Rates need two samples.
     watch.look()
     time.sleep(interval_s)
     look = watch.look()
@@ -302,7 +302,7 @@ def _show(watch: Watch, interval_s: float) -> int:
         text = io.StringIO()
         _print_look(Report(text, Report(stream).width), watch, watch.look())
         if stream.isatty():
-            # From the upper left corner, and clear what is below.
+            # Move to the upper left corner and clear the screen below.
             stream.write("\x1b[H\x1b[J")
         stream.write(text.getvalue())
         stream.flush()
@@ -323,7 +323,7 @@ def _serve(watch: Watch, port: int) -> int:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing of each request."""
+            """Do not log requests."""
 
     tried = f"serve the values at port {port}"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace topo``: what memory, processors and movers a machine has."""
+"""``headrace topo``: the memory, processors and movers of a machine."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
 
 
 def _measure(record: Output | None, *, as_json: bool) -> None:
-    # It loads numpy, which takes as long as all the rest.
+    # This loads NumPy, which takes as long as all the rest.
     from headrace._apps.sim import measured  # noqa: PLC0415
 
     native, text = _core.Machine.make_record()

@@ -184,7 +184,7 @@ def _save(
     machine: Machine,
     check_stop: Callable[[], None],
 ) -> None:
-    """Write the profile; where there is a DSA, before and after it is measured."""
+    """Write the profile; with a DSA, both before and after measuring the device."""
     if profile.is_replaced:
         save_profile(profile, profile_of(tuning, settings))
     has_dsa = has_queue(machine, "shared") and not tuning.stopped
@@ -195,19 +195,19 @@ def _save(
 
 
 def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
-    """What fills and compares."""
+    """Choose the kernels of fills and comparisons."""
     try:
         with progress("tuning fills and comparisons") as share:
             tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
     except StoppedError:
         tuning.stopped = True
     except CapacityExceededError as problem:
-        # The copies are done by now, and need not be lost.
+        # The copies are tuned by now; keep them.
         complain(f"fills and comparisons stay the C library's: {problem}")
 
 
 def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
-    """From which length on DSA pays, beside the copies that were chosen."""
+    """Find the length from which DSA pays, compared with the chosen copies."""
     lengths = lengths_up_to(settings.bytes_max)
     last_level_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"]
     try:
@@ -223,7 +223,7 @@ def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], No
 
 @contextmanager
 def _profile_beside(text: str) -> Iterator[Path]:
-    """A profile in a file of its own, for processes that measure."""
+    """Provide a profile in a temporary file, for measuring processes."""
     with ExitStack() as left_behind:
         with held():
             name = tempfile.mkdtemp(prefix="headrace-tune-")
@@ -247,7 +247,7 @@ def _profile_path(text: str | None) -> Path:
 
 
 def _show_table(path: Path, plot: Output | None, *, as_json: bool) -> None:
-    """Print what a profile has, without measuring."""
+    """Print the content of a profile, without measuring."""
     if plot is not None:
         refuse("--table draws nothing; leave --plot out")
     profile = load_profile(path)

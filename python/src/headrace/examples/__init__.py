@@ -16,13 +16,13 @@ def run(main: Callable[[], object]) -> None:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is left goes nowhere: the interpreter would try again, and complain.
+        # Discard buffered output: the interpreter would flush it at exit and report the error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def device_line(engine: headrace.Engine) -> str:
-    """Which devices the engine has, and how much of the bytes they moved."""
+    """The devices of the engine, and their share of the bytes moved."""
     infos = [each for each in engine.mover_infos if each.hardware]
     devices = [each.name + " (emulated)" * each.emulated for each in infos]
     moved = engine.statistics

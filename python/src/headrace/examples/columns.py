@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer process feeds columns of numbers to a consumer, a message each.
+"""A producer process sends chunks of a column to a consumer, one per message.
 
 python -m headrace.examples.columns
 """
@@ -16,7 +16,7 @@ CHUNK_COUNT = 20
 
 
 def produce(queue: headrace.Queue) -> None:
-    """Send chunks of a column, then end the queue."""
+    """Send the chunks, then end the queue."""
     with queue.producer() as producer:
         for chunk in range(CHUNK_COUNT):
             producer.put(np.arange(chunk * ROWS, (chunk + 1) * ROWS, dtype=np.int64))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that are batched, awaited and followed by a call.
+"""Batched jobs, completion callbacks and awaited jobs.
 
     python -m headrace.examples.jobs
 
-On a machine with a DSA, or after ``headrace emulate --``, devices do what is worth it.
+On a machine with a DSA, or after ``headrace emulate --``, devices do the larger operations.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def main() -> None:
     source = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
     target, second = np.zeros_like(source), np.zeros_like(source)
     with headrace.Engine() as engine:
-        # Many operations in one job; what is fenced begins after all before it.
+        # Many operations in one job; a fenced one starts after all before it.
         job = engine.submit_batch(
             [
                 Operation.copy(source=source, target=target),
@@ -35,7 +35,7 @@ def main() -> None:
         job.result()  # Raises JobFailedError if one of them failed.
         print("same checksum:", job.completions[1].crc == job.completions[2].crc)
 
-        # A function that is called with the completion, here on whatever thread ends the job.
+        # A callback gets the completion, on the thread that ends the job.
         ends: queue.Queue[headrace.Completion] = queue.Queue()
         engine.submit(Operation.compare(source, second), then=ends.put).wait()
         print("different:", ends.get(timeout=60).different)

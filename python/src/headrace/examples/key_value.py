@@ -4,10 +4,9 @@
 python -m headrace.examples.key_value [--batches N]
 headrace emulate -- python -m headrace.examples.key_value
 
-Values are copied in and out by the engine, and beside that, in turns, by the calling thread. The
-table says what an operation costs the calling thread and all threads, how many end in a second, and
-how long the slowest batches take. On emulated devices times are those of an emulation: look at the
-shares.
+The engine and the calling thread copy the values, in alternating rounds. The table shows the cost
+of an operation for the calling thread and for all threads, operations per second, and the latency
+of the slowest batches. With emulated devices, only the shares are meaningful, not the times.
 """
 
 import argparse
@@ -30,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass
 class Seen:
-    """What a way to copy has cost so far."""
+    """Cost of one way to copy so far."""
 
     thread_s: float = 0
     all_s: float = 0
@@ -99,12 +98,12 @@ class ByCaller:
 
 
 def value_of(key: int, random: np.random.Generator) -> Bytes:
-    """A value that says whose it is, in each of its bytes."""
+    """A value whose bytes all identify its key."""
     return np.full(int(random.integers(*VALUE_BYTES)), key % 251, np.uint8)
 
 
 def serve(way: ByEngine | ByCaller, seen: Seen, random: np.random.Generator) -> None:
-    """One batch of gets or sets; what was missed is set, as a cache does."""
+    """Run one batch of gets or sets; misses are then set, as in a cache."""
     chosen = np.unique(random.zipf(1.2, BATCH) % KEYS)
     targets = [np.empty(VALUE_BYTES[1], np.uint8) for _ in chosen]
     values = [value_of(int(key), random) for key in chosen]

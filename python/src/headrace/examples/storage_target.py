@@ -4,9 +4,9 @@
 python -m headrace.examples.storage_target [--operations N]
 headrace emulate -- python -m headrace.examples.storage_target
 
-A process of its own keeps eight requests under way. The engine copies and sums a block while the
-target parses the next request; beside that, in turns, the thread that serves does it itself. On
-emulated devices times are those of an emulation: look at the shares.
+A separate process keeps eight requests in flight. The engine copies and sums a block while the
+target parses the next request; in alternating rounds, the serving thread does this itself. With
+emulated devices, only the shares are meaningful, not the times.
 """
 
 import argparse
@@ -30,25 +30,25 @@ import headrace
 from headrace import Operation
 from headrace.examples import device_line, run
 
-HEADER = struct.Struct("!cII")  # Read or write, number of the block, its CRC-32C.
+HEADER = struct.Struct("!cII")  # Read or write, block number, CRC-32C.
 READ, WRITE = b"r", b"w"
 BLOCK_BYTES = 256 << 10
 BLOCKS = 128
 DEPTH = 8
 ROUNDS = 4
 Bytes = npt.NDArray[np.uint8]
-Request = tuple[bytes, int, int]  # Read or write, the block, the pattern it has then.
-Work = tuple[Callable[[], bool], Callable[[], int]]  # Whether it has ended; its CRC, waited for.
+Request = tuple[bytes, int, int]  # Read or write, block number, pattern of the block.
+Work = tuple[Callable[[], bool], Callable[[], int]]  # poll(), and wait(), which returns the CRC.
 
 
 @dataclass
 class Seen:
-    """What a way to copy and sum has cost so far."""
+    """Cost of one way to copy and sum so far."""
 
     name: str
     latencies_s: list[float] = field(default_factory=list)
     bad: int = 0
-    # Time of the serving thread, of all threads, and of the clock.
+    # CPU time of the serving thread, CPU time of all threads, and elapsed time.
     cost_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
 
     def row(self, caller: "Seen") -> str:
@@ -64,19 +64,19 @@ class Seen:
 
 
 def by_engine(engine: headrace.Engine, operation: Operation) -> Work:
-    """The engine carries it out meanwhile."""
+    """Let the engine do it asynchronously."""
     job = engine.submit(operation)
     return job.poll, lambda: job.result().crc
 
 
 def by_caller(engine: headrace.Engine, operation: Operation) -> Work:
-    """This thread carries it out now."""
+    """Do it on this thread now."""
     crc = engine.run(operation).crc
     return lambda: True, lambda: crc
 
 
 def receive(connection: socket.socket, target: bytearray | memoryview) -> bool:
-    """Fill it, past signals, which end MSG_WAITALL early; false if the other side has closed."""
+    """Fill `target`, despite signals, which end MSG_WAITALL early; False if the peer closed."""
     left = memoryview(target)
     while left and (count := connection.recv_into(left, 0, socket.MSG_WAITALL)):
         left = left[count:]
@@ -84,12 +84,12 @@ def receive(connection: socket.socket, target: bytearray | memoryview) -> bool:
 
 
 def serve(connection: socket.socket, volume: Bytes, start: Callable[[Operation], Work]) -> None:
-    """Answer requests in their order until the other side has closed."""
+    """Answer requests in order until the peer closes."""
     free = [np.empty(BLOCK_BYTES, np.uint8) for _ in range(DEPTH)]
     running: deque[tuple[bytes, int, Bytes, Work]] = deque()
     header = bytearray(HEADER.size)
     while True:
-        # Answer what has ended; wait for the oldest only if there is nothing to parse.
+        # Answer ended requests; wait for the oldest only if there is nothing to parse.
         while running and (
             running[0][3][0]() or not free or not select.select([connection], [], [], 0)[0]
         ):
@@ -113,7 +113,7 @@ def serve(connection: socket.socket, volume: Bytes, start: Callable[[Operation],
 def use(
     connection: socket.socket, requests: list[Request], patterns: Bytes, crcs: list[int]
 ) -> tuple[list[float], int]:
-    """Send requests, `DEPTH` of them under way; latencies, and how many answers were wrong."""
+    """Send requests, `DEPTH` in flight; return latencies and the number of wrong answers."""
     may_send = threading.Semaphore(DEPTH)
     sent: queue.SimpleQueue[float] = queue.SimpleQueue()
 
@@ -143,13 +143,13 @@ def use(
 def initiate(
     port: int, patterns: Bytes, crcs: list[int], operations: int, results: Connection
 ) -> None:
-    """Use the target over a connection for each round and way."""
+    """Use the target over one connection per round and way."""
     random = np.random.default_rng(1)
     held = [0] * BLOCKS
     for _ in range(2 * ROUNDS):
         requests: list[Request] = []
         for step in range(operations):
-            number = 37 * step % BLOCKS  # Never two requests for one block under way.
+            number = 37 * step % BLOCKS  # Never two requests in flight for one block.
             kind = READ if random.integers(2) else WRITE
             if kind == WRITE:
                 held[number] = int(random.integers(len(crcs)))
@@ -175,9 +175,9 @@ def main() -> None:
         crcs = [caller.run(Operation.crc(each)).crc for each in patterns]
         arguments = (listener.getsockname()[1], patterns, crcs, operations, theirs)
         get_context("spawn").Process(target=initiate, args=arguments, daemon=True).start()
-        theirs.close()  # If that process ends early, recv() says so.
+        theirs.close()  # recv() then fails if that process ends early.
         listener.settimeout(60)
-        # The connections take turns.
+        # The ways alternate.
         seen = {by_caller: Seen("by the caller"), by_engine: Seen("by the engine")}
         for way in [by_caller, by_engine] * ROUNDS:
             connection, _ = listener.accept()

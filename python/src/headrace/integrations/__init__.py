@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes that other projects load by name: a block store behind their own interfaces."""
+"""Adapters that other projects load by name: a block store behind their interfaces."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ def store_of(
     *,
     checksums: bool = False,
 ) -> Store:
-    """Make a store from what a configuration in JSON can say.
+    """Make a store from JSON configuration values.
 
     Args:
-        tiers: Of each a capacity, or the fields of `headrace.Tier`.
-        block_bytes: Of the longest block.
-        checksums: As of `headrace.Store`.
+        tiers: Capacities, or mappings with the fields of `headrace.Tier`.
+        block_bytes: Longest block.
+        checksums: As for `headrace.Store`.
 
     Raises:
-        InvalidArgumentError: A tier has a field that is unknown; else as `headrace.Store`.
+        InvalidArgumentError: A tier has an unknown field; else as `headrace.Store`.
     """
     try:
         made = [Tier(**each) if isinstance(each, Mapping) else Tier(each) for each in tiers]

@@ -23,10 +23,10 @@ _OPTIONS = frozenset({"tiers", "block_bytes", "checksums"})
 
 
 class HeadraceL2Adapter(L2AdapterInterface):
-    """Objects in tiers of memory and files, copied by the engine and not by Python threads.
+    """Keeps objects in tiers of memory and files, copied by the engine and not by Python threads.
 
-    The store evicts by itself, and never an object that a lookup has locked. Objects in files are
-    there again after a restart.
+    The store evicts on its own, but never objects locked by a lookup. Objects in files survive a
+    restart.
 
     Threading: shared.
     """
@@ -35,9 +35,9 @@ class HeadraceL2Adapter(L2AdapterInterface):
         """Make the adapter.
 
         Args:
-            options: `adapter_params` of the configuration: `tiers` and `block_bytes` (of the
-                longest object), and `checksums`.
-            l1_memory_desc: Not used: any memory can be copied.
+            options: `adapter_params` of the configuration: `tiers`, `block_bytes` (longest object)
+                and `checksums`.
+            l1_memory_desc: Unused: any memory can be copied.
 
         Raises:
             InvalidArgumentError: An option is unknown or missing; else as `headrace.Store`.
@@ -50,14 +50,14 @@ class HeadraceL2Adapter(L2AdapterInterface):
                 f"adapter_params has {', '.join(map(repr, options)) or 'no option'}",
                 "give tiers and block_bytes, and checksums if wanted",
             )
-        super().__init__()  # No capacity: LMCache is not asked to evict.
+        super().__init__()  # No capacity: the store evicts, not LMCache.
         self._store = store_of(**options)
         tiers = self._store.statistics.tiers
         self._capacity_blocks = sum(each.capacity_blocks for each in tiers)
-        self._lock = threading.Lock()  # Of everything below.
+        self._lock = threading.Lock()  # Guards everything below.
         self._next_task = 0
         self._running: list[tuple[StoreTransfer, Callable[[StoreTransfer], None]]] = []
-        self._sizes: dict[Any, int] = {}  # What LMCache was told that is here.
+        self._sizes: dict[Any, int] = {}  # Objects reported to LMCache as stored.
         self._stored: dict[int, L2StoreResult] = {}
         self._looked_up: dict[int, Bitmap] = {}
         self._loaded: dict[int, Bitmap] = {}
@@ -82,7 +82,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         return self._load_event
 
     def submit_store_task(self, keys: Sequence[Any], objects: Sequence[Any]) -> int:
-        """Start copying objects into the store; those that are there are not copied again."""
+        """Start copying objects into the store, except those already present."""
         task = self._new_task()
         absent = [
             (key, each.byte_array)
@@ -118,7 +118,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         return task
 
     def pop_completed_store_tasks(self) -> dict[int, L2StoreResult]:
-        """How stores have ended."""
+        """Return the results of completed stores, once."""
         with self._lock:
             ended, self._stored = self._stored, {}
         return ended
@@ -126,7 +126,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
     def submit_lookup_and_lock_task(
         self, keys: Sequence[Any], group_layout_descs: object = None
     ) -> int:
-        """Look for objects; those that are here stay until `submit_unlock`."""
+        """Look up objects and lock those present until `submit_unlock`."""
         del group_layout_descs
         task = self._new_task()
         found = Bitmap(len(keys))
@@ -139,12 +139,12 @@ class HeadraceL2Adapter(L2AdapterInterface):
         return task
 
     def query_lookup_and_lock_result(self, task_id: int) -> Bitmap | None:
-        """What a lookup has found, once."""
+        """Return the result of a lookup, once."""
         with self._lock:
             return self._looked_up.pop(task_id, None)
 
     def submit_unlock(self, keys: Sequence[Any]) -> None:
-        """Let objects leave again."""
+        """Unlock objects, so that they can be evicted."""
         for key in keys:
             self._store.unpin(_name(key))
 
@@ -156,7 +156,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         def end(transfer: StoreTransfer) -> None:
             loaded = Bitmap(len(wanted))
             counts = zip(transfer.byte_counts, targets, strict=True)
-            # A shorter one would leave the rest of the target as it was.
+            # A shorter object would leave the rest of the target unwritten.
             hits = [number for number, (count, room) in enumerate(counts) if count == len(room)]
             for number in hits:
                 loaded.set(number)
@@ -178,7 +178,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         return task
 
     def query_load_result(self, task_id: int) -> Bitmap | None:
-        """What a load has copied, once."""
+        """Return the result of a load, once."""
         with self._lock:
             return self._loaded.pop(task_id, None)
 
@@ -189,7 +189,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         self._forget(keys)
 
     def report_status(self) -> dict[str, Any]:
-        """What the store has and has done."""
+        """Return the state and statistics of the store."""
         known = self._store.statistics
         return {
             "is_healthy": not self._closing,
@@ -202,7 +202,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         }
 
     def close(self) -> None:
-        """Wait for what is under way and end the store. Idempotent."""
+        """Wait for transfers in flight and close the store. Idempotent."""
         with self._lock:
             if self._closing:
                 return
@@ -221,10 +221,10 @@ class HeadraceL2Adapter(L2AdapterInterface):
     def _start(self, transfer: StoreTransfer, end: Callable[[StoreTransfer], None]) -> None:
         with self._lock:
             self._running.append((transfer, end))
-        os.eventfd_write(self._wake, 1)  # It may have ended, and been counted, before it was known.
+        os.eventfd_write(self._wake, 1)  # It may have ended before it was registered.
 
     def _watch(self) -> None:
-        """Tell the ends of transfers; copies nothing."""
+        """Report completed transfers to LMCache; copies nothing."""
         descriptors = (self._store.fileno(), self._wake)
         while True:
             select.select(descriptors, [], [])
@@ -238,13 +238,13 @@ class HeadraceL2Adapter(L2AdapterInterface):
             for transfer, end in ended:
                 try:
                     end(transfer)
-                except Exception:  # A listener of LMCache; the next task is to end all the same.
+                except Exception:  # Of an LMCache listener; other tasks must still end.
                     logging.getLogger(__name__).exception("a listener failed")
             if last:
                 return
 
     def _forget_evicted(self) -> None:
-        # More than there is room for: some have left. Not at each store, for this asks for each.
+        # Only when more keys are recorded than blocks fit, because this looks up every key.
         with self._lock:
             if len(self._sizes) <= self._capacity_blocks + self._capacity_blocks // 8:
                 return
@@ -259,7 +259,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
 
 
 def _name(key: Any) -> bytes:  # noqa: ANN401 - LMCache's ObjectKey.
-    """A key of the store for one of LMCache: readable, unless it is too long."""
+    """Convert an LMCache key to a key of the store: readable unless too long."""
     parts = (key.model_name, key.kv_rank, key.object_group_id, key.chunk_hash.hex(), key.cache_salt)
     name = "@".join(map(str, parts)).encode()
     return name if len(name) <= _KEY_BYTES_MAX else hashlib.blake2b(name).digest()

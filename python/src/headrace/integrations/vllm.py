@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A secondary tier of vLLM's KV-cache offloading that keeps chunks in a `headrace.Store`."""
+"""A secondary tier for vLLM's KV-cache offloading that keeps chunks in a `headrace.Store`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ from headrace.store import StoreTransfer
 
 @dataclass(frozen=True)
 class _Running:
-    """A job under way; no transfer: it could not begin."""
+    """A job in flight; `transfer` is None if it could not start."""
 
-    keys: dict[bytes, int]  # And where the chunk begins in vLLM's memory.
+    keys: dict[bytes, int]  # Offset of each chunk in vLLM's memory.
     transfer: StoreTransfer | None
     is_load: bool
     begin_s: float
 
 
 class HeadraceTier(SecondaryTierManager):
-    """Chunks in tiers of memory and files, copied by the engine and not by the scheduler's thread.
+    """Keeps chunks in tiers of memory and files, copied by the engine, not the scheduler's thread.
 
-    The store evicts by itself. Chunks in files are there again after a restart.
+    The store evicts on its own. Chunks in files survive a restart.
 
     Threading: confined; vLLM calls it under a lock.
     """
@@ -49,23 +49,23 @@ class HeadraceTier(SecondaryTierManager):
         """Make the tier.
 
         Args:
-            offloading_spec: Of vLLM.
-            primary_kv_view: The chunks that vLLM has in memory.
-            tier_type: How vLLM names the tier.
-            tiers: The fastest first; of each a capacity, or the fields of `headrace.Tier`.
-            checksums: Each chunk gets a CRC-32C, which is compared when it is loaded.
-            locality: "LOCAL" or "REMOTE", what vLLM publishes.
-            backpressure_detector: Of vLLM.
+            offloading_spec: Passed by vLLM.
+            primary_kv_view: vLLM's chunks in memory.
+            tier_type: vLLM's name for the tier.
+            tiers: Fastest first: capacities, or mappings with the fields of `headrace.Tier`.
+            checksums: Store a CRC-32C with each chunk and verify it on loads.
+            locality: "LOCAL" or "REMOTE", as vLLM publishes it.
+            backpressure_detector: Passed by vLLM.
         """
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality: Any = None if locality is None else Locality(locality)
-        # Slices of this one, and not of an array: vLLM releases its view, which must not be in use.
+        # A memoryview, not an array: vLLM releases its view, which then must not be exported.
         self._chunks = primary_kv_view.cast("B")
         self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
         self._jobs: dict[int, _Running] = {}
 
     def lookup(self, key: bytes, req_context: object) -> LookupResult:
-        """Whether a chunk is here, or will be soon."""
+        """Whether a chunk is present or being stored."""
         del req_context
         if key in self._store:
             return LookupResult.HIT
@@ -73,7 +73,7 @@ class HeadraceTier(SecondaryTierManager):
         return LookupResult.RETRY if any(key in each.keys for each in stores) else LookupResult.MISS
 
     def submit_store(self, job_metadata: Any) -> None:  # noqa: ANN401 - vLLM's TransferJob.
-        """Start copying chunks into the store; those that are there are not copied again."""
+        """Start copying chunks into the store, except those already present."""
         self._submit(job_metadata, is_load=False)
 
     def submit_load(self, job_metadata: Any) -> None:  # noqa: ANN401 - vLLM's TransferJob.
@@ -95,7 +95,7 @@ class HeadraceTier(SecondaryTierManager):
         self._jobs[job.job_id] = _Running(places, transfer, is_load, time.monotonic())
 
     def get_finished_jobs(self) -> list[JobResult]:
-        """How jobs have ended, once each."""
+        """Return the results of finished jobs, once each."""
         ended = [
             (job_id, job)
             for job_id, job in self._jobs.items()
@@ -120,7 +120,7 @@ class HeadraceTier(SecondaryTierManager):
         )
 
     def on_new_request(self, req_context: object) -> RequestOffloadingContext:
-        """No preference."""
+        """Return no preference."""
         del req_context
         return RequestOffloadingContext()
 
@@ -131,7 +131,7 @@ class HeadraceTier(SecondaryTierManager):
                 job.transfer.wait()
 
     def shutdown(self) -> None:
-        """Wait for what is under way and end the store. Idempotent."""
+        """Wait for transfers in flight and close the store. Idempotent."""
         self._store.close()
         self._jobs.clear()
         self._chunks.release()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench``: the microbenchmarks. What they share is in ``_measure``.
+"""``headrace bench``: the microbenchmarks. Shared code is in ``_measure``.
 
-Parts of Headrace have a module each, families of points of movers share one.
+Each part of Headrace has a module; the families share ``_family``.
 """
 
 import importlib
@@ -13,10 +13,10 @@ from headrace._cli._app import Group
 
 
 class _Benchmarks(Group):
-    """A family's command is made when it is called."""
+    """The group of benchmarks; commands of families are made when they are called."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of the command, or that of families."""
+        """Import the module of the command, or the module of families."""
         if cmd_name not in FAMILIES:
             return super().get_command(ctx, cmd_name)
         families = importlib.import_module(f"{self.package}._family")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a copy can be at one point: the best of the variants, measured beside the C library's.
+"""Upper bound of the copy speed at one point: the best variant, measured beside the C library's.
 
-Method. As many of the grid as half of the time allows are measured, in random order, each once or
-more; the best of them again in a quarter of it, and the best few of these in the rest: only those
-last rounds, which chose nothing, are the figure. If all were measured, it is an upper bound for a
-profile, which has to choose for hot and cold bytes, fixed and random lengths at once.
+Method. The first half of the time measures variants of the grid in random order, each at least once
+if time allows; the next quarter the best of them, the last quarter the best few of these. Only the
+last rounds, which chose nothing, give the figure. If all variants were measured, it is an upper
+bound for a profile, which must choose for hot and cold bytes, fixed and random lengths at once.
 """
 
 import math
@@ -17,7 +17,7 @@ from headrace import _core
 from headrace._apps.tune.search import CHUNK_COUNT, LIBC, typical
 
 _STAGES = ((0.5, 60), (0.75, 8), (1.0, 1))
-"""Share of the time until a stage ends, and how many go on from it."""
+"""For each stage: share of the time at its end, and variants that it passes on."""
 
 Measure = Callable[[Sequence[str]], list[float]]
 """One round at the point: nanoseconds of each subject."""
@@ -28,10 +28,10 @@ class Bound:
     """The best of the variants at one point.
 
     Attributes:
-        variant: Which; None if memmove is.
-        ratio: Its speed by memmove's, 1 at least.
-        measured_count: Variants that were measured.
-        variant_count: Variants that there are.
+        variant: The best variant; None if memmove is best.
+        ratio: Its speed relative to memmove, at least 1.
+        measured_count: Variants measured.
+        variant_count: Variants in the grid.
     """
 
     variant: str | None
@@ -41,9 +41,9 @@ class Bound:
 
 
 def bound_of(measure: Measure, bytes_min: int, seconds: float, seed: int) -> Bound:
-    """Look for the best variant for copies of so many bytes and more."""
+    """Find the best variant for copies of at least `bytes_min` bytes."""
     grid = left = _core.copy_variants(bytes_min)
-    draw = random.Random(seed)  # noqa: S311 - Nothing is secret here.
+    draw = random.Random(seed)  # noqa: S311 - No secret.
     begin = time.monotonic()
     measured_count = 0
     ratio = 1.0
@@ -60,7 +60,7 @@ def bound_of(measure: Measure, bytes_min: int, seconds: float, seed: int) -> Bou
 def _sweep(
     measure: Measure, variants: Sequence[str], logs: dict[str, list[float]], deadline: float
 ) -> None:
-    """Measure each once, until time is up."""
+    """Measure each variant once, until the deadline."""
     for begin in range(0, len(variants), CHUNK_COUNT):
         chunk = variants[begin : begin + CHUNK_COUNT]
         first, *times_ns, last = (max(each, 1e-3) for each in measure([LIBC, *chunk, LIBC]))

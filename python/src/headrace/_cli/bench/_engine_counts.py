@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace bench engine`` counts: instructions, allocations, locks. By no clock."""
+"""Counts for ``headrace bench engine``: instructions, allocations, locks, without a clock."""
 
 import json
 import re
@@ -16,12 +16,12 @@ PROGRAM = "headrace-bench-engine"
 TRIED = "count the instructions of the engine"
 REMEDY = "reinstall the package"
 _TIME_LIMIT_S = 600
-# Only this function of the program is looked at; the difference leaves out what it does once.
+# Only this function is counted; the difference of two runs cancels its one-time work.
 _COUNTED = "--toggle-collect=headrace_bench_counted"
 _COUNT_LESS, _COUNT_MORE = 320, 6_720
-# Each of them traps some hundred times.
+# Each operation traps some hundred times.
 _COUNT_STEPPED = 640
-# What of it the device is.
+# The mode that counts the device's part.
 _DEVICE_OF: dict[str, str | None] = {
     "channel_copy": "device",
     "channel_batch32": "device_batch32",
@@ -33,7 +33,7 @@ _DEVICE_OF: dict[str, str | None] = {
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one run of the program counted."""
+    """Counts of one run of the program."""
 
     instructions: int
     allocations: int
@@ -41,14 +41,14 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What an operation takes of the engine, by the mode of the program.
+    """Cost of one engine operation, by the mode of the program.
 
     Attributes:
-        instructions: Without the device's own.
-        allocations: Of memory.
+        instructions: Instructions, without the device's.
+        allocations: Memory allocations.
         locked: Locked instructions.
-        mutexes: Calls that lock one.
-        document: All that was counted, for the JSON document.
+        mutexes: Mutex locks.
+        document: All counts, for the JSON document.
     """
 
     instructions: dict[str, float]
@@ -59,10 +59,10 @@ class Counts:
 
 
 def count(share: Callable[[float], None]) -> Counts:
-    """Run the program under valgrind, and stepping through itself, in every mode.
+    """Run the program in every mode, under valgrind and single-stepped.
 
     Raises:
-        NotFoundError: The program or valgrind is not there.
+        NotFoundError: The program or valgrind is missing.
         Error: One of them fails.
     """
     program = find_program("_bench", PROGRAM, tried=TRIED, remedy=REMEDY)
@@ -105,7 +105,7 @@ def count(share: Callable[[float], None]) -> Counts:
 
 
 def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tuple[int, str]:
-    """Count what `headrace_bench_counted` of a program of ours takes; give that and its output.
+    """Count the instructions of `headrace_bench_counted`; return them and the program's output.
 
     Raises:
         Error: Valgrind or the program fails.
@@ -113,7 +113,7 @@ def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tupl
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         try:
-            # Our own program, with arguments of our own.
+            # Our program and arguments.
             done = subprocess.run(  # noqa: S603
                 [valgrind, "--tool=callgrind", out, _COUNTED, *command],
                 capture_output=True,

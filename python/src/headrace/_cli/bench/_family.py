@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the families: each is a list of points for one program."""
+"""The commands of the families; each family is a list of points for one program."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -85,10 +85,10 @@ def family_command(name: str) -> click.Command:
 
 
 def find_measuring_program() -> str:
-    """Give the path of the program.
+    """Return the path of the measuring program.
 
     Raises:
-        NotFoundError: It is not there.
+        NotFoundError: It does not exist.
     """
     return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
 
@@ -128,7 +128,7 @@ def _publish(
 
 
 def summary_of(outcome: Outcome) -> Mapping[str, object]:
-    """Give the figures one would quote."""
+    """Return the key figures."""
 
     def best(shown: Iterable[Shown]) -> float | None:
         return max((each.figure.median for each in shown), default=None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every benchmark does alike: series of times, ratios, options, a picture."""
+"""Common parts of the benchmarks: series of times, ratios, options, pictures."""
 
 import json
 import statistics
@@ -31,7 +31,7 @@ from headrace.machine import Machine, topo
 
 
 def scaling_option() -> Decorator:
-    """--threads of a benchmark that measures how it scales."""
+    """--threads of a benchmark that measures scaling."""
     return option(
         "--threads",
         type=Threads(),
@@ -40,12 +40,12 @@ def scaling_option() -> Decorator:
 
 
 def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
-    """Give the path of a program that came with the package.
+    """Return the path of a program of the package.
 
     Raises:
-        NotFoundError: It is not there.
+        NotFoundError: It does not exist.
     """
-    # The package may be in two places: its sources, and what was built of them.
+    # An editable installation has sources and build outputs in two directories.
     path = Path(_core.__file__ or "").parent / folder / name
     if not path.exists():
         raise NotFoundError(tried, f"'{path}' is not there", remedy)
@@ -55,19 +55,19 @@ def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
 def run_program(
     command: Sequence[str], *, tried: str, time_limit_s: float, late: str = "use fewer --rounds"
 ) -> dict[str, Any]:
-    """Run a program of ours that measures and prints one JSON document, and give that.
+    """Run a measuring program of the package and return the JSON document that it prints.
 
     Args:
-        command: Its path, or that of what starts it, and arguments.
-        tried: What it is run for, to begin a message with: "measure the cache".
-        time_limit_s: It is ended when it takes longer.
-        late: What to do about that.
+        command: Path of the program or its launcher, and arguments.
+        tried: Purpose, for errors: "measure the cache".
+        time_limit_s: Timeout.
+        late: Remedy in the error after a timeout.
 
     Raises:
-        Error: It does not start, fails, or takes too long.
+        Error: It does not start, fails, or times out.
     """
     try:
-        done = subprocess.run(  # noqa: S603 - Our own program, with arguments of our own.
+        done = subprocess.run(  # noqa: S603 - Our program and arguments.
             command, capture_output=True, text=True, timeout=time_limit_s, check=False
         )
     except OSError as problem:
@@ -85,21 +85,21 @@ def run_program(
 
 @dataclass(frozen=True)
 class Series:
-    """Times of the same thing in several rounds.
+    """Times of one subject in several rounds.
 
     Attributes:
-        times_ns: One for each round, in ns.
+        times_ns: One per round, in ns.
     """
 
     times_ns: Sequence[float]
 
     @property
     def median_ns(self) -> float:
-        """The middle one."""
+        """The median."""
         return statistics.median(self.times_ns)
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         return {
             "time_ns_median": self.median_ns,
             "time_ns_min": min(self.times_ns),
@@ -109,21 +109,21 @@ class Series:
 
 
 def rate_per_s(series: Series) -> Figure:
-    """How often per second: from times in ns for one."""
+    """Rate per second, from times in ns."""
     return figure_of([1e9 / time_ns for time_ns in series.times_ns])
 
 
 def speed_ratio(subject: Series, baseline: Series) -> Figure:
-    """Speed of the subject by that of the baseline: the median of the ratios of single rounds.
+    """Speed of the subject relative to the baseline: the median of the ratios per round.
 
-    Not the ratio of medians: what disturbs a round disturbs both, and cancels.
+    Not the ratio of medians: a disturbance of a round affects both, and cancels.
     """
     pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
     return figure_of([theirs / ours for theirs, ours in pairs])
 
 
 def difference_ns(subject: Series, baseline: Series) -> Figure:
-    """What the subject takes more than the baseline in a round, in ns."""
+    """Additional time of the subject over the baseline per round, in ns."""
     pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
     return figure_of([ours - theirs for theirs, ours in pairs])
 
@@ -133,15 +133,15 @@ class Scaling:
     """The same work by 1, 2, ... threads at once.
 
     Attributes:
-        ratios: Throughput of so many threads by that of one; by name, then by threads.
-        measured: What the program printed.
+        ratios: Throughput relative to one thread; by name, then by threads.
+        measured: Output of the program.
     """
 
     ratios: dict[str, dict[int, Figure]]
     measured: dict[str, Any]
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         return {
             **self.measured,
             "ratio_to_one_thread": {
@@ -151,7 +151,7 @@ class Scaling:
         }
 
     def print(self, report: Report) -> None:
-        """For a person."""
+        """Print the table."""
         counts = list(next(iter(self.ratios.values())))
         rows = [
             [name, *(by_threads[count].text for count in counts)]
@@ -162,7 +162,7 @@ class Scaling:
 
 
 def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> Scaling:
-    """Run the mode `scaling` of a program of ours.
+    """Run the mode `scaling` of a measuring program.
 
     Raises:
         Error: As run_program().
@@ -183,13 +183,13 @@ def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> S
 def benchmark(
     name: str, rounds: int, note: str = "", *options: Decorator
 ) -> Callable[[Callable[..., object]], click.Command]:
-    """A benchmark's command: --rounds, its own options, --plot and --json.
+    """Make a benchmark's command with --rounds, further options, --plot and --json.
 
     Args:
-        name: What calls it.
-        rounds: Measured rounds if --rounds is not given.
-        note: On the rounds, for help.
-        options: Its own.
+        name: Name of the command.
+        rounds: Default of --rounds.
+        note: Note on the rounds, for help.
+        options: Further options.
     """
 
     def made(function: Callable[..., object]) -> click.Command:
@@ -203,13 +203,13 @@ def benchmark(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a benchmark found out.
+    """Results of a benchmark.
 
     Attributes:
-        name: Of the benchmark.
+        name: Name of the benchmark.
         rounds: Measured rounds.
-        results: Everything, for the JSON document.
-        summary: The figures one would quote.
+        results: All results, for the JSON document.
+        summary: The key figures.
         show: Prints the report for people.
         draw: Draws the picture, with the machine in its caption.
     """
@@ -247,10 +247,10 @@ def bars(
     """Draw the figures of a benchmark as bars.
 
     Args:
-        title: Above the picture.
+        title: Title of the picture.
         rounds: Measured rounds.
         panels: As for `draw_figures`.
-        note: On the conditions.
+        note: Note on the conditions.
     """
 
     def draw(plot: Output, machine: Machine) -> None:
@@ -267,19 +267,19 @@ def draw_figures(
 
     Args:
         output: A .svg or .png file.
-        title: Above the picture.
-        caption: Below it: machine and parameters.
-        panels: By the label of the axis, the figures by name.
+        title: Title of the picture.
+        caption: Caption: machine and parameters.
+        panels: Figures by name, by the label of the axis.
     """
     with matplotlib_settled():
-        # Loading it takes longer than many a benchmark: only who wants a picture pays.
+        # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
 
         picture = Picture(figsize=(4.5 * len(panels), 4.2), layout="constrained")
         axes = picture.subplots(1, len(panels), squeeze=False)[0]
         for axis, (label, figures) in zip(axes, panels.items(), strict=True):
             medians = [figure.median for figure in figures.values()]
-            # The ratio of medians may lie outside the quartiles of ratios by a hair.
+            # The ratio of medians may lie slightly outside the quartiles of ratios.
             below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
             above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
             axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)

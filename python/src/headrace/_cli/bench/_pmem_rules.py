@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules for measuring persistent memory, looked at before `headrace bench pmem` begins.
+"""Rules for measuring persistent memory, checked before `headrace bench pmem` starts.
 
-Each is of the guidelines (docs/concepts/pmem.md). Nothing is changed and nothing is refused: what
-breaks a rule is reported with its remedy, and what cannot be seen is unknown.
+Source: the guidelines in docs/concepts/pmem.md. Nothing is changed or refused: a broken rule is
+reported with its remedy; a rule that cannot be checked is unknown.
 """
 
 import os
@@ -17,11 +17,11 @@ _BUSY_SHARE_MAX = 0.1
 
 
 def check_rules(directory: str, root: str = "/") -> list[Finding]:
-    """Look whether this process and the files' directory keep the rules.
+    """Check the rules for this process and the directory of the files.
 
     Args:
-        directory: Where the files of the rings will lie.
-        root: Where the system's folders are; another one is for tests.
+        directory: Directory of the rings' files.
+        root: Root of the system's directories; replaced in tests.
     """
     here = Path(root)
     cpus = sorted(os.sched_getaffinity(0))
@@ -52,21 +52,21 @@ def _numbers(text: str) -> set[int]:
 
 
 def _mount(root: Path, directory: str) -> list[str] | None:
-    """The fields of the mount that the directory is on, None if they cannot be read."""
+    """The fields of the directory's mount; None if they cannot be read."""
     real = os.path.realpath(directory)
     best: list[str] | None = None
     for line in _text(root / "proc/self/mountinfo").splitlines():
         fields = line.split()
         point = fields[4].replace("\\040", " ")
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        # Of mounts on one point, the last hides the others.
+        # The last mount on a mount point hides the others.
         if inside and (best is None or len(point) >= len(best[4])):
             best = fields
     return best
 
 
 def _device_of(root: Path, directory: str) -> Path | None:
-    """The folder in sysfs of the persistent memory under a directory."""
+    """The sysfs directory of the persistent memory that holds a directory."""
     mount = _mount(root, directory)
     source = mount[mount.index("-") + 2] if mount is not None and "-" in mount else ""
     found = re.fullmatch(r"/dev/(pmem[\w.]{1,32})", source)
@@ -99,7 +99,7 @@ def _node(root: Path, cpus: list[int], device: Path | None) -> Finding:
 
 
 def _busy_ticks(root: Path) -> dict[int, tuple[int, int]]:
-    """Of each processor: ticks that it was busy, and all."""
+    """Busy ticks and all ticks of each processor."""
     rows = re.findall(r"^cpu(\d{1,6}) (.*)$", _text(root / "proc/stat"), re.MULTILINE)
     ticks = {int(cpu): [int(each) for each in fields.split()[:8]] for cpu, fields in rows}
     return {cpu: (sum(each) - sum(each[3:5]), sum(each)) for cpu, each in ticks.items()}

@@ -102,7 +102,7 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
 
 
 def _count(program: str) -> dict[str, float]:
-    """Instructions of one operation, by mode; empty without valgrind."""
+    """Instructions per operation, by mode; empty without valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         return {}

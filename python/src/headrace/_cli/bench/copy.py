@@ -32,12 +32,12 @@ from headrace.machine import Machine
 BITS_MIN, BITS_MAX = 8, 26
 GLIBC, TUNED = "libc", "tuned"
 PLAIN = "ymm load=t store=t prefetch=none block=1 align=none forward streams=1"
-"""A loop of unaligned 32-byte moves: what one would write first."""
+"""A naive loop of unaligned 32-byte moves."""
 CONTROL = "libc again"
-"""glibc's against itself: how far from 1 a figure is for nothing."""
+"""glibc's copy against itself: shows the error of the measurement."""
 LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like", CONTROL: "glibc again"}
 LONG_BYTES = 4 << 20
-"""From here on a round takes so long that a third of them has to do."""
+"""From this length, a third of the rounds is measured, because a round takes long."""
 
 _SEED = 2
 
@@ -47,11 +47,11 @@ class Point:
     """One length under one condition.
 
     Attributes:
-        bytes_max: The length; where lengths are random, they are (bytes_max / 2, bytes_max].
+        bytes_max: The length; random lengths are in (bytes_max / 2, bytes_max].
         temperature: "hot" or "cold".
-        fixed: One length, both sides at a page; else random lengths, anywhere.
+        fixed: One length, both sides page-aligned; else random lengths and addresses.
         series: Times per copy by subject.
-        bound: What is possible there; None if not looked for.
+        bound: Upper bound of the speed; None if not measured.
     """
 
     bytes_max: int
@@ -61,7 +61,7 @@ class Point:
     bound: Bound | None = None
 
     def ratio(self, subject: str) -> Figure:
-        """Speed by glibc's: typical ratio of the rounds, and quartiles."""
+        """Speed relative to glibc: typical ratio of the rounds, and quartiles."""
         logs = self._logs(subject)
         low, _, high = statistics.quantiles(logs, n=4) if len(logs) > 1 else logs * 3
         return Figure(math.exp(typical(logs)), math.exp(low), math.exp(high))
@@ -72,7 +72,7 @@ class Point:
         return math.exp(low), math.exp(high)
 
     def verdict(self, subject: str) -> str:
-        """Say "faster" or "slower" than glibc's, or "equal" if that may be chance."""
+        """Return "faster" or "slower" than glibc, or "equal" if the difference may be chance."""
         low, high = self.interval(subject)
         return "faster" if low > 1 else "slower" if high < 1 else "equal"
 
@@ -93,7 +93,7 @@ class Point:
         }
 
     def document(self) -> dict[str, Any]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         return {
             "bytes_max": self.bytes_max,
             "temperature": self.temperature,
@@ -132,8 +132,8 @@ def command(
 ) -> None:
     """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
 
-    Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
-    (fixed), and lengths between it and its half, anywhere (random). In a round all four, and
+    Lengths from 256 B to 64 MiB, hot and cold: each length with page-aligned buffers (fixed), and
+    random lengths between it and its half at any address (random). In a round all four, and
     glibc's once more, take turns in random order; times are processor times. A ratio is the
     geometric mean of those of the rounds, without the lowest and highest sixth; a point is called
     faster or slower if the 95 % confidence interval of its ratio does not contain 1.
@@ -158,7 +158,7 @@ def command(
 
 
 def _use(profile: str | None) -> str:
-    """Let copies be made as the profile says; a sentence on which one that is."""
+    """Make copies use the profile; return a sentence about which one."""
     if profile is None:
         _, _, note = _core.use_default_copy_profile()
         return str(note)
@@ -170,7 +170,7 @@ def _use(profile: str | None) -> str:
 
 
 def _subjects() -> list[str]:
-    """Who takes turns: what this processor cannot do is left out."""
+    """The subjects that this processor supports."""
     subjects = [GLIBC, TUNED]
     if PLAIN in _core.copy_variants(1 << BITS_MAX):
         subjects += [PLAIN]
@@ -224,7 +224,7 @@ def _measure(
         }
         bound = None
         if bound_s is not None:
-            # Of the grid of the class, as for a profile.
+            # From the grid of the class, as for a profile.
             bound = bound_of(measure, bytes_max // 2 + 1, bound_s / len(cases), _SEED)
         points.append(Point(bytes_max, temperature, fixed, series, bound))
         share((index + 1) / len(cases))
@@ -232,7 +232,7 @@ def _measure(
 
 
 def summary_of(points: list[Point]) -> dict[str, object]:
-    """The figures one would quote."""
+    """The key figures."""
     ratios = [point.ratio(TUNED).median for point in points]
     worst = min(points, key=lambda point: point.ratio(TUNED).median)
     return {
@@ -241,7 +241,7 @@ def summary_of(points: list[Point]) -> dict[str, object]:
         "best_vs_glibc": max(ratios),
         "worst_vs_glibc": min(ratios),
         "worst_vs_glibc_interval": worst.interval(TUNED),
-        # What of the worst is not chance: the worst of the points that are surely slower.
+        # The worst of the points that are significantly slower.
         "worst_slower_vs_glibc": min(
             (p.ratio(TUNED).median for p in points if p.verdict(TUNED) == "slower"), default=None
         ),
@@ -262,7 +262,7 @@ def summary_of(points: list[Point]) -> dict[str, object]:
 
 
 def _bounds_of(points: list[Point]) -> dict[str, object]:
-    """What was possible, and how much of it the tuned copy has."""
+    """The upper bounds, and the share that the tuned copy reaches."""
     figures: dict[str, object] = {}
     for name, fixed in (("fixed", True), ("random", False)):
         known = [p for p in points if p.fixed == fixed and p.bound is not None]
@@ -311,7 +311,7 @@ def _print_report(report: Report, points: list[Point], note: str, round_count: i
 
 def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> None:
     with matplotlib_settled():
-        # Loading it takes long: only who wants a picture pays.
+        # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
 
         picture = Picture(figsize=(11, 7), layout="constrained")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench emulator``: how fast the emulated DSA is, in this process and trapped."""
+"""``headrace bench emulator``: speed of the emulated DSA, in this process and trapped."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ _QUEUE_FILE = "/dev/dsa/wq0.0"
 
 @dataclass(frozen=True)
 class Way:
-    """What was measured through one of the two ways to the device."""
+    """Measurements of one of the two ways to reach the device."""
 
     single: Series
     batched: Series
@@ -47,7 +47,7 @@ class Way:
         }
 
     def document(self) -> dict[str, Any]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         series = {
             "noop": self.single,
             "noop_batched": self.batched,

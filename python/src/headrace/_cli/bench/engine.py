@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench engine``: what the engine costs, beside what it is compared with, and goals."""
+"""``headrace bench engine``: cost of the engine, beside references and goals."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ from headrace.machine import Machine
 _TRIED = "measure the engine"
 _PATHS = "headrace-bench-engine-paths"
 _TIME_LIMIT_S = 1800
-# Of one path at one size in a round.
+# Per path, size and round.
 _ROUND_US = 500
 _PLAIN_FROM = 4096
 _RUN_RATIO_MIN = 0.97
 _RUN_MORE_MAX_NS = 25.0
 _AUTOMATIC_MIN = 1 / 1.05
-# And how those that are not met are marked.
+# Marks of the verdicts.
 _VERDICTS = {"met": "", "missed": " <", "undecided": " ?"}
 
 COUNT_LABELS = {
@@ -61,21 +61,21 @@ _COLUMN_LABELS = {
     "automatic_published": _WAY_LABELS,
     "run": {"run": "in the caches", "run_cold": "in no cache"},
 }
-# More do not fit a line.
+# More columns do not fit a line.
 _COLUMNS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A figure, and what it should be.
+    """A figure and its goal.
 
     Attributes:
         group: counts, software, run or automatic.
-        name: Of the figure within its group.
-        byte_count: Of each operation; 0: of 4 KiB always.
-        figure: With its spread; what is counted has none.
-        least: It should be no less.
-        most: It should be no more.
+        name: Name of the figure within its group.
+        byte_count: Bytes per operation; 0: always 4 KiB.
+        figure: The figure with its spread; counts have none.
+        least: Goal: no less than this.
+        most: Goal: no more than this.
     """
 
     group: str
@@ -87,10 +87,10 @@ class Line:
 
     @property
     def verdict(self) -> str | None:
-        """None if there is no goal: met, missed, or undecided where the rounds do not tell.
+        """Return "met" or "missed", or "undecided"; None without a goal.
 
-        That is where the goal lies within the interval of the median. A ratio is judged as it is
-        shown, to the hundredth.
+        Undecided means that the goal lies within the confidence interval of the median. Ratios are
+        rounded to the hundredth, as shown.
         """
         low, high = self.figure.interval or (self.figure.median, self.figure.median)
         if self.least is not None:
@@ -103,7 +103,7 @@ class Line:
         return "met" if worse else "undecided" if better else "missed"
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         return {
             "group": self.group,
             "name": self.name,
@@ -167,7 +167,7 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
 
 
 def paced_device() -> str:
-    """Give times of copies by a DSA, alone and in batches of 32, as the simulator has them."""
+    """Return simulated times of copies by a DSA, single and in batches of 32."""
     points = [{"bytes": 1 << shift, "engines": 4, "batch": 32} for shift in range(6, 21)]
     alone = run("submission", [{**point, "mode": "sync", "batch": 1} for point in points])
     batched = run("submission", [{**point, "mode": "async"} for point in points])
@@ -212,9 +212,9 @@ def _software_lines(comparisons: list[dict[str, Any]]) -> Iterable[Line]:
 
 
 def _thresholds(published: dict[str, Any]) -> tuple[int, int, int]:
-    """What `headrace tune` would find: from where on a device is faster for one who waits.
+    """The thresholds of `headrace tune`: the size from which a device is faster in `run`.
 
-    The others are no more than that, as in an engine with a profile.
+    The other thresholds are capped at it, as in an engine with a profile.
     """
     of_run = published["thresholds"]["run"]
     for size in reversed(published["ways"]["run"]):
@@ -343,7 +343,7 @@ def _print_report(
 
 
 def _print_group(report: Report, group: str, lines: list[Line]) -> None:
-    """Sizes as columns, or names if there are few."""
+    """Print sizes as columns, or names if there are few."""
     names = list(dict.fromkeys(line.name for line in lines))
     sizes = sorted({line.byte_count for line in lines})
     cells = {(line.name, line.byte_count): _text(line) for line in lines}

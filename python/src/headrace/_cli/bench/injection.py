@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench injection``: does a computation gain if its message was put into a cache?"""
+"""``headrace bench injection``: the gain of a computation whose message is in a cache."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _STEP_KIB = 4096
 MESSAGE_BYTES = tuple(1 << shift for shift in range(6, 23, 2))
 WORKING_SET_BYTES = (0, 32 << 10, 512 << 10, 8 << 20)
 _LEON_GAIN = 0.30
-# Where the simulated network interface puts messages: as one with injection does, and as stores do.
+# Where the simulated network interface puts messages: with cache injection, and by stores.
 PLACES = ("receiver-l2", "sender-l2")
 _NOTE = (
     "The sender's stores put lines into its own cache, or the shared one, and never into the "
@@ -107,7 +107,7 @@ Gains = dict[tuple[int, int], Figure]
 
 
 def gains_of(measured: dict[str, Any], what: str) -> Gains:
-    """By working set and message size: 1 - time with `cache` / time with `memory`, in pairs."""
+    """By working set and message size: 1 - time with `cache` / time with `memory`, per round."""
     times = {
         (cell["working_set_bytes"], cell["message_bytes"], cell["placement"]): Series(cell[what])
         for cell in measured["cells"]
@@ -115,7 +115,7 @@ def gains_of(measured: dict[str, Any], what: str) -> Gains:
     gains = {}
     for working_set in WORKING_SET_BYTES:
         for size in MESSAGE_BYTES:
-            # The time with `cache` as a share of that with `memory`.
+            # Time with `cache` relative to `memory`.
             share = speed_ratio(
                 times[working_set, size, "memory"], times[working_set, size, "cache"]
             )
@@ -127,7 +127,7 @@ def gains_of(measured: dict[str, Any], what: str) -> Gains:
 
 
 def simulated_gains() -> dict[str, dict[int, float]]:
-    """By place and message size: the share of its time that the simulated node saves."""
+    """By place and message size: share of the time that the simulated node saves."""
     return {
         where: {
             size: 1 - result.figures["time_us"] / result.figures["time_us_without"]
@@ -145,7 +145,7 @@ def _draw(
     output: Output, gains: Gains, simulated: dict[str, dict[int, float]], caption: str
 ) -> None:
     with matplotlib_settled():
-        # Loading it takes longer than many a benchmark: only who wants a picture pays.
+        # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
 
         picture = Picture(figsize=(9, 5.5), layout="constrained")

@@ -116,13 +116,13 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
 
 
 def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
-    """The faster of the references that are there."""
+    """The fastest available reference."""
     known = [name for name in _REFERENCES if (*group, name) in times]
     return min(known, key=lambda name: times[(*group, name)].median_ns)
 
 
 def _trip_ratio(trips: dict[tuple[int, str], dict[str, Any]], size: int) -> Figure:
-    """Our round trip by the best reference's: above 1 is slower."""
+    """Our round trip relative to the best reference: above 1 is slower."""
     known = [name for name in _REFERENCES if (size, name) in trips]
     best = min(known, key=lambda name: statistics.median(trips[size, name]["p50_ns"]))
     return speed_ratio(Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench pmem``: what it costs to have an entry durable, ring by ring."""
+"""``headrace bench pmem``: the cost of a durable entry, ring by ring."""
 
 import os
 import tempfile
@@ -30,7 +30,7 @@ _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
 _CAPACITY_MIB = 64
 _RIVALS = ("libpmem_balcer", "libpmem_staged", "libpmem_same")
-# Short entries are worth batching: all of a batch are durable when its one call returns.
+# Short entries are batched: all entries of a batch are durable when its call returns.
 _QUOTED = {
     "optimised_over_naive_256": (256, "batch8"),
     "optimised_over_naive_256_single": (256, "enqueue"),
@@ -38,7 +38,7 @@ _QUOTED = {
     "optimised_over_naive_4k": (4096, "enqueue"),
 }
 _INTERLEAVED = (2048, 4096)
-# From here on the stores bound an enqueue, and not its fence.
+# From this length, stores and not the fence bound an enqueue.
 _BANDWIDTH_BYTES_MIN = 2048
 
 Times = dict[str, dict[str, list[float]]]
@@ -58,11 +58,11 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
     in a new random order; after three rounds the rings get other files. An entry counts as
-    enqueued when it is durable. On ordinary memory, as /dev/shm is, lines are flushed to DRAM: the
-    instructions are the same, and durability is pretended. The rings on libpmem2 are the
-    optimised one of Balcer, ours put together in DRAM and copied in one go, and ours on libpmem2's
-    primitives; the best of them is the rival. A stream of the same stores, with and without a fence
-    for each record, is the bound. Before it begins, the rules for measuring are looked at.
+    enqueued when it is durable. On ordinary memory such as /dev/shm, lines are flushed to DRAM: the
+    instructions are the same, without durability. The rings on libpmem2 are Balcer's optimised one,
+    ours assembled in DRAM and copied at once, and ours on libpmem2's primitives; the best of them
+    is the rival. A stream of the same stores, with and without a fence per record, is the bound.
+    First checks the rules for measuring.
 
     Example: headrace bench pmem --json --plot pmem.svg
     """
@@ -142,7 +142,7 @@ def _ratios(times: Times) -> dict[str, Figure]:
 def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
     """Balcer's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
 
-    Of a batch several DIMMs are written at the same time, whatever the length of its entries.
+    A batch writes several DIMMs at the same time, whatever the length of its entries.
     """
     return [
         {
@@ -157,17 +157,17 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
 
 
 def memory_folder() -> str:
-    """Give where files lie in memory if nothing else is said."""
-    shared = "/dev/shm"  # noqa: S108 - The files there have names that are made up.
+    """Return the default directory for files in memory."""
+    shared = "/dev/shm"  # noqa: S108 - Files there get random names.
     return shared if os.access(shared, os.W_OK) else tempfile.gettempdir()
 
 
 def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
-    """Run the program that measures the rings, and give what it prints.
+    """Run the program that measures the rings and return its output.
 
     Raises:
-        NotFoundError: It is not there.
-        Error: There is no place for its files, or it fails.
+        NotFoundError: It does not exist.
+        Error: There is no room for its files, or it fails.
     """
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench programs``: whole programs with tuned copies and without, taking turns."""
+"""``headrace bench programs``: whole programs with and without tuned copies."""
 
 import os
 import random
@@ -41,7 +41,7 @@ from headrace.errors import Error
 TRIED = "measure programs"
 _TIME_LIMIT_S = 120
 _FILE_BYTES = 64 << 20
-# The file of HEADRACE_COUNTERS, as inject/copy/counters.hpp has it.
+# Layout of the file of HEADRACE_COUNTERS: inject/copy/counters.hpp.
 _COUNTERS_MAGIC = 0x32544E554F435248
 _COUNTERS_HEADER_BYTES = 1024
 _COUNTERS_STRIPES = 16
@@ -73,10 +73,10 @@ CREATE INDEX tb ON t(b); COMMIT; SELECT sum(length(d)) FROM t WHERE b % 3 = 0; V
 
 @dataclass(frozen=True)
 class Subject:
-    """A program that is measured.
+    """A measured program.
 
     Attributes:
-        name: In reports.
+        name: Name in reports.
         run: Runs it in an environment and returns its processor time in ns.
     """
 
@@ -86,13 +86,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one program.
+    """Measurements of one program.
 
     Attributes:
-        name: The program's.
-        without: Its processor times as it is.
-        within: With the library preloaded.
-        share: Time in the functions by all, as counted in a run of its own.
+        name: Name of the program.
+        without: Processor times of the unmodified program.
+        within: Processor times with the library preloaded.
+        share: Share of the time in the tuned functions, counted in a separate run.
     """
 
     name: str
@@ -102,11 +102,11 @@ class Measured:
 
     @property
     def ratio(self) -> Figure:
-        """Speed by that without."""
+        """Speed relative to the unmodified program."""
         return speed_ratio(self.within, self.without)
 
     def document(self) -> dict[str, Any]:
-        """As part of the JSON document."""
+        """The part of the JSON document."""
         return {
             "program": self.name,
             "vs_without": self.ratio.document(),
@@ -167,7 +167,7 @@ def _profile_variable(profile: str | None) -> dict[str, str]:
 
 @contextmanager
 def _workplace() -> Iterator[Path]:
-    """A directory with the file that is sent through pipes."""
+    """Provide a temporary directory with the file sent through pipes."""
     place = Path(tempfile.mkdtemp(prefix="headrace-programs-"))
 
     def remove() -> None:
@@ -175,7 +175,7 @@ def _workplace() -> Iterator[Path]:
 
     with undone_at_signals(remove):
         try:
-            block = random.Random(1).randbytes(1 << 20)  # noqa: S311 - Nothing is secret here.
+            block = random.Random(1).randbytes(1 << 20)  # noqa: S311 - No secret.
             (place / "file").write_bytes(block * (_FILE_BYTES >> 20))
             yield place
         finally:
@@ -202,7 +202,7 @@ def _subjects(place: Path) -> Iterator[Subject]:
 
 
 def _timed(words: list[str], environment: dict[str, str], place: Path) -> float:
-    """Processor time of a program and of all that it waited for, in ns."""
+    """Processor time of a program and the children that it waited for, in ns."""
     process = _start(words, environment, place)
     with undone_at_signals(lambda: kill_child(process.pid)):
         return _end_of(process, words[0])
@@ -210,7 +210,7 @@ def _timed(words: list[str], environment: dict[str, str], place: Path) -> float:
 
 def _start(words: list[str], environment: dict[str, str], place: Path) -> subprocess.Popen[bytes]:
     try:
-        # Programs of the system, with arguments of our own.
+        # Installed programs with our arguments.
         return subprocess.Popen(  # noqa: S603
             words,
             env=environment,
@@ -232,7 +232,7 @@ def _end_of(process: subprocess.Popen[bytes], name: str) -> float:
 
 
 def _redis(server: str, benchmark: str, environment: dict[str, str], place: Path) -> float:
-    """Processor time of a server that answers so many requests, in ns."""
+    """Processor time of a server that answers the benchmark's requests, in ns."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -242,7 +242,7 @@ def _redis(server: str, benchmark: str, environment: dict[str, str], place: Path
         try:
             _wait_for_port(port)
             count, length = str(_REDIS_REQUESTS), str(_REDIS_BYTES)
-            subprocess.run(  # noqa: S603 - Of the system, with arguments of our own.
+            subprocess.run(  # noqa: S603 - An installed program with our arguments.
                 [benchmark, "-p", str(port), "-q", "-n", count, "-d", length, "-t", "set,get"],
                 check=True,
                 stdout=subprocess.DEVNULL,
@@ -278,7 +278,7 @@ def _measure(
     round_count: int,
     share: Callable[[float], None],
 ) -> list[Measured]:
-    shuffled = random.Random(1)  # noqa: S311 - Nothing is secret here.
+    shuffled = random.Random(1)  # noqa: S311 - No secret.
     outcomes = []
     for index, subject in enumerate(subjects):
         times: dict[bool, list[float]] = {False: [], True: []}
@@ -303,7 +303,7 @@ def _measure(
 
 
 def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
-    """How much of its time a program spends in the functions."""
+    """Share of its time that a program spends in the tuned functions."""
     descriptor = os.memfd_create("headrace-counters")
     os.ftruncate(descriptor, _COUNTERS_BYTES)
     os.pwrite(descriptor, struct.pack("=2Q", _COUNTERS_MAGIC, _COUNTERS_BYTES), 0)
@@ -313,7 +313,7 @@ def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
         counted = os.pread(descriptor, _COUNTERS_BYTES, 0)
     finally:
         os.close(descriptor)
-    # Calls, bytes, calls that were timed, and their nanoseconds, of each function and length.
+    # For each function and length: calls, bytes, timed calls and their nanoseconds.
     cells = np.frombuffer(counted, np.uint64, offset=_COUNTERS_HEADER_BYTES)
     sums = cells.reshape(_COUNTERS_STRIPES, -1, 4).sum(axis=0)
     calls, _, timed, timed_ns = sums[sums[:, 2] > 0].T.astype(float)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench store``: the block store beside the copies that it makes."""
+"""``headrace bench store``: the block store beside plain copies."""
 
 import time
 
@@ -37,7 +37,7 @@ _LABELS = {
     "put_4k_share_of_bound": "put of blocks of 4 KiB, 64 at a time: share of the bound per core",
     "get_4k_share_of_bound": "get of blocks of 4 KiB, 64 at a time: share of the bound per core",
 }
-# Who copies blocks of 4 KiB, by the suffix of its series and of its figures.
+# Who copies blocks of 4 KiB, by the suffix of series and figures.
 _COPIERS = {"": "the calling thread", "_handed": "a worker"}
 
 
@@ -117,13 +117,13 @@ def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> 
 
 
 def _bound(series: dict[str, Series], way: str) -> Series:
-    """The faster of two ways to make the same copies by one thread."""
+    """The faster of two ways to make the same copies on one thread."""
     ways = [series[f"{name}_{way}_small_cpu"] for name in ("copy", "list")]
     return min(ways, key=lambda each: each.median_ns)
 
 
 def _submissions_of_python(rounds: int) -> Series:
-    """How long `Store.put_many` of 64 blocks of 1 MiB takes to return, once a round."""
+    """Time until `Store.put_many` of 64 blocks of 1 MiB returns, once per round."""
     blocks = list(np.ones((_BATCH, _BLOCK), np.uint8))
     keys = [f"block {number}".encode() for number in range(_BATCH)]
     times_ns = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace dsa``: what is configured on the DSA devices, and making a configuration."""
+"""``headrace dsa``: show and make configurations of DSA devices."""
 
 from headrace._apps.dsa.facts import Facts, load_record
 from headrace._apps.dsa.gather import gather
@@ -21,5 +21,5 @@ command = Group(
 
 
 def facts_of(replay: str | None) -> tuple[Facts, str]:
-    """The facts of this machine or of a record, and where they come from."""
+    """The facts of this machine or of a record, and their origin."""
     return (gather(), "this machine") if replay is None else load_record(doctor_path(replay))

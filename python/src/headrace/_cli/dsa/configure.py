@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace dsa configure``: make a configuration, and load it."""
+"""``headrace dsa configure``: make a configuration and load it."""
 
 import os
 import re
@@ -54,7 +54,7 @@ _NUMBER_MAX = 999_999_999
 
 
 class _Devices(Value[int | list[str]]):
-    """How many devices, or which."""
+    """A number of devices, or their names."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class _Devices(Value[int | list[str]]):
         )
 
     def read(self, text: str) -> int | list[str]:
-        """Take a number, or names that differ."""
+        """Convert a number, or distinct names."""
         if re.fullmatch(r"[0-9]{1,9}", text):
             if not 1 <= int(text) <= DEVICE_COUNT_MAX:
                 raise ValueError
@@ -76,13 +76,13 @@ class _Devices(Value[int | list[str]]):
 
 
 class _Numbers(Value[tuple[int, ...]]):
-    """A number for all WQs, or several that are dealt out to them."""
+    """A number for all WQs, or several, assigned to them in turn."""
 
     def __init__(self) -> None:
         super().__init__("N,...", "a whole number, or several such as 16,64")
 
     def read(self, text: str) -> tuple[int, ...]:
-        """Take decimal numbers."""
+        """Convert decimal numbers."""
         if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9}){0,63}", text) is None:
             raise ValueError
         return tuple(int(each) for each in text.split(","))
@@ -208,7 +208,7 @@ def command(
     except InvalidArgumentError as error:
         refuse(f"{error.cause}; {error.remedy}")
     if output is not None and output.is_stdout:
-        output = None  # Where it goes anyway.
+        output = None  # The default.
     elif output is not None:
         output.write(to_text(configuration))
     steps: list[Step] = []
@@ -238,7 +238,7 @@ def _check_together(*, apply_it: bool, yes: bool, undo: str | None, replay: str 
 
 def _wish(preset: Wish, asked: dict[str, Any]) -> Wish:
     given = {field: value for field, value in asked.items() if value is not None}
-    # A threshold that a preset gives belongs to the size that it gives.
+    # The threshold of a preset belongs to its size.
     if given.keys() & {"queue_count", "entry_counts"}:
         preset = replace(preset, threshold=None)
     return replace(preset, **given)
@@ -309,7 +309,7 @@ def _report(
     output: str | None,
     facts: Facts,
 ) -> None:
-    # The configuration is data if it comes on stdout: then what is said of it is not.
+    # If the configuration goes to stdout, the report goes to stderr.
     if output is None and way_back is None:
         sys.stdout.write(to_text(configuration))
     report = Report(sys.stderr if output is None and way_back is None else None)

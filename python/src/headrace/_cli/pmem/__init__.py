@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pmem``: rings in persistent memory, and the check that they survive a crash."""
+"""``headrace pmem``: rings in persistent memory, and their crash check."""
 
 from headrace._cli._app import Group
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pmem check``: try the states that a crash could leave of a ring."""
+"""``headrace pmem check``: try the states that a crash could leave."""
 
 from collections.abc import Callable
 from functools import partial

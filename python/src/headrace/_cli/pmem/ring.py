@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pmem ring``: make, fill, empty and look at a ring; a killed end continues later."""
+"""``headrace pmem ring``: make, fill, drain and inspect a ring; a killed end can be resumed."""
 
 import errno
 import os
@@ -143,11 +143,10 @@ def consume(
 ) -> None:
     """Take entries and write them out, a line each: number, tabulator, bytes.
 
-    What is written is acknowledged afterwards. Killed at any moment and started again, it writes no
-    entry twice into a file: the last whole line there tells where to go on. A torn line behind it
-    is cut off if it is the beginning of the next entry; any other is refused. A pipe or terminal
-    cannot be asked; there an entry may come twice, with the same number.
-    The ring is made if there is none.
+    Entries are acknowledged after they are written. Killed at any moment and started again, it
+    continues after the last whole line of the file, without duplicates; a torn line is cut off if
+    it is the beginning of the next entry, else refused. In a pipe or terminal an entry may appear
+    twice, with the same number. The ring is made if there is none.
 
     Example: headrace pmem ring consume ring.pmem --output entries.txt
     """
@@ -199,10 +198,10 @@ def info(file: str, *, as_json: bool) -> None:
 
 
 class Sink:
-    """Where entries are written: a file that can be asked what is in it, or a stream.
+    """Output for entries: a readable file, or a stream.
 
-    A file's last line has to be of the ring that `recovered` tells of: what was written there and
-    not acknowledged is still in the ring, and is then not written again.
+    The last line of a file must come from the ring with the state `recovered`. Entries written but
+    not acknowledged are still in the ring; they are not written again.
     """
 
     def __init__(self, path: str | None, recovered: RingState) -> None:
@@ -210,7 +209,7 @@ class Sink:
         self.last: int | None = None
         self._last_line = (0, 0)
         self._torn = b""
-        # stdout itself: what the command prints is collected until its end.
+        # fd 1, because sys.stdout collects output until the end.
         self._descriptor = 1 if path is None else self._open(path)
         self._owned = path is not None
         self._readable = path or f"/proc/self/fd/{self._descriptor}"
@@ -239,14 +238,14 @@ class Sink:
             raise self._failed("it cannot be opened", "choose another file", problem) from problem
 
     def _read_tail(self, recovered: RingState) -> None:
-        """Read the number in the last whole line, and what is torn behind it."""
+        """Read the number of the last whole line, and the torn line after it."""
         try:
             with Path(self._readable).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 whole = _line_begin(file, size)
                 longest = _NUMBER_BYTES_MAX + _ESCAPED_BYTES * recovered.entry_bytes_max
                 if whole != size:
-                    # What is torn was not acknowledged, so the ring still has the entry.
+                    # The entry of a torn line was not acknowledged, so the ring still has it.
                     if size - whole > longest or recovered.entry_count == 0:
                         raise self._foreign_tail()
                     file.seek(whole)
@@ -254,10 +253,10 @@ class Sink:
                 begin = _line_begin(file, whole - 1) if whole > 0 else 0
                 file.seek(begin)
                 number = file.read(min(whole - begin, _NUMBER_BYTES_MAX)).partition(b"\t")[0]
-            # Behind what is there, whether it is opened to append or not.
+            # Write at the end, even without O_APPEND.
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as problem:
-            # Without a look at it, an entry could come twice.
+            # Without reading the file, an entry could be duplicated.
             remedy = "let it be read, or write into a pipe: '| cat >>FILE'"
             raise self._failed("it cannot be read and settled", remedy, problem) from problem
         self._last_line = (begin, whole)
@@ -265,7 +264,7 @@ class Sink:
             self.last = int(number)
 
     def _cut_torn(self, line: bytes) -> None:
-        """Cut off the torn line, if it is the beginning of the one to come."""
+        """Cut off the torn line, if it is the beginning of `line`."""
         if not line.startswith(self._torn):
             raise self._foreign_tail()
         try:
@@ -288,7 +287,7 @@ class Sink:
             raise self._foreign(f"its last line has the number {self.last}, which the ring has not")
 
     def _check_same(self, line: bytes) -> None:
-        """That the file's last line is what the ring has under its number."""
+        """Check that the file's last line is `line`, the ring's entry of that number."""
         begin, end = self._last_line
         try:
             with Path(self._readable).open("rb") as file:
@@ -305,7 +304,7 @@ class Sink:
         )
 
     def write(self, entries: list[RingEntry]) -> None:
-        """Write those that are not there yet; when it returns they are with the system."""
+        """Write the entries that are not in the file yet; on return, a file is synced to disk."""
         lines = [b"%d\t%s\n" % (entry.ordinal, _printable(entry.data)) for entry in entries]
         done_count = 0
         if self.last is not None and self.last >= entries[0].ordinal:
@@ -325,16 +324,16 @@ class Sink:
         try:
             os.fsync(self._descriptor)
         except OSError as problem:
-            # What is no file, such as a pipe or a terminal, has no disk to wait for.
+            # Pipes and terminals cannot be synced.
             if problem.errno not in {errno.EINVAL, errno.EROFS}:
                 remedy = "check the disk; nothing of it was acknowledged"
                 raise self._failed("it does not reach the disk", remedy, problem) from problem
         if done_count <= len(lines):
-            self.last = None  # From here on every entry is new.
+            self.last = None  # All further entries are new.
 
 
 def _line_begin(file: BinaryIO, end: int) -> int:
-    """Where the line begins that the bytes before `end` are of: behind the last line feed there."""
+    """Offset of the line that ends at `end`: after the last line feed before it."""
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
         file.seek(begin)
@@ -403,7 +402,7 @@ def _until(done: Callable[[], bool]) -> None:
 def _ring(file: str, size_bytes: int) -> Ring:
     tried = f"use the ring '{file}'"
     if not is_there(Path(file), tried):
-        # The first of the two ends makes it.
+        # Another process may make it first.
         with suppress(InvalidArgumentError):
             return Ring.make(file, capacity=size_bytes)
         if not is_there(Path(file), tried):

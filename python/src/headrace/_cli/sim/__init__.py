@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace sim``: predictions for machines described in a file."""
+"""``headrace sim``: predictions for machines described by a file."""
 
 from headrace._cli._app import Group
 

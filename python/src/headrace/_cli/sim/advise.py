@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace sim advise``: where data should lie, who moves it, and what that brings."""
+"""``headrace sim advise``: where to place data, who moves it, and the gain."""
 
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -88,7 +88,7 @@ def command(
 ) -> None:
     """Say which memory to read from, who moves the data there, and the gain to expect.
 
-    The gain is simulated. What would gain less than 2 % is left where it is. Give one of --bytes,
+    The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
     --query and --sql.
 
     Example: headrace sim advise --machine xeon-max-9468 --bytes 1GiB --passes 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace sim list``: which scenarios and machines there are."""
+"""``headrace sim list``: the scenarios and machines."""
 
 import click
 

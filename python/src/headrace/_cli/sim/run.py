@@ -95,7 +95,7 @@ def _summary(name: str, results: list[Result]) -> dict[str, Any]:
 
 
 def _print_table(report: Report, results: list[Result]) -> None:
-    # Parameters that are the same everywhere tell nothing of one row.
+    # Leave out parameters that are the same in all rows.
     keys = [
         key
         for key in results[0].parameters
