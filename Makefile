@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Verbs; each only starts a script, which does the work and explains itself.
+# Each target runs a script, which documents itself.
 .PHONY: help setup demo test check package model guest mutations fuzz soak bench integrations docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'

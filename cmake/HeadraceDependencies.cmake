@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Third-party libraries, found once. What is private to the library never reaches a consumer.
+# Third-party libraries, found once. Private dependencies do not propagate to consumers.
 find_package(Threads REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(fmt REQUIRED)
@@ -25,7 +25,7 @@ if(HEADRACE_DCHECK)
   target_compile_definitions(headrace_flags INTERFACE HEADRACE_DCHECK_ENABLED=1)
 endif()
 if(HEADRACE_SANITIZE)
-  # GCC warns (-Wtsan) of stand-alone fences, which are confined to src/platform; nothing is silenced here.
+  # GCC warns (-Wtsan) about stand-alone fences, which are confined to src/platform; the warning stays enabled.
   target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=undefined)
   target_link_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE})
 endif()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Layers of the library. A layer is compiled with an include path that holds its own headers and those
-# of the layers it depends on, nothing else: an include against the direction does not compile.
+# Layers of the library. The include path of a layer has only its headers and those of the layers it
+# depends on, so an include in the wrong direction does not compile.
 
 # A layer may depend only on layers to its left.
 set(HEADRACE_LAYER_ORDER base platform telemetry topo copy dsa engine c cache query pmem message store)
@@ -17,7 +17,7 @@ function(headrace_layer name)
   if(EXISTS "${PROJECT_SOURCE_DIR}/include/headrace/${name}")
     file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/headrace/${name}" "${stage}/headrace/${name}" SYMBOLIC)
   else()
-    # Internal layer: its headers lie beside its sources and are never installed.
+    # Internal layer: its headers are beside its sources and are not installed.
     file(CREATE_LINK "${PROJECT_SOURCE_DIR}/src/${name}" "${stage}/headrace/${name}" SYMBOLIC)
   endif()
   set(target headrace_${name})

@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kClassMin = 6;
 constexpr std::uint64_t kRegionBytes = 1 << 20;
 
-/// In front of every pointer handed out.
+/// Precedes every returned pointer.
 struct Header {
   void* block;
   std::uint64_t size_class;
@@ -77,7 +77,7 @@ void Arena::give_back(void* pointer) noexcept {
 
 }  // namespace headrace::inject
 
-// Local to each injected library by its version script: the program keeps its own.
+// Local to each injected library by its version script: the program keeps its operator new.
 void* operator new(std::size_t byte_count) {
   void* pointer = headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
   if (pointer == nullptr) throw std::bad_alloc();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arena: where operator new of an injected library takes memory. Not malloc: that is the program's,
-// which may be in the middle of it, or have replaced it. For few and small allocations.
+// Arena: memory for operator new of an injected library. Not malloc: the program may be inside
+// malloc, or have replaced it. For few, small allocations.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace headrace::inject {
 
-/// Blocks of powers of two from regions that are never given back. Callers in a process that has
-/// signal handlers block all signals first (see InjectLock). Starts as all zero; a child of fork
-/// that finds it zeroed leaks its parent's memory.
+/// Power-of-two blocks from regions that are never unmapped. If the process has signal handlers,
+/// callers block all signals first (see InjectLock). Zero-initialised; a child of fork that finds
+/// it zeroed leaks its parent's memory.
 ///
 /// Threading: shared.
 class Arena {
  public:
   constexpr Arena() = default;
-  /// Null if there is no memory.
+  /// Returns null if memory is exhausted.
   void* take(std::size_t byte_count, std::size_t alignment) noexcept;
   void give_back(void* pointer) noexcept;
 
@@ -35,7 +35,7 @@ class Arena {
   std::uint64_t region_end_ = 0;
 };
 
-/// The arena of operator new. Each library that is injected defines it.
+/// The arena of operator new. Each injected library defines it.
 [[nodiscard]] Arena& own_arena() noexcept;
 
 }  // namespace headrace::inject

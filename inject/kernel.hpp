@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls made directly: without errno, without the C library's wrappers (another preload may
-// have taken those over, and they may be called before the C library has started), and fit for a
-// signal handler. The result is the kernel's: -errno on failure.
+// Direct system calls: without errno or the C library's wrappers, which another preload may have
+// replaced and which may not be initialised yet. Async-signal-safe. Returns the kernel's result:
+// -errno on failure.
 #pragma once
 
 #include <asm/unistd.h>
@@ -29,14 +29,14 @@ long as_argument(T* pointer) noexcept {
   return reinterpret_cast<long>(pointer);
 }
 
-/// A set of signals as the kernel has it: bit n-1 for signal n.
+/// A signal set in the kernel's layout: bit n-1 for signal n.
 using SignalSet = std::uint64_t;
 constexpr SignalSet signal_bit(int signal) {
   return SignalSet{1} << (signal - 1);
 }
 constexpr SignalSet kAllSignals = ~SignalSet{0};
 
-/// Sets this thread's mask and returns the former one.
+/// Sets this thread's mask and returns the previous one.
 inline SignalSet set_mask(SignalSet mask) noexcept {
   SignalSet old = 0;
   constexpr long kSetMask = 2;
@@ -49,7 +49,7 @@ inline SignalSet mask() noexcept {
   return now;
 }
 
-/// All signals blocked for as long as it lives.
+/// Blocks all signals during its lifetime.
 ///
 /// Threading: owned.
 class Quiet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// InjectLock: a mutex of the injected libraries. Waiters sleep in the kernel, so that one of a
+// InjectLock: a mutex of the injected libraries. Waiters sleep in the kernel, so that a waiter of
 // higher real-time priority lets the holder run.
 #pragma once
 
@@ -21,8 +21,8 @@ inline void wake_all(Atomic<std::uint32_t>& word) noexcept {
   kernel::call(__NR_futex, kernel::as_argument(&word), FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
-/// Zero is "free", so it may lie in memory that a child of fork finds zeroed. Not recursive: a
-/// handler that takes it must not interrupt a holder of its own thread.
+/// Zero means free, so it may be in memory that is zeroed in a child of fork. Not recursive: a
+/// handler that locks it must not interrupt a holder in its own thread.
 ///
 /// Threading: shared.
 class InjectLock {

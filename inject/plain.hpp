@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// memmove, memset and memcmp without anything: for injected libraries, which must not call the
-// program's (another preload may have taken them over), and may run before they are known:
-// resolvers while libraries are being relocated, constructors of libraries that are initialised
-// before ours. Not fast. A file that includes it is compiled with -fno-builtin: a loop of memcmp's
-// kind must not become a call of itself.
+// memmove, memset and memcmp without dependencies, for injected libraries: these must not call the
+// program's functions, which another preload may have replaced, and may run before symbols are
+// resolved (resolvers during relocation, constructors of libraries initialised earlier). Not fast.
+// Compile users with -fno-builtin: otherwise a loop may become a call to the function that contains
+// it.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline void* plain_move(void* target, const void* source, std::size_t byte_count
   void* const result = target;
   const auto distance =
       reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
-  // As unsigned: also far apart if the target is below.
+  // Unsigned: a target below its source counts as far apart.
   if (distance >= byte_count) {
     asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(byte_count) : : "memory");
     return result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the loader puts an injected library into a program: read off its ELF header.
+// Whether the loader loads an injected library into a program, judged by its ELF header.
 #pragma once
 
 #include <elf.h>
@@ -10,8 +10,8 @@
 
 namespace headrace::inject {
 
-/// Why not; empty if it does, or cannot be judged. `read` is bool(std::uint64_t offset, void* into,
-/// std::size_t byte_count): false if the file has not so many bytes there.
+/// Why not; empty if it does, or if unknown. `read` is bool(std::uint64_t offset, void* into,
+/// std::size_t byte_count); false if the file is too short.
 template <typename Read>
 std::string_view why_unreachable(Read read) noexcept {
   Elf64_Ehdr header;

@@ -16,10 +16,10 @@
 namespace headrace::launch {
 namespace {
 
-/// As the caller had them; set by block_signals().
+/// The caller's mask; saved by block_signals().
 sigset_t former_mask;
 
-/// Becomes the command, or sends the errno that prevented it.
+/// Executes the command, or reports the errno that prevented it.
 [[noreturn]] void become(const Command& command, int line, pid_t launcher, bool ignores_children) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
@@ -29,12 +29,12 @@ sigset_t former_mask;
     ::personality(static_cast<unsigned long>(before) | ADDR_NO_RANDOMIZE);
   }
   std::vector<char*> words;
-  // exec writes none of them.
+  // exec does not modify the words.
   for (const std::string& word : command.words) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   if (ignores_children) ::signal(SIGCHLD, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &former_mask, nullptr);
-  // Hands a script without "#!" to the shell.
+  // execvp passes a script without "#!" to the shell.
   ::execvp(command.path.c_str(), words.data());
   const int error = errno;
   static_cast<void>(::write(line, &error, sizeof error) < 0);
@@ -56,7 +56,7 @@ void occupy_closed_files() {
 void block_signals() {
   sigset_t all;
   ::sigfillset(&all);
-  // Faults of our own end us where they happen.
+  // Faults of this process must still end it.
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS}) {
     ::sigdelset(&all, number);
   }
@@ -64,7 +64,7 @@ void block_signals() {
 }
 
 Result<Child> Child::start(const Command& command) {
-  // A parent that ignores SIGCHLD hands that down: the command keeps it, the launcher cannot.
+  // An inherited "ignore" of SIGCHLD is passed on to the command; the launcher cannot use it.
   struct sigaction by_default{};
   struct sigaction former{};
   by_default.sa_handler = SIG_DFL;
@@ -114,8 +114,8 @@ std::optional<int> Child::wait(const std::function<bool(pid_t)>& ended) {
     const pid_t changed = ::waitpid(-1, &status, WNOHANG | WUNTRACED);
     if (changed == process_id_) {
       if (!WIFSTOPPED(status)) return status;
-      // The shell sees that the job has stopped. A command with a process group of its own is a
-      // shell, or manages its own stops.
+      // Stops this process too, so that the shell sees the job stop. A command in another process
+      // group is a shell, or manages its stops itself.
       if (is_job_stop(WSTOPSIG(status)) && ::getpgid(process_id_) == ::getpgrp()) {
         ::kill(::getpid(), SIGSTOP);
         ::kill(process_id_, SIGCONT);
@@ -129,11 +129,11 @@ std::optional<int> Child::wait(const std::function<bool(pid_t)>& ended) {
     siginfo_t info{};
     const int number = ::sigwaitinfo(&all, &info);
     if (number < 0 || number == SIGCHLD) continue;
-    // The terminal sends to the whole process group, the command included; so does the command.
-    // When it goes away, it sends SIGHUP to the leader of the session alone.
+    // The terminal signals the whole process group, including the command. On hang-up, it sends
+    // SIGHUP to the session leader only.
     const bool is_ours = number == SIGHUP && ::getsid(0) == ::getpid();
     if ((info.si_code == SI_KERNEL && !is_ours) || info.si_pid == process_id_) continue;
-    ::kill(process_id_, number);  // Not reaped yet, so the number is still its.
+    ::kill(process_id_, number);  // Not reaped yet, so the number is still valid.
   }
 }
 
@@ -154,7 +154,7 @@ void end_as(int wait_status) {
 
 void complain(const std::string& sentence) {
   const std::string line = fmt::format("headrace: {}\n", sentence);
-  // With stderr closed, the exit code has to do.
+  // With stderr closed, only the exit code reports it.
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Child: the command of 'headrace emulate' and 'headrace run', started as a child of the launcher
-// and watched until it ends. Signals, stops and the exit code pass through the launcher.
+// Child: the command of 'headrace emulate' and 'headrace run', run as a child of the launcher.
+// Signals, stops and the exit code pass through the launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -21,17 +21,16 @@ inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
 struct Command {
-  std::string path;  ///< Found by the launcher; searched in PATH if it has no slash.
+  std::string path;  ///< Resolved by the launcher; searched in PATH if it has no slash.
   std::vector<std::string> words;
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< Added to the launcher's.
-  bool fixed_addresses = false;  ///< Switch the randomisation of addresses off.
+  bool fixed_addresses = false;  ///< Disables address space randomisation.
 };
 
-/// Keeps the launcher's own files away from the numbers of standard ones that the caller has
-/// closed; the command finds them closed again.
+/// Reserves the standard file descriptors that the caller closed, so that the launcher's own files
+/// do not get their numbers; the command finds them closed again.
 void occupy_closed_files();
-/// Blocks every signal but those of our own faults, for as long as this process lives. Before
-/// start().
+/// Blocks every signal except those of faults for the rest of the process. Call before start().
 void block_signals();
 
 /// Threading: confined.

@@ -23,7 +23,7 @@ bool write_all(int file, const std::string& text) {
   while (written < text.size()) {
     const ssize_t count = ::write(file, text.data() + written, text.size() - written);
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0) errno = ENOSPC;  // It would take nothing the next time either.
+    if (count == 0) errno = ENOSPC;  // Retrying would write nothing either.
     if (count <= 0) return false;
     written += static_cast<std::size_t>(count);
   }
@@ -78,8 +78,8 @@ Result<void> write_whole(const std::string& path, const std::string& text) {
   }
   struct stat status{};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    // A device, a pipe or a link stays what it is: what it leads to is written. Through a link like
-    // /dev/stdout that may be the file that CMD wrote to: what is there stays, too.
+    // A device, a pipe or a link is written in place. Through a link such as /dev/stdout that may
+    // be the file that CMD wrote to: append, to keep its content.
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
     if (file < 0) return failed(errno);
     const bool ours = is_same_file(file, STDOUT_FILENO) || is_same_file(file, STDERR_FILENO);
@@ -94,7 +94,7 @@ Result<void> write_whole(const std::string& path, const std::string& text) {
   std::string beside = path + ".XXXXXX";
   const int file = ::mkstemp(beside.data());
   if (file < 0) return failed(errno);
-  // A file that is replaced keeps its mode, and its owner where that is allowed.
+  // A replacement keeps the old file's mode, and its owner where permitted.
   const bool replaces = status.st_nlink != 0;
   mode_t mode = status.st_mode & 07777;
   if (replaces) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-run: runs a command whose processes count what they copy (HEADRACE_COUNTERS), and writes
-// the sums as JSON when it has ended; behind 'headrace run --stats', which judges the options. The
-// counters lie in a file without a name that every process of the command maps: however they end,
-// the counts remain.
+// headrace-run: runs a command whose processes count their copies (HEADRACE_COUNTERS), and writes
+// the sums as JSON when it has ended. The implementation of 'headrace run --stats', which validates
+// the options. The counters are in a memfd that every process of the command maps, so they remain
+// however the processes end.
 //
-//   headrace-run STATISTICS MACHINE CMD...   MACHINE: descriptor of the record of the machine
+//   headrace-run STATISTICS MACHINE CMD...   MACHINE: descriptor of the machine record
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ constexpr std::array<const char*, preload::kPathCount> kPaths{"libc", "tuned", "
 constexpr std::size_t kArgumentsMin = 4;
 constexpr int kExitFailed = 1;
 
-/// Sums of one function and path; those of its classes in `lengths`.
+/// Totals of one function and path; those per length class in `lengths`.
 struct Sums {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;
@@ -52,7 +52,7 @@ void Sums::add(const Counters& counters, std::size_t function, std::size_t path,
   std::array<std::uint64_t, 4> cell{};
   for (const preload::Stripe& stripe : counters.stripes) {
     const preload::Cell& one = stripe.cells[function][path][index];
-    // relaxed: the processes that count have ended.
+    // relaxed: the counting processes have ended.
     cell[0] += one.call_count.load_relaxed();
     cell[1] += one.byte_count.load_relaxed();
     cell[2] += one.timed_count.load_relaxed();
@@ -83,7 +83,7 @@ Json document_of(const Counters& counters, const Json& machine,
   for (std::size_t f = 0; f < kFunctions.size(); ++f) {
     for (std::size_t p = 0; p < kPaths.size(); ++p) {
       Sums sums;
-      // The last class is that of length zero.
+      // The last class is length zero.
       sums.add(counters, f, p, preload::kLengthClassCount - 1);
       for (std::size_t i = 0; i + 1 < preload::kLengthClassCount; ++i) sums.add(counters, f, p, i);
       all.calls += sums.calls;
@@ -132,14 +132,14 @@ Json document_of(const Counters& counters, const Json& machine,
             {"bytes_by_device", device.bytes.load_relaxed()}}}};
 }
 
-/// The counters, in a file that no process can cut short; null if there is no memory.
+/// Creates the counters in a file that no process can truncate; null if memory is exhausted.
 Counters* make_counters(int& file) {
   file = ::memfd_create("headrace-counters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0 || ::ftruncate(file, sizeof(Counters)) != 0) return nullptr;
   ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   void* memory = ::mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) return nullptr;
-  auto* counters = static_cast<Counters*>(memory);  // All zero is its state.
+  auto* counters = static_cast<Counters*>(memory);  // All zero is valid.
   counters->magic = preload::kCountersMagic;
   counters->byte_count = sizeof(Counters);
   return counters;

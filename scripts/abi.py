@@ -4,9 +4,9 @@
 
     scripts/abi.py [--write] [LIBRARY]
 
-The list holds every strong symbol and every vtable of the library, demangled and sorted. A symbol
-that appears there by accident becomes part of the interface; one that disappears breaks programs
-that are already linked. LIBRARY is build/release/src/libheadrace.so unless it is given.
+The list holds every strong symbol and every vtable of the library, demangled and sorted. An
+accidentally exported symbol becomes part of the interface; a removed one breaks linked programs.
+LIBRARY defaults to build/release/src/libheadrace.so.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "abi" / "exports.txt"
 LIBRARY = ROOT / "build" / "release" / "src" / "libheadrace.so"
-# Template instances and inline functions are weak: whether they are there depends on optimisation.
+# Template instances and inline functions are weak: their presence depends on optimisation.
 STRONG = "TDBR"
 VTABLE = re.compile(r"vtable for headrace::[\w:]+")
 OURS = re.compile(r"\bheadrace(::|_)")
-# What belongs to lab/ and never to the library.
+# Symbols of lab/, never of the library.
 LAB = re.compile(r"::lab::|folly")
 
 
 def exported(library: Path) -> list[str]:
-    """The symbols that programs can link to, by name."""
+    """Return the names of the symbols that programs can link to."""
     command = ["nm", "--dynamic", "--demangle", "--defined-only", str(library)]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     names = set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at the manual as readers do: in Chromium, at the widths of a telephone and of a desk.
+"""Check the manual in Chromium, at the widths of a telephone and of a desktop.
 
-Every page is opened at both widths. It fails if a page writes an error to the console, if it
-scrolls sideways, if one of its links leads nowhere, or if
-its dark and its light form look the same. The search must find what it is asked for.
+Opens every page at both widths. Fails if a page writes an error to the console, scrolls sideways,
+has a dead link, or looks the same in dark and light mode, or if the search does not find its
+query.
 
 Usage: check_manual.py DIRECTORY [--pictures DIRECTORY]
 """
@@ -33,7 +33,7 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A server that does not report each request, and has no icon."""
+    """A server without a request log or an icon."""
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -44,11 +44,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
             super().do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def look_at(page: Page, root: str, path: str, pictures: Path | None) -> tuple[list[str], set[str]]:
-    """Open one page at each width; what is wrong, and where its links lead."""
+    """Open one page at each width; return its errors and its links."""
     found: list[str] = []
     links: set[str] = set()
     heard: list[str] = []
@@ -77,7 +77,7 @@ def look_at(page: Page, root: str, path: str, pictures: Path | None) -> tuple[li
 
 
 def dead_links(directory: Path, root: str, links: dict[str, str], page: Page) -> list[str]:
-    """Links within the manual whose page or anchor is not there; others are not followed."""
+    """Return links within the manual to a missing page or anchor; others are not followed."""
     found = []
     anchors: dict[str, set[str]] = {}
     for link, source in sorted(links.items()):
@@ -97,7 +97,7 @@ def dead_links(directory: Path, root: str, links: dict[str, str], page: Page) ->
 
 
 def main() -> int:
-    """Look at every page and report."""
+    """Check every page and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pictures", type=Path)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at the page of 'headrace report' in Chromium: wide and narrow, light and dark.
+"""Check the page of 'headrace report' in Chromium: wide and narrow, light and dark.
 
-Fails for a message of the console, for a request over the network, for what is wider than the
-screen, for a figure without a series that its table has or with a text that is cut off, for letters
-that cannot be told from what is behind them, and if the keyboard does not reach the contents.
+Fails on a console message, a network request, content wider than the screen, a figure that lacks
+a series of its table or cuts off text, insufficient contrast, or content that the keyboard cannot
+reach.
 
     .venv/bin/python scripts/check_report.py report.html [--pictures DIR]
 """
@@ -62,7 +62,7 @@ LOOK = """() => {
 
 
 def problems_of(look: dict[str, Any]) -> list[str]:
-    """Sentences about what is wrong on a screen."""
+    """Return a sentence for each error on a screen."""
     found = [f"'{target}' leads nowhere" for target in look["broken"]]
     if look["wide"] > 0:
         found.append(f"the page is {look['wide']} pixels wider than the screen")
@@ -84,7 +84,7 @@ def problems_of(look: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Look at the page on every screen and report."""
+    """Check the page on every screen and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("page", type=Path)
     parser.add_argument("--pictures", type=Path)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the generated parts of docs/reference/command.md: usage, options, fields of `--json`.
 
-Options come from the command itself, fields from the schemas of its documents. What is between a
-line `<!-- generated: COMMAND -->` and `<!-- end -->` is replaced; the prose around is written by
-hand. Run in the environment of the package: .venv/bin/python scripts/command_reference.py
+Options come from the command itself, fields from the schemas of its documents. Replaces the text
+between `<!-- generated: COMMAND -->` and `<!-- end -->`; the rest is written by hand. Run in the
+package's environment: .venv/bin/python scripts/command_reference.py
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK = re.compile(r"<!-- generated: ([^\n]*) -->\n.*?<!-- end -->\n", re.DOTALL
 
 
 def commands() -> dict[str, tuple[click.Command, click.Context]]:
-    """Every command that is no group, by the words that call it; families share one block."""
+    """Return every command that is not a group, by its command line; families share one block."""
     return {
         " ".join((*path[:-1], "FAMILY") if path[-1] in FAMILIES else path): (found, context)
         for path, found, context in walk(_cli.app)
@@ -38,12 +38,12 @@ def commands() -> dict[str, tuple[click.Command, click.Context]]:
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table."""
+    """Escape a text for a table cell."""
     return text.replace("|", "\\|")
 
 
 def option_row(option: click.Option, context: click.Context) -> str:
-    """A row of the table of options."""
+    """Return a row of the options table."""
     metavar = "" if option.is_flag else f" {option.make_metavar(context)}"
     text = option.help or ""
     if isinstance(option.type, Value) and option.type.documented:
@@ -55,7 +55,7 @@ def option_row(option: click.Option, context: click.Context) -> str:
 
 
 def field_rows(schema: dict[str, Any]) -> Iterator[str]:
-    """Rows of the table of the summary; fields with one meaning share a row."""
+    """Yield rows of the summary table; fields with the same description share a row."""
     by_text: dict[str, list[str]] = {}
     for name, field in schema["properties"]["summary"]["properties"].items():
         by_text.setdefault(field["description"], []).append(name)
@@ -64,7 +64,7 @@ def field_rows(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def generated(name: str, command: click.Command, context: click.Context) -> str:
-    """What stands in the block of a command."""
+    """Return the generated block of a command."""
     usage = command.get_usage(context).removeprefix("Usage: ")
     if name.endswith("FAMILY"):
         usage = usage.replace(str(context.info_name), "FAMILY")
@@ -85,7 +85,7 @@ def generated(name: str, command: click.Command, context: click.Context) -> str:
 
 
 def page(text: str) -> str:
-    """The page with its blocks as they should be."""
+    """Return the page with up-to-date blocks."""
     known = commands()
 
     def block(match: re.Match[str]) -> str:

@@ -15,12 +15,12 @@ ASSUMED = "assumed"
 
 
 def quantity(value: str, source: str) -> Quantity:
-    """Write a number with its unit and where it comes from."""
+    """Return a number with its unit and source."""
     return {"value": value, "source": source}
 
 
 def fitted(value: str, series: str) -> Quantity:
-    """Write a number that was derived from a published series."""
+    """Return a number that was fitted to a published series."""
     return quantity(value, f"fitted to {series}")
 
 
@@ -37,7 +37,7 @@ def core() -> dict[str, Quantity]:
 
 
 def dsa() -> dict[str, Quantity]:
-    """Describe what a DSA of a 4th generation Xeon costs."""
+    """Describe the costs of a DSA of a 4th generation Xeon."""
     return {
         "fabric": fitted("29915 MiB/s", "lightdsa-async"),
         "read_buffers": quantity("6144 B", f"{LIMITS}: 96 of a line each"),

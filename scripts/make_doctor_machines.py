@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the declared machines of the doctor: a healthy one, and what breaks it.
+"""Writes the declared machines of the doctor: a healthy one, and broken variants.
 
-Each broken machine is the healthy one with a few facts changed, one cause each, so that a reader
-sees here what its file says. python/tests/test_doctor.py names the root cause of each. None is
-recorded from hardware: they are put together from what drivers and users report.
+Each broken machine is the healthy one with a few facts changed, for a single cause, so that the
+difference is visible here. python/tests/test_doctor.py names the root cause of each. None is
+recorded from hardware: they are composed from reports of drivers and users.
 
 The build installs them as samples, and the tests read those.
 
@@ -132,7 +132,7 @@ Changes = dict[str, Any]
 
 
 def both_queues(changes: Changes) -> Changes:
-    """These changes to both WQs of the healthy machine."""
+    """Apply these changes to both WQs of the healthy machine."""
     return {
         f"devices.0.queues.{queue}.{place}": value
         for queue in (0, 1)
@@ -141,7 +141,7 @@ def both_queues(changes: Changes) -> Changes:
 
 
 def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    """The facts with those at the given places replaced; None takes a fact away."""
+    """Return the facts with those at the given paths replaced; None removes a fact."""
     result = copy.deepcopy(facts)
     for place, value in changes.items():
         *path, last = place.split(".")
@@ -176,7 +176,7 @@ VIRTUAL: Changes = {
 
 
 def another(number: int, bus: str, changes: Changes) -> dict[str, Any]:
-    """Another device: the first as changed, with names of its own."""
+    """Return another device: the first with changes and renamed."""
     text = json.dumps(changed(HEALTHY, changes)["devices"][0])
     for old in ("dsa0", "wq0.", "group0.", "engine0."):
         text = text.replace(old, old.replace("0", str(number)))
@@ -185,7 +185,7 @@ def another(number: int, bus: str, changes: Changes) -> dict[str, Any]:
 
 
 def second(changes: Changes) -> dict[str, Any]:
-    """A second device, as changed."""
+    """Return a second device with changes."""
     return another(2, "e7", changes)
 
 
@@ -193,8 +193,8 @@ SECOND_PCI = {"address": "0000:e7:01.0", "device": "0b25", "driver": "idxd", "no
 SECOND_DISABLED = [HEALTHY["devices"][0], second(DEVICE_OFF)]
 SECOND_BLANK = [HEALTHY["devices"][0], second(BLANK)]
 
-# Two sockets of a Xeon Max in SNC4, configured as the prefetching cache's measurements were. The
-# driver numbers DSA and IAA in one row.
+# Two sockets of a Xeon Max in SNC4, configured as for the prefetching cache's measurements. The
+# driver numbers DSA and IAA devices in one sequence.
 BUSES = ("6a", "6f", "74", "79", "e7", "ec", "f1", "f6")
 ONE_QUEUE: Changes = {
     "devices.0.queues": [
@@ -236,7 +236,7 @@ XEON_MAX: Changes = {
     "process.nodes": list(range(8)),
 }
 
-# Name, what it is, what is changed in the healthy machine.
+# Name, description, changes to the healthy machine.
 MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "healthy",
@@ -593,7 +593,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
 
 
 def written(value: object, indent: int = 0) -> str:
-    """JSON in which whatever fits into a line is on one."""
+    """Format JSON with each value on one line if it fits."""
     line = json.dumps(value)
     if len(line) + indent <= COLUMNS_MAX or not isinstance(value, dict | list):
         return line

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the machine records of tests/machines that no machine at hand could be recorded for.
+"""Makes the records of tests/machines for machines that were not available for recording.
 
-Each is written from published figures, with the derivation in its ``origin``; the hwloc XML is what
-hwloc would export on such a machine. Not for recorded machines: `headrace topo --record` does that.
+Each is derived from published figures, as described in its ``origin``; the hwloc XML is what
+hwloc would export on such a machine. `headrace topo --record` records real machines.
 
     scripts/make_machines.py [FOLDER]     (tests/machines by default)
 """
@@ -23,7 +23,7 @@ GIB = 1 << 30
 
 @dataclass
 class Node:
-    """One NUMA node; ``local_cpus`` are those it is nearest to, also for a node of memory only."""
+    """One NUMA node; ``local_cpus`` are the nearest processors, also for a memory-only node."""
 
     index: int
     capacity_bytes: int
@@ -36,7 +36,7 @@ class Node:
 
 @dataclass
 class Figure:
-    """What processors of node ``initiator`` see of node ``target``; None where it is unknown."""
+    """Performance of node ``target`` from processors of node ``initiator``; None if unknown."""
 
     initiator: int
     target: int
@@ -115,7 +115,7 @@ class Writer:
 
 
 def cache_attributes(cache_bytes: int, *, level: int, way_count: int) -> dict[str, int]:
-    """The attributes that hwloc gives a cache."""
+    """Return hwloc's attributes of a cache."""
     return {
         "cache_size": cache_bytes,
         "depth": level,
@@ -126,7 +126,7 @@ def cache_attributes(cache_bytes: int, *, level: int, way_count: int) -> dict[st
 
 
 def write_node(xml: Writer, node: Node) -> int:
-    """Writes one node within its memory-side cache, and returns its number for the attributes."""
+    """Writes one node within its memory-side cache, and returns its object number."""
     if node.memory_side_cache_bytes:
         xml.open_object(
             "MemCache",
@@ -187,7 +187,7 @@ def write_attribute(
 
 
 def write_package(xml: Writer, machine: Machine, package: int | None) -> dict[int, int]:
-    """Writes a package (or what is in none) and returns the object number of each of its nodes."""
+    """Writes a package (or nodes outside packages) and returns the object number of each node."""
     numbers: dict[int, int] = {}
     members = [node for node in machine.nodes if node.package == package]
     hosts = [node for node in members if node.cpus]
@@ -237,7 +237,7 @@ def write_distances(xml: Writer, machine: Machine) -> None:
 
 
 def to_xml(machine: Machine) -> str:
-    """Writes what hwloc exports: packages, in each the nodes grouped by their processors."""
+    """Writes hwloc's export: packages, with their nodes grouped by processors."""
     xml = Writer()
     numbers: dict[int, int] = {}
     all_cpus = [cpu for node in machine.nodes for cpu in node.cpus]
@@ -264,7 +264,7 @@ def to_xml(machine: Machine) -> str:
 
 
 def to_list(cpus: range) -> str:
-    """Writes processors as the kernel does."""
+    """Formats processors as the kernel does."""
     return f"{cpus[0]}-{cpus[-1]}" if cpus else ""
 
 
@@ -277,7 +277,7 @@ def checksum(text: str) -> str:
 
 
 def to_record(machine: Machine) -> dict:
-    """Describes the machine as the record's schema wants it."""
+    """Converts the machine to the record's schema."""
     xml = to_xml(machine)
     pools = [{"page_bytes": size, "total_count": 0, "free_count": 0} for size in (2 * MIB, GIB)]
     return {
@@ -323,7 +323,7 @@ CORE_COUNT_PER_DOMAIN = 12
 
 
 def xeon_max_distance(first: int, second: int) -> int:
-    """SLIT as these machines have it: 12 within a socket, own HBM 3 farther, other HBM 2."""
+    """SLIT distance on these machines: 12 within a socket, local HBM 3 farther, other HBM 2."""
     if first == second:
         return 10
     one, other = first % DOMAIN_COUNT, second % DOMAIN_COUNT
@@ -335,7 +335,7 @@ def xeon_max_distance(first: int, second: int) -> int:
 
 
 def dsa_device(device: int, node: int, *, engine_count: int = 1) -> dict[str, Any]:
-    """One device with a shared queue. The driver numbers DSA and IAA together: DSA has the even."""
+    """One device with a shared queue. The driver numbers DSA and IAA together; DSAs are even."""
     return {
         "device": device,
         "node": node,
@@ -356,7 +356,7 @@ def dsa_device(device: int, node: int, *, engine_count: int = 1) -> dict[str, An
 
 
 def xeon_max(*, cache_mode: bool) -> Machine:
-    """Declares the machine of the thesis, with HBM as nodes or as cache of the DDR nodes."""
+    """Declares the machine of the thesis, with HBM as nodes or as a cache of the DDR nodes."""
     nodes = []
     for domain in range(DOMAIN_COUNT):
         cpus = range(domain * CORE_COUNT_PER_DOMAIN, (domain + 1) * CORE_COUNT_PER_DOMAIN)
@@ -441,7 +441,7 @@ MODEL_ORIGIN = (
 
 
 def sockets_of(count: int, cores: int, *, hbm: bool = False) -> list[Node]:
-    """One node of DDR per socket, and one of HBM behind those if wanted."""
+    """One DDR node per socket, followed by one HBM node each if requested."""
     nodes = []
     for index in range(count):
         cpus = range(index * cores, (index + 1) * cores)
@@ -454,7 +454,7 @@ def sockets_of(count: int, cores: int, *, hbm: bool = False) -> list[Node]:
 def simulated(
     name: str, what: str, nodes: list[Node], model: dict[str, Any], devices: list[dict[str, Any]]
 ) -> Machine:
-    """Declare a machine that is there to be simulated."""
+    """Declare a machine for simulation."""
     return Machine(
         name=name,
         origin=MODEL_ORIGIN.format(what=what),
@@ -467,7 +467,7 @@ def simulated(
 
 
 def simulated_machines() -> list[Machine]:
-    """Declare all that are there to be simulated."""
+    """Declare all machines for simulation."""
     expanders = [Node(index, 64 * GIB, range(32), 0, subtype="CXLMem") for index in (1, 2, 3)]
     persistent = Node(1, 6 * 128 * GIB, range(32), 0, subtype="NVM")
     return [
@@ -517,7 +517,7 @@ def simulated_machines() -> list[Machine]:
 
 
 def bare_node() -> Machine:
-    """Declares a node of which nothing is stated."""
+    """Declares a node without any further facts."""
     return Machine(
         name="bare-node",
         origin="Declared, not recorded: one node with four processors, and nothing else is known.",

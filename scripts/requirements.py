@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what pyproject.toml requires, one line each: build backend, run time and the extras named.
+"""Print pyproject.toml's requirements, one per line: build backend, run time, given extras.
 
-Usage: requirements.py EXTRA[,EXTRA...]. The package itself is not among them: it is built later.
+Usage: requirements.py EXTRA[,EXTRA...]. Excludes the package itself: it is built later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""House rules as a test: what a compiler or formatter cannot see.
+"""House rules as a test: what a compiler or formatter cannot check.
 
-Usage: tidy.py [--root DIR]. Prints one line for each broken rule, with the remedy, and exits with 1
-if there was any. Each rule has a test of its own in python/tests/test_tidy.py.
+Usage: tidy.py [--root DIR]. Prints one line with the remedy for each violation, and exits with 1
+if there is any. python/tests/test_tidy.py has a test for each rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A layer may include those to its left; query, pmem and message do not see each other.
+# A layer may include layers to its left; query, pmem and message do not include each other.
 LAYERS = (
     "base",
     "platform",
@@ -47,7 +47,7 @@ ORDERED = re.compile(r"\b(?:load_acquire|store_release|wait_acquire|\w+_acq_rel)
 
 @dataclass(frozen=True)
 class Ban:
-    """A pattern that must not occur in some places, and what to use instead."""
+    """A pattern that is banned in some places, and its replacement."""
 
     pattern: re.Pattern[str]
     instead: str
@@ -141,7 +141,7 @@ class Source:
 
 
 def sources(root: Path) -> Iterator[Source]:
-    """Yield the text files that git tracks, or would."""
+    """Yield the text files that git tracks or does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
@@ -160,7 +160,7 @@ def sources(root: Path) -> Iterator[Source]:
 
 
 def layer_of(path: str) -> str | None:
-    """Layer that a file of the library belongs to."""
+    """Return the layer of a library file."""
     parts = path.split("/")
     if parts[0] == "src" and len(parts) > 2:  # noqa: PLR2004
         return parts[1]
@@ -170,7 +170,7 @@ def layer_of(path: str) -> str | None:
 
 
 def check_form(source: Source) -> Iterator[str]:
-    """First line, last line, width and length."""
+    """Check first line, last line, width and length."""
     suffix = Path(source.path).suffix
     code = suffix in {*CPP, ".py", ".cmake"} or source.path.endswith("CMakeLists.txt")
     first = source.lines[1] if source.lines[0].startswith("#!") else source.lines[0]
@@ -192,7 +192,7 @@ def check_form(source: Source) -> Iterator[str]:
 
 
 def check_layers(source: Source) -> Iterator[str]:
-    """Includes point to the left."""
+    """Check that includes point to the left."""
     own = layer_of(source.path)
     if own is None:
         return
@@ -211,7 +211,7 @@ def check_layers(source: Source) -> Iterator[str]:
 
 
 def check_bans(source: Source) -> Iterator[str]:
-    """Nothing banned, and the replacement named."""
+    """Report banned patterns with their replacement."""
     for ban in BANS:
         if not source.path.startswith(ban.where) or source.path.startswith(
             ban.except_in or ("\0",)
@@ -223,7 +223,7 @@ def check_bans(source: Source) -> Iterator[str]:
 
 
 def check_threading(source: Source) -> Iterator[str]:
-    """Each public class says how it may be used from threads."""
+    """Check that each public class documents its threading."""
     if not source.path.startswith("include/"):
         return
     for number, line in enumerate(source.lines):
@@ -237,7 +237,7 @@ def check_threading(source: Source) -> Iterator[str]:
 
 
 def check_ordered(source: Source) -> Iterator[str]:
-    """Each ordered operation names its edge in the lines above it."""
+    """Check that each ordered operation names its edge in the lines above it."""
     if not holds_edges(source):
         return
     for number, line in enumerate(source.lines):
@@ -247,13 +247,13 @@ def check_ordered(source: Source) -> Iterator[str]:
 
 
 def holds_edges(source: Source) -> bool:
-    """Whether the file is of the library or the emulator, and may use atomics."""
+    """Whether the file belongs to the library or the emulator, and may use atomics."""
     ours = source.path.startswith(("src/", "emu/", "inject/", "launch/", "include/"))
     return ours and not source.path.endswith("atomic.hpp")
 
 
 def check_edges(tree: list[Source]) -> Iterator[str]:
-    """Each edge has both ends and is described; what is described exists."""
+    """Check that each edge has both ends and is described, and that described edges exist."""
     ends: dict[str, set[str]] = {}
     places: dict[str, str] = {}
     for source in filter(holds_edges, tree):
@@ -275,7 +275,7 @@ def check_edges(tree: list[Source]) -> Iterator[str]:
 
 
 def check_links(source: Source, root: Path) -> Iterator[str]:
-    """Links of the manual have a text, which a forge shows, and lead to a file that is there."""
+    """Check that links of the manual have a text, which forges show, and an existing target."""
     if not source.path.endswith(".md"):
         return
     for number, line in enumerate(source.lines, 1):
@@ -288,7 +288,7 @@ def check_links(source: Source, root: Path) -> Iterator[str]:
 
 
 def check_reference(tree: list[Source]) -> Iterator[str]:
-    """Each directory of public headers has its page in the C++ reference."""
+    """Check that each directory of public headers has a page in the C++ reference."""
     paths = {source.path for source in tree}
     headers = (path.split("/") for path in paths if path.startswith("include/headrace/"))
     for name in sorted({parts[2] for parts in headers if len(parts) > 3}):  # noqa: PLR2004
@@ -298,7 +298,7 @@ def check_reference(tree: list[Source]) -> Iterator[str]:
 
 
 def problems(root: Path) -> list[str]:
-    """All broken rules of the tree at `root`."""
+    """Return all violations in the tree at `root`."""
     tree = list(sources(root))
     found: list[str] = []
     for source in tree:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's connection: how it comes and goes, and how it takes submissions.
+// A process's connection to the devices: attach, submit, detach.
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +11,9 @@
 namespace headrace::emu {
 namespace {
 
-/// One attaches at a time in a process. No mutex: a child forked meanwhile would find it held by a
-/// thread that it does not have. The word names the process, so that such a child takes it over.
+/// Serialises attach within a process. Not a mutex: a child forked meanwhile would find it locked
+/// by a thread that does not exist there. The word holds the process number, so that such a child
+/// can take it over.
 ///
 /// Threading: owned.
 class AttachLock {
@@ -21,7 +22,7 @@ class AttachLock {
     std::int32_t found = 0;
     // edge: emu-attach (acq_rel)
     while (!holder_.compare_exchange_acq_rel(found, own_)) {
-      if (found != own_) continue;  // Free, or the parent's: the exchange takes it.
+      if (found != own_) continue;  // Free, or left by the parent: the exchange takes it.
       platform::yield();
       found = 0;
     }
@@ -35,13 +36,13 @@ class AttachLock {
   const std::int32_t own_;
 };
 
-/// A number of this run of this program; another one after exec.
+/// Identifies this run of this program; changes with exec.
 std::uint64_t this_image() {
   static const std::uint64_t kImage = platform::now_ns();
   return kImage;
 }
 
-/// What this process held before it executed another program: no engine will finish it.
+/// Frees what this process held before exec: no engine will finish it.
 void forget_former_images(Registers& registers, std::int32_t process_id) {
   std::uint64_t started = 0;
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
@@ -56,7 +57,7 @@ void forget_former_images(Registers& registers, std::int32_t process_id) {
   }
 }
 
-/// Of a WQ that was full, or not enabled.
+/// Counts a submission to a WQ that was full or not enabled.
 void count_refused(Registers& registers, std::uint32_t device_index, std::uint32_t queue,
                    const dsa::Descriptor& descriptor, dsa::QueueMode mode, bool full) noexcept {
   DeviceRegisters& device = registers.devices[device_index];
@@ -92,7 +93,7 @@ LocalClient::~LocalClient() {
 }
 
 Result<void> LocalClient::start() {
-  // Deterministic: only for programs that know nothing of steps, and then for what they write().
+  // Deterministic: only for programs that do not call step(), and then only for their write()s.
   if (run_options().deterministic() && !run_options().run_in_submission) return {};
   for (auto& thread_pool : thread_pools_) {
     if (auto started = thread_pool->start(); !started) return started;
@@ -132,7 +133,7 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
       [&](std::uint32_t e) { scheduler.cancel(q, e); });
   if (claim != Claim::taken) return claim == Claim::full ? Taken::full : Taken::refused;
   count_max(queue.entry_top, entry + 1);
-  // Counted only where it could be more than ever: it is never more than the highest entry says.
+  // Counted only if it could be a new maximum: occupancy never exceeds the highest entry.
   if (queue.entry_top.load_relaxed() > queue.occupancy_max.load_relaxed()) {  // statistics
     count_max(queue.occupancy_max, queue.entries.occupancy());
   }
@@ -183,9 +184,9 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
                                       const dsa::Descriptor& descriptor,
                                       MailboxRegisters& mailbox) noexcept {
   QueueRegisters& registers = registers_.devices[device].queues[queue];
-  // Relaxed: take() looks at the phase, and again at the mode; the other is a number of its own.
+  // Relaxed: take() checks the phase and then the mode again; write_retries is independent.
   const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());
-  // Another client may have written any number there.
+  // Another client may have overwritten the register.
   std::uint32_t retries = mode == dsa::QueueMode::shared
                               ? std::min(registers.write_retries.load_relaxed(), kWriteRetriesMax)
                               : 0;

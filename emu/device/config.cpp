@@ -20,7 +20,7 @@ Failure wrong(const std::string& part, std::size_t number, const std::string& fi
 }  // namespace
 
 Capabilities capabilities() {
-  // As a 4th generation Xeon shows them (`accel-config list -i`): block on fault, overlapping
+  // As a 4th generation Xeon reports them (`accel-config list -i`): block on fault, overlapping
   // copies, cache control; transfers to 2^31 bytes, batches to 2^10. op_cap: opcodes 0 to 9, 0x10
   // to 0x15 and 0x20. [S]
   return {.gen_cap = 0x40'915f'0107ULL, .op_cap = {0x1'003f'03ffULL, 0, 0, 0}, .version = 0x100};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device is made of and how it is set up. Plain values; JSON and sysfs are made from them in
-// launch/emulator.
+// Configuration of the emulated devices, as plain values. launch/emulator converts to JSON and
+// sysfs.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ inline constexpr std::uint32_t kBatchMax = 1024;
 inline constexpr std::uint64_t kTransferBytesMax = 1ULL << 31;
 inline constexpr std::uint32_t kReadBufferMax = 96;
 inline constexpr std::uint32_t kNoGroup = ~0U;
-/// How often the driver tries again to give a full shared WQ what was written: idxd's default, and
-/// the most that it lets anybody ask for. [S] drivers/dma/idxd/idxd.h
+/// Retries of a write() to a full shared WQ: idxd's default and maximum. [S]
+/// drivers/dma/idxd/idxd.h
 inline constexpr std::uint32_t kWriteRetries = 32;
 inline constexpr std::uint32_t kWriteRetriesMax = 64;
 
-/// Registers that say what the device can do, as sysfs shows them.
+/// Capability registers, as sysfs shows them.
 struct Capabilities {
   std::uint64_t gen_cap = 0;
   std::array<std::uint64_t, 4> op_cap{};
@@ -63,14 +63,14 @@ struct DeviceConfig {
   int numa_node = 0;
 };
 
-/// How time and order come about.
+/// How work is scheduled.
 enum class Schedule : std::uint8_t {
-  free_running,   ///< One thread per engine; order is what happens.
-  deterministic,  ///< No thread: the seed decides each step; see docs/concepts/emulator.md.
+  free_running,   ///< One thread per engine; the order is not controlled.
+  deterministic,  ///< Single-threaded, scheduled by the seed; see docs/concepts/emulator.md.
 };
 
-/// Completions delayed to a model: a device carries `bytes_per_second` in all and answers
-/// `latency_ns` after the last byte. Zero: as fast as it goes.
+/// Simulated speed: a device moves `bytes_per_second` in total and completes `latency_ns` after the
+/// last byte. Zero: no limit.
 struct Pace {
   std::uint64_t latency_ns = 0;
   std::uint64_t bytes_per_second = 0;
@@ -82,27 +82,27 @@ struct EmulatorConfig {
   std::uint64_t seed = 0;
   Pace pace;
   FaultScript faults;
-  /// Deterministic only: a submission runs everything to its end before it returns, as a program
-  /// needs that knows nothing of steps.
+  /// Deterministic only: a submission returns once everything has run, for programs that do not
+  /// call step().
   bool run_in_submission = false;
 };
 
-/// Fails: invalid_argument naming the field, as the driver would refuse it.
+/// Fails: invalid_argument naming the field that the driver would reject.
 [[nodiscard]] Result<void> check(const DeviceConfig& config);
 
-/// `queue_count` WQs of type user, spread over one group with `engine_count` engines, the 128
-/// entries shared out evenly. What `headrace emulate` gives without --config.
+/// `queue_count` WQs of type user in one group with `engine_count` engines; the 128 entries are
+/// divided evenly. The default of `headrace emulate` without --config.
 [[nodiscard]] DeviceConfig default_device(std::uint32_t shared_count, std::uint32_t dedicated_count,
                                           std::uint32_t engine_count,
                                           const std::string& queue_name);
 
-/// A portal is shown as the character device of this number, its minor counted over all devices and
-/// their WQs; by its inode the trap knows it.
-inline constexpr std::uint32_t kPortalMajor = 238;  // Of the dynamic range; no such node exists.
+/// A portal appears as a character device with this major; minors are counted over all devices and
+/// their WQs. The trap recognises it by its inode.
+inline constexpr std::uint32_t kPortalMajor = 238;  // In the dynamic range; no such node exists.
 inline constexpr std::uint64_t kPortalInode = 0x6865'6164'7261'0000;
 
-/// A sentence for each fault of the script that no descriptor can meet, because its device or queue
-/// is not configured.
+/// One sentence for each fault rule that can never match because its device or queue is not
+/// configured.
 [[nodiscard]] std::vector<std::string> faults_never_met(const EmulatorConfig& config);
 
 }  // namespace headrace::emu

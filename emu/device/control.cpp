@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver does with the devices. Its rules are idxd's (drivers/dma/idxd/{device,sysfs}.c)
-// as far as clients can see them.
+// The driver's commands. The rules are idxd's (drivers/dma/idxd/{device,sysfs}.c) as far as clients
+// can see them.
 #include <linux/idxd.h>
 
 #include <new>
@@ -28,7 +28,7 @@ QueuePhase phase_of(const QueueRegisters& queue) {
   return static_cast<QueuePhase>(load_phase(queue.phase).phase());
 }
 
-/// The driver's refusal: its cmd_status code is kept for sysfs, and travels in os_errno's stead.
+/// The driver refuses: stores its cmd_status code for sysfs and returns it in os_errno.
 Failure refuse(DeviceRegisters& device, idxd_scmd_stat status, Code code, std::string tried,
                std::string cause, std::string remedy) {
   device.command_status.store_relaxed(static_cast<std::uint32_t>(status));  // for a reader only
@@ -56,8 +56,8 @@ void store_config(QueueRegisters& queue, const QueueConfig& config) {
 
 QueueConfig load_config(const QueueRegisters& queue) {
   QueueConfig config;
-  // Relaxed: published by the phase of the WQ to those that submit; others see one field's old or
-  // new value.
+  // Relaxed: the WQ's phase publishes them to submitters; other readers see the old or new value of
+  // each field.
   config.group = queue.group.load_relaxed();
   config.mode = static_cast<dsa::QueueMode>(queue.mode.load_relaxed());
   config.size = queue.entry_count.load_relaxed();
@@ -96,7 +96,7 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
                 "ask for 1 to " + std::to_string(kDeviceMax));
   }
   auto* registers = new (memory.data()) Registers;
-  // Relaxed: all of it is published by `magic`.
+  // Relaxed: `magic` publishes everything.
   registers->version.store_relaxed(kRegistersVersion);
   registers->device_count.store_relaxed(static_cast<std::uint32_t>(config.devices.size()));
   registers->byte_count = sizeof(Registers);
@@ -130,7 +130,7 @@ DeviceConfig Control::config(DeviceId device) const {
   const DeviceRegisters& from = registers_->devices[device.value()];
   DeviceConfig config;
   for (std::size_t q = 0; q < kQueueMax; ++q) config.queues[q] = load_config(from.queues[q]);
-  // Relaxed: the controller's own fields.
+  // Relaxed: fields that only the controller writes.
   for (std::size_t e = 0; e < kEngineMax; ++e) {
     config.engine_groups[e] = from.engines[e].group.load_relaxed();
   }
@@ -177,7 +177,7 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
 }
 
 void Control::set_write_retries(DeviceId device, QueueId queue, std::uint32_t count) {
-  // A number of its own: a client that writes meanwhile tries as often as it was or as it is.
+  // Relaxed: independent; a concurrent write() uses the old or the new count.
   registers_->devices[device.value()].queues[queue.value()].write_retries.store_relaxed(count);
 }
 
@@ -251,13 +251,14 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
       {found.size == 0, IDXD_SCMD_WQ_NO_SIZE, "it has no entries", "give it a size"},
       {found.mode == dsa::QueueMode::shared && found.threshold == 0, IDXD_SCMD_WQ_NO_THRESH,
        "it is shared and has no threshold", "give it one, up to its size"},
-      // The driver refuses nothing here, the device's configuration check does. [I]
+      // The driver does not check this; the device does, in its configuration. [I]
       {found.priority == 0, IDXD_SCMD_DEV_DMA_ERR, "it has no priority", "give it one of 1 to 15"}};
   for (const auto& each : refusals) {
     if (!each.holds) continue;
     return refuse(registers, each.status, Code::invalid_argument, tried, each.cause, each.remedy);
   }
-  // Clients that left entries behind while the WQ was disabled hold none of a later one.
+  // Clients that left entries while the WQ was disabled must not hold entries of the new
+  // generation.
   reap_clients(*registers_);
   change_phase(into.phase, value(QueuePhase::enabled), true);
   tell(DeviceCommand::enable_queue, device, queue);
@@ -317,7 +318,7 @@ std::uint32_t Control::occupancy(DeviceId device, QueueId queue) const {
 }
 
 std::uint32_t Control::client_count(DeviceId device, QueueId queue) const {
-  // Relaxed: a figure for a reader.
+  // Relaxed: informational.
   return registers_->devices[device.value()].queues[queue.value()].open_count.load_relaxed();
 }
 
@@ -328,7 +329,7 @@ std::uint32_t Control::command_status(DeviceId device) const {
 std::array<std::uint64_t, 4> Control::error_registers(DeviceId device) const {
   std::array<std::uint64_t, 4> words{};
   for (std::size_t i = 0; i < words.size(); ++i) {
-    // Relaxed: figures for a reader.
+    // Relaxed: informational.
     words[i] = registers_->devices[device.value()].error_registers[i].load_relaxed();
   }
   return words;
@@ -336,7 +337,7 @@ std::array<std::uint64_t, 4> Control::error_registers(DeviceId device) const {
 
 bool Control::wait_for_error(DeviceId device, nanoseconds wait_max) const {
   const auto& has_error = registers_->devices[device.value()].has_error;
-  // Relaxed: the word alone says it.
+  // Relaxed: nothing else is read through it.
   if (has_error.load_relaxed() == 0) platform::sleep_on(has_error, 0, wait_max);
   return has_error.load_relaxed() != 0;
 }
@@ -347,7 +348,7 @@ void Control::clear_command_status(DeviceId device) {
 
 Statistics Control::statistics() const {
   Statistics statistics;
-  // Relaxed, all of it: each figure is right by itself.
+  // Relaxed: each figure is independent.
   statistics.client_count = registers_->client_count.load_relaxed();
   statistics.lost_client_count = registers_->lost_client_count.load_relaxed();
   for (std::uint32_t d = 0; d < device_count(); ++d) {
@@ -413,7 +414,7 @@ std::size_t Control::reap() {
 std::vector<std::int32_t> Control::client_processes() const {
   std::vector<std::int32_t> processes;
   for (const ClientRegisters& client : registers_->clients) {
-    const PlaceWord place{client.place.load_relaxed()};  // a number, and nothing behind it is read
+    const PlaceWord place{client.place.load_relaxed()};  // a number; nothing else is read
     if (place.taken()) processes.push_back(place.process_id());
   }
   return processes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices inside this process: registers in memory of its own, a controller and a client.
+// Devices inside this process: private registers, a controller and a client.
 #include "emu/device/device.hpp"
 
 #include "emu/device/registers.hpp"
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
       }
     }
   }
-  // A descriptor may name memory that is not there.
+  // A descriptor may name inaccessible memory.
   guarded::install();
   auto client = Client::attach(bytes, process_memory(),
                                {std::move(options.trace), std::move(options.interrupt)});

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device model. Three views of the same registers (emu/device/registers.hpp), which may lie in
-// memory that several processes share:
-//   Control  what the driver does: configure, enable, disable, reset, read state and statistics;
-//   Client   one process that submits; descriptors run here, in the process that owns the
-//   addresses, while
+// The device model: three views of the same registers (emu/device/registers.hpp), which may be in
+// shared memory.
+//   Control  the driver's part: configure, enable, disable, reset, read state and statistics;
+//   Client   one submitting process. Its descriptors run in that process, which owns the addresses;
 //            credits (WQ entries), engines, priorities and statistics are shared through the
 //            registers;
-//   Device   both in one object, in this process only: for the engine's tests and for benchmarks.
+//   Device   both in one object, in this process only: for tests of the engine and benchmarks.
 #pragma once
 
 #include <chrono>
@@ -39,25 +38,25 @@ struct RunOptions;
 enum class QueuePhase : std::uint8_t { disabled, enabled, draining };
 enum class DevicePhase : std::uint8_t { disabled, enabled, halted };
 
-/// Optional parts of a controller, which the registers do not have.
+/// Optional settings of a controller that are not in the registers.
 struct ControlOptions {
-  /// Told of each command, of several threads at once if several control. Empty: no trace.
+  /// Receives each command, concurrently if several threads control. Empty: no trace.
   TraceSink trace{};
-  /// Deterministic, in the clients' own process: Client::step. A command that waits for what is
-  /// outstanding takes steps; without it, it does not wait.
+  /// Deterministic, in the clients' process: Client::step. A command that waits for outstanding
+  /// work takes steps; without it the command does not wait.
   std::function<bool()> step{};
 };
 
-/// Commands wait for the engines: not for a trace sink or an interrupt handler.
+/// Commands wait for the engines, but not for a trace sink or an interrupt handler.
 ///
-/// Threading: shared between threads; one process at a time controls.
+/// Threading: shared between threads of the one controlling process.
 class Control {
  public:
-  /// Lays out fresh registers in `memory` (zeroed, registers_bytes() long, 64-byte aligned).
+  /// Initialises registers in `memory` (zeroed, registers_bytes() long, 64-byte aligned).
   static Result<Control> create(std::span<std::byte> memory, const EmulatorConfig& config);
   /// Fails: version_mismatch or corrupt_data if these are not registers of this version.
   static Result<Control> open(std::span<std::byte> memory);
-  /// To be called before commands are given. Commands before that are not traced.
+  /// Call before the first command: earlier commands are not traced.
   void set_options(ControlOptions options) { options_ = std::move(options); }
 
   [[nodiscard]] std::uint32_t device_count() const;
@@ -65,17 +64,18 @@ class Control {
   /// Replaces the configuration of a disabled device or the fields of a disabled WQ.
   Result<void> configure(DeviceId device, const DeviceConfig& config);
 
-  // The driver's commands. Errors carry the driver's cmd_status code (idxd_scmd_stat) in os_errno's
-  // stead: see CommandStatus; the last one is what sysfs shows as cmd_status.
+  // The driver's commands. Errors carry the driver's cmd_status code (idxd_scmd_stat) in os_errno:
+  // see CommandStatus. sysfs shows the last one as cmd_status.
   Result<void> enable_device(DeviceId device);
-  /// Ends what is outstanding with kStatusAborted and forgets the WQs' configuration as idxd does.
+  /// Completes outstanding descriptors with kStatusAborted and clears the WQs' configuration, as
+  /// idxd does.
   Result<void> disable_device(DeviceId device);
   Result<void> enable_queue(DeviceId device, QueueId queue);
-  /// Takes nothing new, waits for what was accepted (at most `wait_max`, then aborts it), disables.
+  /// Refuses new descriptors, waits up to `wait_max` for accepted ones, aborts the rest, disables.
   Result<void> disable_queue(DeviceId device, QueueId queue, std::chrono::nanoseconds wait_max);
-  /// Aborts everything outstanding: each record says kStatusAborted, none vanishes.
+  /// Aborts everything outstanding; every record is written with kStatusAborted.
   void reset(DeviceId device);
-  /// As a device that died: nothing runs, nothing completes until reset.
+  /// Simulates device death: nothing runs or completes until reset.
   void halt(DeviceId device);
 
   [[nodiscard]] DevicePhase phase(DeviceId device) const;
@@ -85,30 +85,29 @@ class Control {
   [[nodiscard]] std::uint32_t command_status(DeviceId device) const;
   [[nodiscard]] std::array<std::uint64_t, 4> error_registers(
       DeviceId device) const;  ///< SWERROR, as sysfs `errors`.
-  /// Waits until the device has recorded an error, at most `wait_max`. Whether it has.
+  /// Waits up to `wait_max` for a recorded error. Returns whether there is one.
   [[nodiscard]] bool wait_for_error(DeviceId device, std::chrono::nanoseconds wait_max) const;
   void clear_command_status(DeviceId device);
-  /// How often the driver tries again; also of a WQ that is enabled.
+  /// Sets the driver's retries for write(); also allowed on an enabled WQ.
   void set_write_retries(DeviceId device, QueueId queue, std::uint32_t count);
   [[nodiscard]] Statistics statistics() const;
 
-  /// A process opened or released the WQ's file; a dedicated WQ takes one: false.
+  /// Counts an open of the WQ's file. False: a dedicated WQ is already open.
   [[nodiscard]] bool open_queue(DeviceId device, QueueId queue);
   void release_queue(DeviceId device, QueueId queue);
-  /// Hands a descriptor to the client of `process_id`, for a submission by write(); returns when it
-  /// is finished. `is_over` is asked every few milliseconds, with no lock held: true says that
-  /// no thread waits for the answer any more.
+  /// Passes a descriptor to the client of `process_id`, for a submission by write(), and waits
+  /// until it completes. `is_over` is polled every few milliseconds without a lock; true cancels
+  /// the wait.
   ///
-  /// Fails: closed if that process has no Client or dies, after `wait_max`, or when it is over;
-  ///        invalid_argument for a batch, and capacity_exceeded if a shared WQ is full and stays so
-  ///        for as many tries as it has retries (as idxd). What a dedicated WQ has no room for is
-  ///        dropped without a word.
+  /// Fails: closed if that process has no Client or dies, after `wait_max`, or when `is_over` says
+  /// so; invalid_argument for a batch; capacity_exceeded if a shared WQ stays full for all of its
+  /// retries (as idxd). A full dedicated WQ drops the descriptor silently.
   Result<void> submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
                           const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max,
                           const std::function<bool()>& is_over = {});
-  /// Frees the entries and engines of clients whose process is gone. Returns how many clients.
+  /// Frees the entries and engines of clients whose process is gone. Returns the number of clients.
   std::size_t reap();
-  /// The processes that have a Client, in no order.
+  /// The processes that have a Client, unordered.
   [[nodiscard]] std::vector<std::int32_t> client_processes() const;
   /// Whether any process has the file of any WQ open.
   [[nodiscard]] bool portal_is_open() const;
@@ -116,78 +115,76 @@ class Control {
  private:
   Control(Registers& registers, const RunOptions& run_options);
   void tell(DeviceCommand command, DeviceId device, QueueId queue = QueueId(0)) const;
-  /// Waits until `idle` says so; reaps meanwhile, for a dead client gives nothing back by itself.
-  /// Where time is steps, it takes them. False if `wait_max` did not do.
+  /// Waits until `idle` returns true, and reaps meanwhile, because dead clients release nothing.
+  /// Takes steps in deterministic mode. Returns false on timeout.
   template <typename Idle>
   [[nodiscard]] bool await(DeviceRegisters& device, std::chrono::nanoseconds wait_max,
                            Idle idle) const;
-  /// The same until the WQs of `queue_mask` hold nothing and every record is written.
+  /// As await(), until the WQs of `queue_mask` are empty and every record is written.
   [[nodiscard]] bool await_queues(DeviceRegisters& device, std::chrono::nanoseconds wait_max,
                                   std::uint32_t queue_mask) const;
 
   Registers* registers_;
-  // Ours: clients can write to those in the registers.
+  // Private copies: clients can overwrite those in the registers.
   std::uint32_t device_count_;
   bool deterministic_;
   ControlOptions options_;
 };
 
-/// A completion that asked for an interrupt (request_interrupt), by its handle.
+/// Called for a completion with request_interrupt; receives its interrupt handle.
 using InterruptHandler = std::function<void(std::uint32_t handle)>;
 
 struct ClientOptions {
-  /// Called by submitters, possibly in a signal handler, and by engine threads, one at a time.
+  /// Called by submitters, possibly in a signal handler, and by engine threads; serialised.
   TraceSink trace;
   InterruptHandler interrupt;  ///< Called on an engine thread.
 };
 
-/// One process's connection to the devices. Async-signal-safe where it says so, because submissions
-/// come out of a signal handler. A trace takes a lock: with ClientOptions::trace set, enqueue() and
-/// store() are safe in a signal handler only if that handler cannot interrupt another submission of
-/// its own thread. The trap's handlers block all signals that could.
+/// One process's connection to the devices. Submissions come from signal handlers, so the functions
+/// marked so are async-signal-safe. Tracing takes a lock: with ClientOptions::trace set, enqueue()
+/// and store() are safe in a signal handler only if it cannot interrupt another submission of its
+/// own thread. The trap's handlers block all such signals.
 ///
 /// Threading: shared.
 class Client {
  public:
-  /// Takes a client's place in the registers for this process; threads start with start().
+  /// Takes a client place in the registers for this process; start() starts the threads.
   ///
   /// Fails: capacity_exceeded if all places are taken.
   static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory,
                                                 ClientOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  virtual ~Client() =
-      default;  ///< Ends what is outstanding as aborted, joins, gives the place back.
+  virtual ~Client() = default;  ///< Aborts what is outstanding, joins the threads, frees the place.
 
-  /// Starts the engine threads (when deterministic: none, or one that looks for what was submitted
-  /// by write()). Idempotent, and may be tried again after a failure. They block every signal but
-  /// SIGSEGV and SIGBUS, whose handler must know guarded accesses (emu/platform/guarded.hpp). Not
-  /// for a signal handler. What was submitted before runs from now on, and submit_for finds no
-  /// client before.
+  /// Starts the engine threads (when deterministic: at most one, for submissions by write()).
+  /// Idempotent; may be retried after a failure. The threads block every signal but SIGSEGV and
+  /// SIGBUS, whose handler must support guarded accesses (emu/platform/guarded.hpp). Not
+  /// async-signal-safe. Earlier submissions run from now on; submit_for finds the client only from
+  /// now on.
   ///
-  /// Fails: capacity_exceeded if the system has no thread left: nothing runs then.
+  /// Fails: capacity_exceeded if the system cannot create a thread; nothing runs then.
   virtual Result<void> start() = 0;
   /// ENQCMD: false means retry. Async-signal-safe without a trace.
   virtual bool enqueue(DeviceId device, QueueId queue,
                        const dsa::Descriptor& descriptor) noexcept = 0;
-  /// MOVDIR64B. What the WQ cannot hold is dropped and counted, and SWERROR says so.
+  /// MOVDIR64B. A descriptor that does not fit is dropped, counted and reported in SWERROR.
   /// Async-signal-safe without a trace.
   virtual void store(DeviceId device, QueueId queue,
                      const dsa::Descriptor& descriptor) noexcept = 0;
-  /// Deterministic only: runs until nothing is outstanding. (enqueue and store call it in
-  /// `emulate`.)
+  /// Deterministic only: runs until nothing is outstanding. With run_in_submission, enqueue and
+  /// store call it.
   virtual void run_until_idle() = 0;
   /// Deterministic only: one step; false if there was nothing to do.
   virtual bool step() = 0;
-  /// Gives an event of the controller's to the trace, in order with the client's own.
+  /// Adds a controller event to the trace, in order with the client's own.
   virtual void tell(const TraceEvent& event) = 0;
-  /// To be called where a program begins: gives back what this process held when it was another
-  /// program (exec), of which no Client may ever be made. Precondition: `memory` was opened before.
+  /// Call at program start: frees what this process held before exec. attach() would too, but the
+  /// new program may never call it. Precondition: `memory` was opened before.
   static void begin_program(std::span<std::byte> memory) noexcept;
-  /// What a device does with a submission of a process that has no Client because none could be
-  /// made or started: as a WQ that is not enabled. ENQCMD (shared): retry, counted. MOVDIR64B
-  /// (dedicated): dropped and counted, and SWERROR says so. Precondition: `memory` was opened
-  /// before. Async-signal-safe.
+  /// Handles a submission of a process for which no Client could be made or started, as a WQ that
+  /// is not enabled does. ENQCMD (shared): retry, counted. MOVDIR64B (dedicated): dropped, counted,
+  /// reported in SWERROR. Precondition: `memory` was opened before. Async-signal-safe.
   static void turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
                         const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
 
@@ -209,9 +206,9 @@ struct DeviceOptions {
 /// Threading: shared.
 class Device {
  public:
+  /// Enables every configured device and WQ.
   static Result<std::unique_ptr<Device>> create(std::span<const DeviceConfig> devices,
                                                 DeviceOptions options);
-  /// Every WQ and device of the configuration is enabled at creation.
   [[nodiscard]] dsa::Portal& portal(DeviceId device, QueueId queue) {
     return *portals_[device.value()][queue.value()];
   }

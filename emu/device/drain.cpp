@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a command of the driver waits until nothing of a WQ is outstanding any more, in whichever
-// process it runs.
+// How a driver command waits until nothing of a WQ is outstanding in any process.
 #include <algorithm>
 #include <array>
 
@@ -12,12 +11,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 constexpr nanoseconds kLookEvery = std::chrono::milliseconds(1);
-/// Of the deterministic schedule, as emu/device/runner.cpp has it for delays.
+/// Of the deterministic schedule; as for delays in emu/device/runner.cpp.
 constexpr nanoseconds kStep = std::chrono::microseconds(1);
 constexpr std::uint64_t kReapEveryNs = 20'000'000;
 
-/// Whether the engines have finished whatever they were about when the entries ran out: an entry
-/// is given back just before the record is written.
+/// Whether the engines have finished what they ran when the entries were all released: an entry is
+/// released just before its record is written.
 class EngineWatch {
  public:
   explicit EngineWatch(const DeviceRegisters& device) : device_(device) {
@@ -44,8 +43,8 @@ class EngineWatch {
   std::array<std::uint64_t, kEngineMax> turns_{};
 };
 
-/// Whether no client is giving a completion that was on its way when the entries ran out. The dead
-/// have no place any more.
+/// Whether no client is still delivering a completion that was pending when the entries were all
+/// released. Dead clients have no place.
 bool none_completing(const Registers& registers) {
   return std::none_of(registers.clients.begin(), registers.clients.end(),
                       [](const ClientRegisters& client) {
@@ -61,8 +60,8 @@ bool none_completing(const Registers& registers) {
 template <typename Idle>
 bool Control::await(DeviceRegisters& device, nanoseconds wait_max, Idle idle) const {
   if (deterministic_) {
-    // No engine works while we wait: time goes by in the steps that we take. What is left ends as
-    // aborted in those to come.
+    // No engine runs concurrently: time passes only in our steps. What is left is aborted by later
+    // steps.
     const auto& step = options_.step;
     for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
       if (!step()) break;
@@ -93,7 +92,7 @@ bool Control::await(DeviceRegisters& device, nanoseconds wait_max, Idle idle) co
 bool Control::await_queues(DeviceRegisters& device, nanoseconds wait_max,
                            std::uint32_t queue_mask) const {
   const std::uint64_t begun = platform::now_ns();
-  // A halted device ends nothing before it is reset.
+  // A halted device completes nothing before a reset.
   const auto halted = [&device] {
     return load_phase(device.phase).phase() == static_cast<std::uint32_t>(DevicePhase::halted);
   };

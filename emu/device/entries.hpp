@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries: who holds which entry of a WQ, whether the WQ is still what it was when the entry was
-// taken, and the way of an entry number from its submitter to a worker. The protocol alone, so that
-// tests/model/emu runs this very code in a model checker; registers.hpp says what it is for
-// and scheduler.hpp. Knows nothing of descriptors.
+// Entries: which client holds which entry of a WQ, whether the WQ has changed since the entry was
+// claimed, and the path of an entry number from its submitter to a worker. Contains only the
+// protocol, so that tests/model/emu runs this code in a model checker; registers.hpp and
+// scheduler.hpp use it. Does not handle descriptors.
 //
-// Progress:   claiming and giving back are lock-free; pushing waits only for a process that was
-// killed. Agents:     submitters, workers, the controller, reapers: see registers.hpp. Each may be
-// killed
-//             between two instructions.
-// Invariants: an entry word is kNobody or the word of the one who holds it, never of two in turn
-//             without kNobody in between; it is given back once, by its holder or, when that is
-//             dead, by one reaper; no entry is held in a generation that the controller has ended
-//             and then seen empty.
+// Progress:   claiming and releasing are lock-free; push waits only for a killed process.
+// Agents:     submitters, workers, the controller, reapers: see registers.hpp. Each may be killed
+//             between any two instructions.
+// Invariants: an entry word is kNobody or its holder's word, and passes through kNobody between two
+//             holders; it is released once, by its holder or, if that is dead, by one reaper; no
+//             entry is held in a generation that the controller has ended and then seen empty.
 #pragma once
 
 #include <array>
@@ -25,7 +23,7 @@
 
 namespace headrace::emu {
 
-/// Who holds an entry or an engine: kNobody, or a client's place and incarnation.
+/// Holder of an entry or an engine: kNobody, or a client's place and incarnation.
 using Owner = std::uint32_t;
 inline constexpr Owner kNobody = 0;
 [[nodiscard]] constexpr Owner owner_of(std::uint32_t client_index, std::uint32_t incarnation) {
@@ -35,8 +33,8 @@ inline constexpr Owner kNobody = 0;
   return (owner & 0x1ffU) - 1;
 }
 
-/// Phase in the low two bits, generation above: one word, so that a submission that saw a phase has
-/// seen the generation that goes with it.
+/// Phase in the low two bits, generation above. In one word, so that a submission that reads a
+/// phase also reads its generation.
 struct PhaseWord {
   std::uint64_t bits = 0;
   [[nodiscard]] constexpr std::uint64_t generation() const { return bits >> 2U; }
@@ -53,7 +51,7 @@ struct PhaseWord {
   return {word.load_acquire()};
 }
 
-/// Sets the phase of a WQ or device, and begins a new generation if asked.
+/// Sets the phase of a WQ or device; begins a new generation if requested.
 inline void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase,
                          bool new_generation) noexcept {
   std::uint64_t found = word.load_relaxed();  // the exchange decides
@@ -71,7 +69,7 @@ inline void renew(Atomic<std::uint64_t>& word) noexcept {
   word.fetch_add_acq_rel(PhaseWord::make(1, 0).bits);
 }
 
-/// The entries of a WQ, as words that say by whom each is held.
+/// The entries of a WQ, one word per entry that names its holder.
 ///
 /// Threading: shared, also between processes.
 template <std::size_t kCount>
@@ -79,16 +77,16 @@ class Entries {
  public:
   enum class Claim : std::uint8_t { taken, full, changed };
 
-  /// Takes one of the first `limit` entries for `owner`, if the WQ is still in the phase that was
-  /// `seen`. `reserve(entry)` takes what the owner keeps for it in memory of his own, and says
-  /// false if that is in use: then the entry was his all along, and another client has written over
-  /// its word. `cancel(entry)` gives that back. Async-signal-safe if both are.
+  /// Takes one of the first `limit` entries for `owner`, if the WQ is still in the phase `seen`.
+  /// `reserve(entry)` reserves the owner's private slot for it, and returns false if that slot is
+  /// in use: then the owner already held the entry, and another client has overwritten its word.
+  /// `cancel(entry)` undoes the reservation. Async-signal-safe if both are.
   template <typename Reserve, typename Cancel>
   [[nodiscard]] Claim claim(Atomic<std::uint64_t>& phase, PhaseWord seen, std::uint32_t limit,
                             Owner owner, std::uint32_t& entry, Reserve reserve,
                             Cancel cancel) noexcept {
     for (entry = 0;; ++entry) {
-      // The limit lies in memory that clients can write to.
+      // The limit is in memory that clients can write to.
       if (entry >= limit || entry >= kCount) return Claim::full;
       Owner expected = words_[entry].load_relaxed();  // the exchange decides
       if (expected != kNobody) continue;
@@ -96,24 +94,24 @@ class Entries {
       if (!words_[entry].compare_exchange_acq_rel(expected, owner)) continue;
       if (reserve(entry)) break;
     }
-    // A read-modify-write, not a load: either it comes before the change of phase, and the thread
-    // that changed it sees our entry, or it sees the change.
+    // A read-modify-write, not a load: either it precedes the change of phase, and the thread that
+    // changed the phase sees our entry, or it sees the change.
     // edge: emu-phase (acq_rel)
     if (phase.fetch_add_acq_rel(0) == seen.bits) return Claim::taken;
-    cancel(entry);  // first: the next one to claim the entry has to find it free
+    cancel(entry);  // first: whoever claims the entry next must find the slot free
     give_back(entry, owner);
     return Claim::changed;
   }
 
-  /// False if it was not `owner`'s: then nothing is changed.
+  /// Returns false, and changes nothing, if `owner` does not hold the entry.
   bool give_back(std::uint32_t entry, Owner owner) noexcept {
     Owner expected = owner;
     // edge: emu-entry (acq_rel)
     return words_[entry].compare_exchange_acq_rel(expected, kNobody);
   }
 
-  /// Gives back all that `owner` holds, who is dead or going. Any number of threads may do it at
-  /// once: returns how many entries this one gave back.
+  /// Releases all entries of `owner`, which is dead or exiting. Threads may call it concurrently;
+  /// each returns the number of entries that it released.
   std::uint32_t give_back_all(Owner owner) noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t entry = 0; entry < kCount; ++entry) {
@@ -123,8 +121,7 @@ class Entries {
     return count;
   }
 
-  /// Gives back what is held by owners of which `is_orphan(owner)` says that they are gone. Returns
-  /// how many entries.
+  /// Releases the entries of owners for which `is_orphan(owner)` is true. Returns their number.
   template <typename IsOrphan>
   std::uint32_t give_back_orphans(IsOrphan is_orphan) noexcept {
     std::uint32_t count = 0;
@@ -145,7 +142,7 @@ class Entries {
     return count;
   }
 
-  /// For tests, which write over them as a stray store would.
+  /// For tests, which overwrite them as a stray store would.
   [[nodiscard]] std::span<Atomic<Owner>, kCount> words() noexcept { return words_; }
   /// A hint.
   [[nodiscard]] bool any_but(Owner owner) const noexcept {
@@ -161,10 +158,10 @@ class Entries {
 };
 
 /// A FIFO of the entries that one client holds and no worker has taken. Never full: there are as
-/// many cells as entries, and a thread that pushes holds one.
+/// many cells as entries, and each pushing thread holds one.
 ///
-/// Threading: push and has_queued are shared and async-signal-safe; front and pop are for one at a
-/// time, under a mutex that no submitter ever touches.
+/// Threading: push and has_queued are shared and async-signal-safe; front and pop are serialised by
+///            a mutex that no submitter locks.
 template <std::size_t kCount>
 class EntryRing {
  public:
@@ -172,9 +169,9 @@ class EntryRing {
     // edge: emu-ring-lap (acq_rel)
     const std::uint64_t at = tail_.fetch_add_acq_rel(1);
     Atomic<std::uint32_t>& cell = cells_[at % kCount];
-    // Of the pushes of a lap and ours, two used the same entry, as there are fewer entries: the
-    // later one claimed it behind the worker who had emptied our cell, and we come behind both. So
-    // this never spins. Relaxed: because of that order.
+    // A lap and our push are more pushes than there are entries, so two of them used the same
+    // entry: the later claim followed the worker that had emptied our cell, and our push follows
+    // both. So this never spins. Relaxed: because of that order.
     while (cell.load_relaxed() != 0) platform::pause();
     cell.store_release(entry + 1);  // edge: emu-ring (release)
   }
@@ -187,10 +184,10 @@ class EntryRing {
   }
   void pop() noexcept {
     const std::uint64_t head = head_.load_relaxed();  // ours, under the mutex
-    cells_[head % kCount].store_relaxed(0);           // published by the entry, given back later
+    cells_[head % kCount].store_relaxed(0);           // published when the entry is released
     head_.store_relaxed(head + 1);                    // ours
   }
-  /// Relaxed: the caller has a doorbell that orders this look behind the push.
+  /// Relaxed: the caller's doorbell orders this load after the push.
   [[nodiscard]] bool has_queued() const noexcept {
     return tail_.load_relaxed() != head_.load_relaxed();
   }

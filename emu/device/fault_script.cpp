@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a fault script. Every refusal names file, line, field and what is allowed there.
+// Parses a fault script. Every error names file, line, field and allowed values.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -19,7 +19,7 @@
 namespace headrace::emu {
 namespace {
 
-/// Fields that only some kinds look at.
+/// Fields that apply to some kinds only.
 struct KindField {
   std::string_view name;
   std::array<FaultKind, 2> kinds;
@@ -75,7 +75,7 @@ std::string opcode_names() {
   return names;
 }
 
-/// "kind 'page_fault' or 'slow'", both of which a field suits.
+/// "kind 'page_fault' or 'slow'": the kinds that a field applies to.
 std::string kinds_of(const KindField& field) {
   std::string names = "kind '" + std::string(enumerator_name(field.kinds[0])) + "'";
   if (field.kinds[1] != field.kinds[0]) {
@@ -84,7 +84,7 @@ std::string kinds_of(const KindField& field) {
   return names;
 }
 
-/// Reads the fields of one [[fault]]; remembers the first thing that is wrong.
+/// Reads the fields of one [[fault]]; keeps the first error.
 class RuleReader {
  public:
   RuleReader(const toml::table& table, std::string file_name)
@@ -135,7 +135,7 @@ class RuleReader {
   static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
   static constexpr std::int64_t kLongestNs = 3'600'000'000'000;  // An hour.
 
-  /// Only the first error is reported.
+  /// The first error wins.
   void refuse(const toml::node& node, const std::string& cause, std::string remedy) {
     if (error_) return;
     std::ostringstream at;

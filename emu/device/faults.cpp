@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which descriptors meet which trouble.
+// Decides which descriptors get which fault.
 #include "emu/device/faults.hpp"
 
 #include "emu/device/runner.hpp"
@@ -7,8 +7,8 @@
 namespace headrace::emu {
 namespace {
 
-/// The n-th match of a rule: chance is a function of seed, rule and n, so that a rate reproduces
-/// whatever the threads do.
+/// Chance of a rule's n-th match: a function of seed, rule and n, so that a probability reproduces
+/// whatever the thread schedule.
 double chance_of(std::uint64_t seed, std::uint32_t rule, std::uint64_t match) {
   Random random(seed ^ (std::uint64_t{rule} << 56U) ^ match * 0x9e37'79b9'7f4a'7c15ULL);
   return static_cast<double>(random() >> 11U) * 0x1.0p-53;
@@ -23,7 +23,7 @@ bool meets(const RunOptions& run_options, Registers& registers, std::uint32_t in
   if (!names(rule.device, device) || !names(rule.queue, queue) || !names(rule.opcode, opcode)) {
     return false;
   }
-  // Relaxed: a number, no order.
+  // Relaxed: only a number.
   const std::uint64_t match = registers.fault_match_count[index].fetch_add_relaxed(1) + 1;
   bool met = true;
   if (rule.nth != 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults on demand: a script in TOML, or rates, decides which descriptors meet which trouble.
-// Position-independent plain data, so that it can lie in the registers that clients share.
+// Fault injection: a TOML script decides which descriptors get which fault. Position-independent
+// plain data, because it is stored in the registers that clients share.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ enum class FaultKind : std::uint8_t {
   lost_completion,  ///< The work is done, the record is never written.
 };
 
-/// One [[fault]] of the script. A descriptor that matches every given field meets it, with
-/// `probability`, or each `every`-th that matches, or the `nth` only.
+/// One [[fault]] of the script. It matches a descriptor that agrees in every given field, and fires
+/// with `probability`, on each `every`-th match, or on the `nth` match only.
 struct FaultRule {
   FaultKind kind = FaultKind::status;
   std::int32_t device = -1;  ///< -1: any.
@@ -48,7 +48,7 @@ struct FaultScript {
 
 /// Reads a script.
 ///
-/// Fails: corrupt_data with line, field and what is allowed there.
+/// Fails: corrupt_data with the line, the field and its allowed values.
 [[nodiscard]] Result<FaultScript> parse_fault_script(std::string_view toml,
                                                      const std::string& file_name);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalClient: what a Client is made of. It takes submissions; its thread pools run them.
+// LocalClient: the implementation of Client. Accepts submissions; its thread pools run them.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class LocalClient final : public Client {
   void tell(const TraceEvent& event) override { context_.tell(event); }
 
   // For the thread pools.
-  /// Takes what the controller posted for `device`, if anything.
+  /// Takes the submission that the controller posted for `device`, if any.
   void serve_mailbox(std::uint32_t device) noexcept;
   [[nodiscard]] const RunOptions& run_options() const { return context_.run_options; }
   [[nodiscard]] ClientRegisters& place() { return registers_.clients[client_index_of(owner_)]; }
@@ -48,10 +48,10 @@ class LocalClient final : public Client {
               dsa::QueueMode mode) noexcept;
   Taken take(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
              dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
-  /// Counts and traces what a WQ did not take.
+  /// Counts and traces a submission that a WQ did not accept.
   void refuse(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
               dsa::QueueMode mode, bool full) noexcept;
-  /// As idxd_cdev_write(): a few tries for a shared WQ that is full.
+  /// As idxd_cdev_write(): retries a full shared WQ a few times.
   Taken write(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
               MailboxRegisters& mailbox) noexcept;
   void trace(TraceKind kind, std::uint32_t device, std::uint32_t queue, std::uint64_t sequence,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submissions by write(), at both ends: the controller posts a descriptor in the mailbox of the
-// client that wrote it, and waits; the client takes it as if it had come through a portal.
+// Submissions by write(), both ends: the controller posts a descriptor in the mailbox of the
+// writing client and waits; the client submits it as if through a portal.
 #include <algorithm>
 #include <cstring>
 
@@ -12,11 +12,11 @@ namespace headrace::emu {
 using std::chrono::nanoseconds;
 
 namespace {
-/// How often a waiting write() checks whether its client is still there.
+/// How often a waiting write() checks whether its client is alive.
 constexpr nanoseconds kMailboxLookEvery = std::chrono::milliseconds(50);
 
 bool is_dedicated(const QueueRegisters& queue) {
-  // Relaxed: it cannot change while the WQ is enabled.
+  // Relaxed: constant while the WQ is enabled.
   return queue.mode.load_relaxed() == static_cast<std::uint32_t>(dsa::QueueMode::dedicated);
 }
 }  // namespace
@@ -32,12 +32,12 @@ void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = mailbox.descriptor[i].load_relaxed();
   dsa::Descriptor descriptor;
   std::memcpy(&descriptor, words.data(), sizeof words);
-  // It may have been for the former holder of this place, whose addresses are none of ours.
+  // It may be for the previous holder of this place, whose addresses are not ours.
   const bool for_us = mailbox.owner.load_relaxed() == owner_ && queue < kQueueMax;
   const Taken taken = for_us ? write(device, queue, descriptor, mailbox) : Taken::refused;
   if (taken == Taken::accepted) return;
   state = MailboxRegisters::running;
-  // A store to a dedicated WQ is posted: its writer does not learn that the WQ was full.
+  // A store to a dedicated WQ is posted: the writer is not notified of a full WQ.
   const bool posted = for_us && is_dedicated(registers_.devices[device].queues[queue]);
   const std::uint32_t then = taken != Taken::full ? MailboxRegisters::refused
                              : posted             ? MailboxRegisters::finished
@@ -108,7 +108,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
       const std::uint64_t now = platform::now_ns();
       if (now >= limit || is_dead() || (is_over && is_over())) {
         if (posted) {
-          // Taken back if no worker has begun; what runs already is finished into nothing.
+          // Cancelled if no worker has begun; otherwise the result is discarded.
           state = MailboxRegisters::posted;
           // edge: emu-mailbox (acq_rel)
           if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {

@@ -50,7 +50,7 @@ Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
                 "use the emulator and its preload of one installation");
   }
   OpenRegisters opened{.registers = registers, .run_options = {}};
-  // First the copy, then the question whether it is right. Both by bytes: there may be anything.
+  // Copy first, then verify, both as raw bytes: they may hold anything.
   std::memcpy(static_cast<void*>(&opened.run_options), &registers->run_options, sizeof(RunOptions));
   if (hash_of(opened.run_options) != registers->options_hash) {
     return fail(Code::corrupt_data, tried, "a program has written over them",
@@ -76,7 +76,7 @@ void ring(ClientRegisters& client, std::uint32_t device) noexcept {
 
 void ring_all(Registers& registers, std::uint32_t device) noexcept {
   for (ClientRegisters& client : registers.clients) {
-    // Relaxed: one that attaches later looks for itself.
+    // Relaxed: a client that attaches later checks for work itself.
     if (PlaceWord{client.place.load_relaxed()}.taken()) ring(client, device);
   }
 }
@@ -119,8 +119,8 @@ void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_
 void announce_release(DeviceRegisters& device) noexcept {
   // edge: emu-released (acq_rel)
   device.released.fetch_add_acq_rel(1);
-  // A waiter that is not counted yet looks again after it has counted itself, and waits briefly in
-  // any case.
+  // A waiter that is not counted yet checks again after counting itself, and its wait is bounded
+  // anyway.
   if (device.waiter_count.load_relaxed() != 0) platform::wake(device.released, kClientMax);
 }
 
@@ -129,7 +129,7 @@ platform::Life life_of(const Registers& registers, Owner owner) noexcept {
   if (index >= kClientMax) return platform::Life::dead;
   // edge: emu-client (acquire)
   const PlaceWord place{registers.clients[index].place.load_acquire()};
-  // Free, or another client's by now: its former holder was reaped.
+  // Free, or held by another client: the owner was reaped.
   if (!place.taken() || owner_of(index, place.incarnation()) != owner) return platform::Life::dead;
   return platform::life_of(place.process_id(), place.started(), PlaceWord::kStartedBits);
 }
@@ -154,13 +154,13 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
     }
     announce_release(device);
   }
-  // Several may reap it at once and find some of its entries each: the first counts it.
+  // Several reapers may each find some of its entries: only the first counts it.
   Owner lost = client.lost.load_relaxed();  // the exchange decides
   if (died && entry_count != 0 && lost != owner &&
       client.lost.compare_exchange_relaxed(lost, owner)) {  // a statistic
     registers.lost_client_count.fetch_add_relaxed(1);       // as above
   }
-  // The place becomes free only when nothing carries the owner's word any more.
+  // The place is freed only after every word of its owner.
   // edge: emu-client (acq_rel)
   return client.place.compare_exchange_acq_rel(found,
                                                PlaceWord::make(0, 0, place.incarnation()).bits);
@@ -168,8 +168,8 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
 
 namespace {
 
-/// Frees words that name no client: no client of ours writes such a one, and no reaper would find
-/// it.
+/// Frees words that name no client. Only stray writes make such words, and no other reaper finds
+/// them.
 void free_orphans(Registers& registers) noexcept {
   const auto is_orphan = [&registers](Owner owner) {
     if (owner == kNobody) return false;

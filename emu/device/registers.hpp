@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers: the state that all clients of the devices share, in memory of this process or in a
-// file that several map. Position-independent, no lock, nothing that a process killed at any
-// instruction could leave half done. Not the descriptors themselves: they stay in the process that
-// owns their addresses (emu/device/scheduler.hpp).
+// Registers: the state that all clients of the devices share, in this process's memory or in a
+// mapped file. Position-independent and lock-free; a process killed at any instruction leaves
+// nothing inconsistent. Descriptors are not here: they stay in the process that owns their
+// addresses (emu/device/scheduler.hpp).
 //
-// Progress:   submitting is lock-free; an engine is claimed by one compare-and-exchange.
-// Agents:     submitters (any thread, also in a signal handler), workers (the threads of a client
-//             that run descriptors), the controller, reapers (which look after dead clients).
+// Progress:   submitting is lock-free; one compare-and-exchange claims an engine.
+// Agents:     submitters (any thread, also in a signal handler), workers (a client's threads that
+//             run descriptors), the controller, reapers (which clean up after dead clients).
 // Ownership:  one word says both that a WQ entry or an engine is taken and by whom, so that a
-//             reaper gives back exactly what a dead client held. Words of an earlier holder of the
-//             same client's place differ (incarnation).
-// Trust:      any client may write anything anywhere. What is read here bounds or indexes nothing
-//             before it was clamped; what must be true of a process's own descriptors, threads and
-//             slots it keeps in memory of its own. So scribbling costs answers (errors, retries,
-//             aborts, fairness), and never memory safety.
-// Invariants: occupancy of a WQ = number of its entry words that are not 0 <= its size;
-//             a descriptor runs only while the generation of its WQ is the one of its submission.
+//             reaper releases exactly what a dead client held. The incarnation distinguishes the
+//             holders of one client place.
+// Trust:      any client may write anything anywhere. Values read here are clamped before they
+//             bound or index anything; what a process relies on for its own descriptors, threads
+//             and slots is in private memory. So stray writes can cost answers (errors, retries,
+//             aborts, fairness), but never memory safety.
+// Invariants: occupancy of a WQ = number of its non-zero entry words <= its size; a descriptor runs
+//             only while the generation of its WQ is that of its submission.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
 inline constexpr std::uint32_t kRegistersVersion = 4;
 inline constexpr std::uint32_t kClientMax = 256;
 
-/// Text of fixed room in words, so that readers of a name that is being changed get some mixture
-/// and never a torn access.
+/// Text of fixed capacity in words: a reader of a name that is being changed may see a mixture,
+/// never a torn access.
 template <std::size_t kWords>
 class SharedText {
  public:
@@ -76,7 +76,7 @@ class SharedText {
 using Counter = Atomic<std::uint64_t>;
 
 struct QueueRegisters {
-  // Configuration: written by the controller while the WQ is disabled, read by everybody.
+  // Configuration: written by the controller while the WQ is disabled, read by all.
   Atomic<std::uint32_t> group{kNoGroup};
   Atomic<std::uint32_t> mode;
   Atomic<std::uint32_t> entry_count;
@@ -89,11 +89,11 @@ struct QueueRegisters {
   SharedText<2> type;
   SharedText<10> name;
   SharedText<4> driver_name;
-  /// The controller writes it at any time.
+  /// Written by the controller at any time.
   Atomic<std::uint32_t> write_retries{kWriteRetries};
   // State.
   alignas(64) Atomic<std::uint64_t> phase;  ///< PhaseWord of a QueuePhase.
-  /// Work done for this WQ, divided by its priority; the arbiter takes the WQ that is behind.
+  /// Work done for this WQ, divided by its priority; the arbiter picks the WQ that is behind.
   alignas(64) Atomic<std::uint64_t> virtual_time;
   Atomic<std::uint32_t> open_count;
   Counter accepted_count;
@@ -102,16 +102,16 @@ struct QueueRegisters {
   Counter written_count;
   Counter aborted_count;
   Atomic<std::uint32_t> occupancy_max;
-  Atomic<std::uint32_t> entry_top;  ///< One more than the highest entry that was ever in use.
+  Atomic<std::uint32_t> entry_top;  ///< One more than the highest entry ever in use.
   alignas(64) Entries<kEntryMax> entries;
 };
 
 struct EngineRegisters {
   Atomic<std::uint32_t> group{kNoGroup};
-  /// Limits concurrency; no memory safety rests on it, so a waiter may take it from a client that
-  /// is dead or stopped.
+  /// Limits concurrency only; memory safety does not depend on it, so a waiter may take the engine
+  /// from a dead or stopped client.
   alignas(64) Atomic<Owner> holder;
-  /// Grows with every descriptor that the engine has finished.
+  /// Incremented with every finished descriptor.
   Counter turn;
   Counter descriptor_count;
   Counter batch_count;
@@ -130,12 +130,12 @@ struct DeviceRegisters {
   Atomic<std::int32_t> numa_node;
   std::array<Atomic<std::uint64_t>, 4> error_registers;
   Atomic<std::uint32_t> has_error;  ///< Futex: 1 from the first error on.
-  /// Pace: when the device has carried what it was given so far.
+  /// Pace: when the device will have moved all bytes submitted so far.
   alignas(64) Atomic<std::uint64_t> carried_until_ns;
-  /// Workers that wait for an engine which another client holds; a dead one is counted for ever,
-  /// which costs needless calls and nothing else.
+  /// Workers that wait for an engine of another client. A dead worker stays counted, which costs
+  /// only needless wake calls.
   Atomic<std::uint32_t> waiter_count;
-  Atomic<std::uint32_t> released;             ///< Futex: an engine or an entry was given back.
+  Atomic<std::uint32_t> released;             ///< Futex: an engine or an entry was released.
   std::array<Counter, kGroupMax> group_time;  ///< Virtual time of the WQ served last.
   std::array<Counter, kOpcodeMax> operations_by_opcode;
   Counter injected_fault_count;
@@ -143,9 +143,9 @@ struct DeviceRegisters {
   std::array<QueueRegisters, kQueueMax> queues;
 };
 
-/// A submission by write(), handed over by the controller.
+/// A submission by write(), passed on by the controller.
 struct MailboxRegisters {
-  /// left: it runs, and the one who posted it has gone. full: it does not, for the WQ stayed full.
+  /// left: running, but its poster has gone. full: not run, because the WQ stayed full.
   enum State : std::uint32_t { free, filling, posted, running, finished, refused, left, full };
   Atomic<std::uint32_t> state;
   Atomic<Owner> owner;  ///< The client it is for.
@@ -154,9 +154,9 @@ struct MailboxRegisters {
   std::array<Atomic<std::uint64_t>, 8> descriptor;
 };
 
-/// Who has a client's place: process number, when it began (tells it from a later process of the
-/// same number), and which incarnation of the place this is. One word: a client that is killed
-/// right after taking a place can be told to be dead.
+/// Holder of a client place: process number, its start time (distinguishes it from a later process
+/// with the same number), and the incarnation of the place. In one word, so that a client killed
+/// right after taking a place can be recognised as dead.
 struct PlaceWord {
   std::uint64_t bits = 0;
   static constexpr std::uint32_t kProcessBits = 22;  // The kernel's PID_MAX_LIMIT.
@@ -183,21 +183,21 @@ struct PlaceWord {
 
 struct ClientRegisters {
   Atomic<std::uint64_t> place;  ///< PlaceWord.
-  /// The holder of this place that was counted as lost last.
+  /// The last holder of this place that was counted as lost.
   Atomic<Owner> lost;
-  /// The holder for whom all below is set up: no controller posts before.
+  /// The holder for whom everything below is set up; controllers do not post before.
   Atomic<Owner> ready;
-  /// Of the program that took the place: after exec the process is the same, its memory is not.
+  /// Program image that took the place: exec keeps the process but not its memory.
   Atomic<std::uint64_t> image;
-  /// One per device, a futex: counts rings.
+  /// One futex per device; counts rings.
   std::array<Atomic<std::uint32_t>, kDeviceMax> doorbells;
-  /// Completions that are being given without an engine (Pace).
+  /// Completions in progress that need no engine (Pace).
   Atomic<std::uint32_t> completing;
   alignas(64) MailboxRegisters mailbox;
 };
 
-/// What is settled at creation. A process that opens the registers works with its own copy, so that
-/// no later write of a client can change it.
+/// Fixed at creation. A process that opens the registers uses a private copy, so that no later
+/// write of a client can change it.
 struct RunOptions {
   Schedule schedule = Schedule::free_running;
   bool run_in_submission = false;
@@ -226,46 +226,45 @@ struct Registers {
   std::array<ClientRegisters, kClientMax> clients;
 };
 
-// Error codes of SWERROR for submissions that a WQ could not take. The completion codes hold for
-// descriptors; these two are out of their range. [I]
+// SWERROR codes for submissions that a WQ did not accept, outside the range of completion codes.
+// [I]
 inline constexpr std::uint8_t kErrorQueueFull = 0x60;
 inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 
-// What clients and the controller both do with the registers.
+// Used by clients and the controller.
 
-/// The time of an event: steps where time is steps, so that a trace of the same seed has the same
-/// bytes.
+/// The time of an event: the step count if deterministic, so that traces of one seed are identical.
 [[nodiscard]] std::uint64_t trace_time(const Registers& registers,
                                        const RunOptions& run_options) noexcept;
 struct OpenRegisters {
   Registers* registers = nullptr;
   RunOptions run_options;
 };
-/// Checks magic, version and length, and that the run_options are those of the creation.
+/// Checks magic, version, length and the hash of the run_options.
 [[nodiscard]] Result<OpenRegisters> open_registers(std::span<std::byte> memory);
-/// Of the bytes that lie there, gaps included.
+/// Hashes the raw bytes, padding included.
 [[nodiscard]] std::uint64_t hash_of(const RunOptions& run_options) noexcept;
-/// Never more than there is room for, whatever a client wrote there.
+/// Clamped to kDeviceMax, whatever a client wrote there.
 [[nodiscard]] std::uint32_t count_devices(const Registers& registers) noexcept;
-/// Rings one client, or all of them, for `device`.
+/// Rings one client, or all, for `device`.
 void ring(ClientRegisters& client, std::uint32_t device) noexcept;
 void ring_all(Registers& registers, std::uint32_t device) noexcept;
-/// Ends everything outstanding; what was enabled is enabled again. Does not wait.
+/// Aborts everything outstanding; what was enabled stays enabled. Does not wait.
 void reset_device(Registers& registers, std::uint32_t device) noexcept;
 void halt_device(Registers& registers, std::uint32_t device) noexcept;
-/// Writes SWERROR unless it holds an error already (then the overflow bit).
+/// Writes SWERROR; if it already holds an error, sets the overflow bit instead.
 void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_t queue,
                   std::uint8_t opcode, std::uint64_t address) noexcept;
-/// Tells those who wait for entries or engines.
+/// Wakes waiters for entries or engines.
 void announce_release(DeviceRegisters& device) noexcept;
-/// Gives back what `owner` holds, and the client's place with it; exact, so any number of reapers
-/// may do it at once. False if another thread had freed it already. `died`: a client that had
-/// entries in use counts as lost.
+/// Releases what `owner` holds, then its place. Threads may call it concurrently. Returns false if
+/// another thread has already freed the place. `died`: count the client as lost if it had entries
+/// in use.
 bool free_place(Registers& registers, Owner owner, bool died) noexcept;
-/// Frees the places of clients whose process is gone, and what is held without a place.
-/// Returns how many places.
+/// Frees the places of clients whose process is gone, and whatever is held without a place. Returns
+/// the number of places.
 std::size_t reap_clients(Registers& registers) noexcept;
-/// Of the process of `owner`.
+/// State of the owner's process.
 [[nodiscard]] platform::Life life_of(const Registers& registers, Owner owner) noexcept;
 void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept;
 /// "dsa0", "wq0.0".

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::size_t kSliceBytes = 256 << 10;
 constexpr std::size_t kSmallSliceBytes = 4 << 10;
-/// Delays are slept in pieces, so that a reset is not kept waiting.
+/// Delays sleep in pieces, so that a reset takes effect soon.
 constexpr std::chrono::nanoseconds kPiece = std::chrono::milliseconds(1);
-/// The system wakes a sleeper late by about this much: the rest is spun.
+/// Typical wake-up latency of the system: the rest is spun.
 constexpr std::uint64_t kLateNs = 60'000;
 constexpr std::uint64_t kNsPerStep = 1'000;
 
@@ -27,8 +27,8 @@ std::uint8_t raw(dsa::Status status) {
   return static_cast<std::uint8_t>(status);
 }
 
-/// Of the operands, of the list of a batch, of the address to read back; with the device's own
-/// request for the page refused or without one.
+/// Faults on operands, the list of a batch or the readback address; with the device's page request
+/// refused, or without one.
 bool is_page_fault(dsa::Status status) {
   return status == dsa::Status::page_fault || status == dsa::Status::page_fault_refused ||
          status == dsa::Status::batch_page_fault || status == dsa::Status::readback_page_fault;
@@ -53,7 +53,7 @@ void Runner::begin(const Task& task) {
   outcome_ = {};
   started_ = false;
   begun_ns_ = platform::now_ns();
-  // Said here and not with the first slice: a WQ is first in, first out, and the trace shows it.
+  // Traced here, not with the first slice: a WQ is FIFO, and the trace shows that.
   if (task_.kind != TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
 }
 
@@ -67,7 +67,7 @@ EngineRegisters* Runner::engine_registers() const {
 
 Limits Runner::load_limits() const {
   const QueueRegisters& queue = scheduler_->device().queues[task_.queue];
-  // Relaxed: fixed while the WQ is enabled; a stale descriptor is not measured by them.
+  // Relaxed: constant while the WQ is enabled; stale descriptors are aborted whatever the limits.
   Limits limits;
   limits.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
   limits.batch_max = queue.batch_max.load_relaxed();
@@ -100,7 +100,7 @@ bool Runner::wait(std::uint64_t until, Random* chance) {
 
 bool Runner::advance(Random* chance) {
   if (scheduler_->halted()) {
-    // Nothing completes any more. The doorbell rings when that changes; until then look seldom.
+    // Nothing completes. The doorbell rings when that changes; until then poll rarely.
     if (chance == nullptr) {
       const Atomic<std::uint32_t>& word = scheduler_->device().released;
       platform::sleep_on(word, word.load_relaxed(), kPiece);  // for the time, not for the word
@@ -117,7 +117,7 @@ bool Runner::advance(Random* chance) {
 bool Runner::advance_descriptor(Random* chance) {
   if (!started_) {
     start_descriptor();
-    if (injection_.halt) return false;  // Goes on, if at all, after a reset.
+    if (injection_.halt) return false;  // Continues only after a reset.
   }
   if (injection_.delay_ns != 0 && !record_) {
     held_until_ = chance != nullptr ? context_->step_count + 1 +
@@ -130,7 +130,7 @@ bool Runner::advance_descriptor(Random* chance) {
     held_until_ = 0;
   }
   if (!record_ && !run_slice(chance)) return false;
-  if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Goes on as members.
+  if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Continues as members.
   const Pace& pace = context_->run_options.pace;
   if (!paced_ && (pace.latency_ns != 0 || pace.bytes_per_second != 0) && chance == nullptr) {
     paced_ = true;
@@ -142,14 +142,14 @@ bool Runner::advance_descriptor(Random* chance) {
                                      static_cast<double>(pace.bytes_per_second));
       Atomic<std::uint64_t>& carried = scheduler_->device().carried_until_ns;
       std::uint64_t found = carried.load_relaxed();  // the exchange decides
-      // What others still have to carry is at most a descriptor for each engine.
+      // The backlog of other engines is at most one descriptor each.
       const auto others_ns = static_cast<std::uint64_t>(kEngineMax * 0x1p32 * 1e9 /
                                                         static_cast<double>(pace.bytes_per_second));
       do {
         until = std::clamp(found, begun_ns_, now + others_ns) + carry_ns;
       } while (!carried.compare_exchange_relaxed(found, until));  // a measure
     }
-    // The engine carries the bytes. What is on its way to the client keeps no engine.
+    // The engine is busy while it moves the bytes, but not during the latency.
     held_until_ = until;
     if (!must_abort() && !wait(held_until_, chance)) return false;
     held_until_ = 0;
@@ -189,7 +189,7 @@ void Runner::complete(const Pending& pending) {
   injection_.lost_completion = pending.lost;
   if (must_abort()) record_->status = dsa::kStatusAborted;
   end_descriptor();
-  // A turn of an engine that has gone on long ago.
+  // That turn of the engine ended long ago.
   begun_ns_ = 0;
   end_task(outcome_);
 }
@@ -214,7 +214,7 @@ void Runner::start_descriptor() {
   if (task_.kind == TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
   if (must_abort()) {
     if (task_.kind == TaskKind::list) {
-      // Its members have records too, on which a client may wait.
+      // Its members have records too, which a client may wait for.
       if (refuse(descriptor(), limits_, task_.slot.origin)) {
         end_with(dsa::kStatusAborted);
       } else {
@@ -271,7 +271,7 @@ bool Runner::run_slice(Random* chance) {
     end_with(dsa::kStatusAborted);
     return true;
   }
-  if (!operation_) {  // A drain: that it was chosen says that all before it have ended.
+  if (!operation_) {  // A drain is chosen only once everything before it has ended.
     end_with(injection_.status ? injection_.status->raw_status : raw(dsa::Status::success));
     return true;
   }
@@ -292,7 +292,7 @@ bool Runner::run_slice(Random* chance) {
     trace(TraceKind::faulted, raw(dsa::Status::page_fault),
           static_cast<std::uint32_t>(done_bytes_));
     if ((descriptor().flags & dsa::flag::block_on_fault) != 0 && limits_.block_on_fault) {
-      // The engine waits, and what is behind it waits with it, until the page is there.
+      // The engine, and everything behind it, waits until the page is present.
       injection_.delay_ns = std::max<std::uint64_t>(rule.delay_ns, 1);
       return false;
     }
@@ -317,7 +317,7 @@ void Runner::fetch_list() {
   std::size_t wanted = std::min<std::size_t>(list.desc_count, kBatchMax);
   std::optional<Fault> injected;
   if (const auto& rule = injection_.page_fault) {
-    // The bytes of a batch are those of its list. What lies behind them meets no fault.
+    // A batch's bytes are those of its list. An offset beyond the list causes no fault.
     const std::uint64_t whole = rule->at_byte / sizeof(dsa::Descriptor);
     if (whole < wanted) {
       wanted = static_cast<std::size_t>(whole);
@@ -330,7 +330,7 @@ void Runner::fetch_list() {
   const Reach reach = context_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
   batch.fetched_count = static_cast<std::uint32_t>(reach.byte_count / sizeof(dsa::Descriptor));
   batch.list_fault = reach.fault ? reach.fault : injected;
-  record_.emplace();  // Status 0: nothing to tell yet.
+  record_.emplace();  // Status 0: nothing to report yet.
   trace(TraceKind::fetched, 0, batch.fetched_count);
 }
 
@@ -353,8 +353,8 @@ void Runner::count(const dsa::CompletionRecord& record) {
     engine->bytes_written.fetch_add_relaxed(bytes_written_);
   }
   if (is_success(record) || status == raw(dsa::Status::success_unexpected)) return;
-  // A batch that failed only says that one of its descriptors did, which has been counted, or ended
-  // otherwise than expected.
+  // A failed batch only reports that one of its descriptors failed, which is counted, or had an
+  // unexpected result.
   if (dsa::status_of(status) == dsa::Status::batch_failed) return;
   if (status != dsa::kStatusAborted && is_page_fault(dsa::status_of(status))) {
     engine->page_fault_count.fetch_add_relaxed(1);
@@ -387,7 +387,7 @@ void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::Completi
                       ((descriptor.flags & dsa::flag::request_record) != 0 || !is_success(record));
   const bool bad = !is_success(record) && record.status != raw(dsa::Status::success_unexpected) &&
                    record.status != dsa::kStatusAborted;
-  // A record lies in one line: where it is misaligned none is written. [I]
+  // A record must not cross a line: if misaligned it is not written. [I]
   const bool aligned = descriptor.completion_addr % rules::kRecordAlignment == 0;
   bool written = false;
   if (wanted && aligned) {
@@ -396,7 +396,7 @@ void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::Completi
     written = !context_->memory.write_record(descriptor.completion_addr, bytes).fault;
   }
   if (!written && (wanted || bad)) {
-    // Nowhere to say it: SWERROR holds it for the driver. [S]
+    // Cannot be reported in a record: SWERROR reports it to the driver. [S]
     const std::uint8_t unwritten =
         raw(aligned ? dsa::Status::record_untranslatable : dsa::Status::record_misaligned);
     report_error(scheduler_->device(),
@@ -416,8 +416,8 @@ void Runner::end_descriptor() {
         record.status, record.bytes_completed);
   outcome_.failed = outcome_.failed || !is_success(record);
   outcome_.aborted = outcome_.aborted || record.status == dsa::kStatusAborted;
-  // The entry first: a client that counts credits by its completions submits as soon as it sees
-  // the record, and must not find the WQ full.
+  // Release the entry first: a client that counts credits by its completions submits as soon as it
+  // sees the record, and must not find the WQ full.
   if (task_.kind != TaskKind::members) release_entry(task_.queue, task_.entry);
   if (!injection_.lost_completion) write_record(descriptor(), record);
   if (task_.kind == TaskKind::single && task_.slot.mailbox != nullptr) {
@@ -425,7 +425,7 @@ void Runner::end_descriptor() {
     std::uint32_t expected = MailboxRegisters::running;
     // edge: emu-mailbox (acq_rel)
     if (!state.compare_exchange_acq_rel(expected, MailboxRegisters::finished)) {
-      // No thread waits for it any more.
+      // The writer no longer waits.
       expected = MailboxRegisters::left;
       state.compare_exchange_acq_rel(expected, MailboxRegisters::free);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runner: one engine at work. Carries out a task in slices, writes the records, meets the faults
-// that the script asks for. Chooses nothing: the scheduler does.
+// Runner: runs tasks on one engine. Executes a task in slices, writes the records, injects the
+// script's faults. The scheduler chooses the tasks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace headrace::emu {
 
-/// What the runners of a client have in common.
+/// State that the runners of a client share.
 struct Context {
   Registers& registers;
   const RunOptions run_options;
@@ -20,14 +20,14 @@ struct Context {
   TraceSink trace;
   InterruptHandler interrupt;
   Mutex trace_mutex;
-  /// Deterministic: the steps that this client took. Delays count them, and not those in the
-  /// registers, which others can write to.
+  /// Deterministic: steps of this client. Delays count these and not those in the registers, which
+  /// other processes can overwrite.
   std::uint64_t step_count = 0;
 
   void tell(TraceEvent event);
 };
 
-/// Which faults of the script a descriptor or its submission meets.
+/// Faults of the script that apply to a descriptor or its submission.
 struct Injection {
   std::optional<FaultRule> page_fault;
   std::optional<FaultRule> status;
@@ -42,7 +42,7 @@ struct Injection {
                                    std::uint32_t device, std::uint32_t queue, std::uint8_t opcode,
                                    bool submission) noexcept;
 
-/// Work that is done and whose completion is on its way (Pace): no engine is needed for that.
+/// Finished work whose completion is delayed (Pace); needs no engine.
 struct Pending {
   Task task;
   dsa::CompletionRecord record;
@@ -59,12 +59,12 @@ class Runner {
 
   [[nodiscard]] bool busy() const { return task_.kind != TaskKind::none; }
   void begin(const Task& task);
-  /// Does one slice. With `chance` it is a small one, and delays are steps. True once the task has
-  /// ended; the runner is free then.
+  /// Runs one slice: a small one with `chance`, and delays count steps. Returns true when the task
+  /// has ended; the runner is free then.
   [[nodiscard]] bool advance(Random* chance);
-  /// What the task that has just ended left behind for complete(), if anything.
+  /// Takes what the task that just ended left for complete(), if anything.
   [[nodiscard]] std::optional<Pending> take_pending() { return std::exchange(pending_, {}); }
-  /// Completes it, whether or not it is due: as aborted, if it has become stale.
+  /// Completes it, due or not; as aborted if it is stale.
   void complete(const Pending& pending);
 
  private:
@@ -91,17 +91,17 @@ class Runner {
   Context* context_;
   Scheduler* scheduler_;
   Task task_;
-  Limits limits_;  ///< Of the descriptor at hand: read once, so that all see the same.
-  // The descriptor at hand.
+  Limits limits_;  ///< Of the current descriptor; read once, so that all uses agree.
+  // The current descriptor.
   bool started_ = false;
-  std::uint32_t index_ = 0;  ///< Of the member.
+  std::uint32_t index_ = 0;  ///< Of the batch member.
   std::optional<Operation> operation_;
   std::optional<dsa::CompletionRecord> record_;
   Injection injection_;
   std::uint64_t done_bytes_ = 0;
   std::uint64_t held_until_ = 0;  ///< Nanoseconds, or steps.
   bool paced_ = false;
-  std::uint64_t bytes_read_ = 0;  ///< Of the descriptor, once it has a record.
+  std::uint64_t bytes_read_ = 0;  ///< Of the descriptor, once its record is complete.
   std::uint64_t bytes_written_ = 0;
   std::optional<Pending> pending_;
   Outcome outcome_;

@@ -9,17 +9,17 @@
 namespace headrace::emu {
 namespace {
 
-/// What a descriptor costs its WQ at the arbiter: its bytes, and a constant for those without.
+/// Cost of a descriptor for its WQ: its bytes, or this constant for one without.
 constexpr std::uint64_t kCostOfOne = 1024;
-/// Members of a batch are handed out together up to this many bytes, so that large ones spread over
-/// the engines and small ones do not cost a lock each.
+/// Members of a batch are taken together up to this many bytes: large ones spread over the engines,
+/// small ones do not cost a lock each.
 constexpr std::uint64_t kBytesAtOnce = 64 << 10;
-/// A WQ may run ahead of one that waits by this much before an engine changes hands.
+/// How far a WQ may run ahead of a waiting one before the engine changes hands.
 constexpr std::uint64_t kAheadMax = 4 << 20;
-/// No WQ is ahead of the one served last by more than its own last descriptors.
+/// A larger lead over the WQ served last is impossible: a stray write.
 constexpr std::uint64_t kAheadNonsense = 1ULL << 40U;
 constexpr std::uint32_t kPriorityMax = 15;
-/// A client keeps an engine for this long while another one wants it.
+/// How long a client may keep an engine that another one wants.
 constexpr std::uint64_t kTurnNs = 1'000'000;
 
 std::uint64_t bytes_of(const dsa::Descriptor& descriptor) {
@@ -76,11 +76,11 @@ std::uint32_t Scheduler::takeable(const Batch& batch) const {
   std::uint32_t count = 0;
   std::uint64_t byte_count = 0;
   const std::uint32_t left = batch.run_count - batch.taken_count;
-  // A share for each engine that may come to help.
+  // Half of the rest, to leave some for other engines.
   const std::uint32_t count_max = one_at_a_time_ ? 1U : std::clamp(left / 2, 1U, kMembersAtOnceMax);
   while (count < std::min(left, count_max)) {
     const dsa::Descriptor& next = batch.descriptors[batch.taken_count + count];
-    // A fence waits for all earlier ones to have ended. [S]
+    // A fence waits until all earlier descriptors have ended. [S]
     if ((next.flags & dsa::flag::fence) != 0 &&
         (count != 0 || batch.finished_count != batch.taken_count)) {
       break;
@@ -93,7 +93,7 @@ std::uint32_t Scheduler::takeable(const Batch& batch) const {
 }
 
 std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
-  // Members of batches that have begun first: they are older than what waits in the ring.
+  // Members of active batches first: they are older than entries in the ring.
   Batch* oldest = nullptr;
   if (active_counts_[queue] != 0) {
     for (Batch& batch : batches_) {
@@ -107,8 +107,8 @@ std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
   const std::optional<std::uint32_t> entry = rings_[queue].front();
   if (!entry) return std::nullopt;
   const Slot& slot = (*slots_)[queue][*entry];
-  // A drain stays at the head until all earlier ones of this client in this WQ have ended; what is
-  // behind it waits with it, which the rules allow. [S]
+  // A drain stays at the head until all earlier descriptors of this client in this WQ have ended;
+  // later ones wait too, which the rules allow. [S]
   if (is(slot.descriptor, dsa::Opcode::drain) && unfinished_[queue] != 0) return std::nullopt;
   if (is(slot.descriptor, dsa::Opcode::batch) && active_count_ == kBatchActiveMax)
     return std::nullopt;
@@ -116,7 +116,7 @@ std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
 }
 
 bool Scheduler::claim_engine(std::uint32_t group, std::uint32_t& engine_held) noexcept {
-  // Relaxed: engines do not change their group while the device is enabled.
+  // Relaxed: constant while the device is enabled.
   if (engine_held != kEngineMax) {
     return device_.engines[engine_held].group.load_relaxed() == group;
   }
@@ -137,7 +137,7 @@ bool Scheduler::claim_engine(std::uint32_t group, std::uint32_t& engine_held) no
 void Scheduler::release_engine(std::uint32_t& engine_held) noexcept {
   if (engine_held == kEngineMax) return;
   Owner expected = owner_;
-  // Another client may have taken it from us while we were stopped.
+  // Another client may have taken the engine while this process was stopped.
   // edge: emu-engine (acq_rel)
   device_.engines[engine_held].holder.compare_exchange_acq_rel(expected, kNobody);
   engine_held = kEngineMax;
@@ -150,8 +150,8 @@ void Scheduler::recover_engines() noexcept {
     Owner holder = engine.holder.load_relaxed();  // the exchange decides
     if (holder == kNobody || holder == owner_) continue;
     if (life_of(registers_, holder) != platform::Life::stopped) continue;
-    // When it goes on it finishes its descriptor beside us: more concurrency than engines for a
-    // moment, nothing worse.
+    // When the holder resumes, it finishes its descriptor concurrently: briefly more concurrency
+    // than engines, nothing worse.
     // edge: emu-engine (acq_rel)
     if (engine.holder.compare_exchange_acq_rel(holder, kNobody)) announce_release(device_);
   }
@@ -173,13 +173,13 @@ bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue,
 
 void Scheduler::charge(std::uint32_t queue, std::uint64_t cost) noexcept {
   QueueRegisters& registers = device_.queues[queue];
-  // Relaxed, all of it: fairness over many descriptors, not the order of two.
+  // Relaxed throughout: fairness over many descriptors needs no order between two.
   const std::uint64_t priority = priority_of(queue);
   const std::uint32_t group = registers.group.load_relaxed();
   const std::uint64_t now = time_of(queue);
   std::uint64_t base = now;
   if (group < kGroupMax) {
-    // A WQ that was idle does not save up a claim to the engines.
+    // An idle WQ does not accumulate credit.
     const std::uint64_t clock = device_.group_time[group].load_relaxed();
     base = std::max(now, clock - std::min(clock, kAheadMax));
     if (now > clock) device_.group_time[group].store_relaxed(now);
@@ -203,7 +203,7 @@ std::uint64_t Scheduler::time_of(std::uint32_t queue) const noexcept {
   const std::uint64_t time = device_.queues[queue].virtual_time.load_relaxed();
   const std::uint32_t group = device_.queues[queue].group.load_relaxed();
   if (group >= kGroupMax) return time;
-  // No descriptor costs as much as that: it is not the arbiter's own, and would starve its WQ.
+  // No descriptor costs this much: a stray write, which would starve the WQ.
   const std::uint64_t clock = device_.group_time[group].load_relaxed();
   return time > clock && time - clock > kAheadNonsense ? clock : time;
 }
@@ -268,7 +268,7 @@ Task Scheduler::take(std::uint32_t& engine_held, bool& engine_wanted, Random* ch
   while (count != 0) {
     const std::uint32_t next = choose(std::span(found).first(count), choice);
     const Candidate chosen = found[next];
-    // Relaxed: fixed while the WQ is enabled, and of no matter to what is stale.
+    // Relaxed: constant while the WQ is enabled, and irrelevant if stale.
     const std::uint32_t group = device_.queues[chosen.queue].group.load_relaxed();
     const bool engine = claim_engine(group, engine_held);
     if (engine || chosen.stale) {
@@ -285,7 +285,7 @@ Task Scheduler::take(std::uint32_t& engine_held, bool& engine_wanted, Random* ch
 std::uint32_t Scheduler::choose(std::span<const Candidate> from, Random* choice) const {
   std::uint32_t best = 0;
   if (choice != nullptr) {
-    // Each is read once: they may change under us.
+    // Each is read once: they may change concurrently.
     std::array<std::uint64_t, kQueueMax> weights{};
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < from.size(); ++i) sum += weights[i] = priority_of(from[i].queue);
@@ -330,7 +330,7 @@ Batch* Scheduler::finish(const Task& task, Outcome outcome) {
   if (batch.failed && batch.finished_count == batch.taken_count &&
       batch.taken_count < batch.run_count &&
       (batch.descriptors[batch.taken_count].flags & dsa::flag::fence) != 0 && !batch.aborted) {
-    // A fence after a failure: the rest of the batch is not run. [S]
+    // A fence after a failure: the rest of the batch does not run. [S]
     batch.run_count = batch.taken_count;
   }
   return batch.finished_count == batch.run_count ? &batch : nullptr;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scheduler: the descriptors that one client has on one device, and which of them runs next. Knows
-// the ordering rules (FIFO, fence, drain, priorities, limits); runs nothing itself: workers
-// (emu/device/thread_pool.hpp) take tasks, run them and say when they have ended.
+// Scheduler: one client's descriptors on one device, and which of them runs next. Implements the
+// ordering rules (FIFO, fence, drain, priorities, limits) and runs nothing: workers
+// (emu/device/thread_pool.hpp) take tasks, run them and report their end.
 //
-// Agents:     submitters push (lock-free, also from a signal handler); workers take and finish,
-//             under a mutex that no submitter ever touches.
-// Invariants: a WQ's ring holds the numbers of its reserved slots, each once, so it is never full;
-//             a slot belongs to the thread that reserved it, until a worker has taken what is in
-//             it; batch: finished_count <= taken_count <= run_count <= fetched_count.
+// Agents:     submitters push (lock-free, also in a signal handler); workers take and finish, under
+//             a mutex that no submitter locks.
+// Invariants: a WQ's ring holds each of its reserved slots once, so it is never full; a slot
+//             belongs to the thread that reserved it until a worker has taken its content; batch:
+//             finished_count <= taken_count <= run_count <= fetched_count.
 #pragma once
 
 #include <array>
@@ -36,16 +36,16 @@ struct Slot {
   MailboxRegisters* mailbox = nullptr;  ///< Of a submission by write().
 };
 
-/// A batch that is being run. Its fields are the scheduler's, under its mutex, but for the
-/// descriptors, which do not change once fetched.
+/// A batch in progress. Guarded by the scheduler's mutex, except the descriptors, which are
+/// constant once fetched.
 struct Batch {
   bool active = false;
-  bool listed = false;  ///< The list has been fetched; before that it belongs to its worker.
+  bool listed = false;  ///< The list is fetched; before that the batch belongs to its worker.
   std::uint32_t queue = 0;
   std::uint32_t entry = 0;
   Slot slot;
   std::uint32_t fetched_count = 0;
-  std::uint32_t run_count = 0;  ///< Of these: up to a fence that an earlier failure closed.
+  std::uint32_t run_count = 0;  ///< Runnable: up to the first fence closed by an earlier failure.
   std::uint32_t taken_count = 0;
   std::uint32_t finished_count = 0;
   bool failed = false;
@@ -58,12 +58,12 @@ struct Batch {
 
 enum class TaskKind : std::uint8_t {
   none,
-  single,   ///< One descriptor that is no batch.
+  single,   ///< One descriptor, not a batch.
   list,     ///< Fetch the descriptors of a batch.
   members,  ///< Descriptors `first` to `last - 1` of a batch.
 };
 
-/// Something for one engine to do.
+/// Work for one engine.
 struct Task {
   TaskKind kind = TaskKind::none;
   std::uint32_t queue = 0;
@@ -72,15 +72,15 @@ struct Task {
   std::uint32_t first = 0;
   std::uint32_t last = 0;
   std::uint64_t byte_count = 0;
-  bool more = false;  ///< There is something left for others.
+  bool more = false;  ///< Work is left for other engines.
   Slot slot;
   Batch* batch = nullptr;
 };
 
-/// What a task came to, for the rules that depend on it.
+/// Result of a task, for the ordering rules.
 struct Outcome {
   bool failed = false;   ///< Some status was not success.
-  bool aborted = false;  ///< By a reset or the like.
+  bool aborted = false;  ///< By a reset, a disable or the end of the client.
 };
 
 /// Threading: shared.
@@ -88,31 +88,32 @@ class Scheduler {
  public:
   Scheduler(Registers& registers, const RunOptions& run_options, std::uint32_t device, Owner owner);
 
-  /// Takes the slot of entry `entry` for a push, or before anything is pushed gives it back. False:
-  /// what was pushed there last has not been taken yet, so the entry that was claimed for it is
-  /// still ours, whatever its word in the registers said. Async-signal-safe.
+  /// Reserves the slot of `entry` for a push; cancel() releases it before a push. Returns false if
+  /// the last push there has not been taken: then this client already holds the entry, whatever its
+  /// word in the registers says. Async-signal-safe.
   [[nodiscard]] bool reserve(std::uint32_t queue, std::uint32_t entry) noexcept;
   void cancel(std::uint32_t queue, std::uint32_t entry) noexcept;
-  /// Enqueues what reserved entry `entry` of WQ `queue`; wait-free but for other submitters of the
-  /// same process that were interrupted half-way. Async-signal-safe.
+  /// Enqueues reserved entry `entry` of WQ `queue`. Wait-free, except for interrupted submitters of
+  /// the same process. Async-signal-safe.
   void push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept;
-  /// Whether anything was pushed that no worker has taken. Async-signal-safe.
+  /// Whether a pushed entry is waiting for a worker. Async-signal-safe.
   [[nodiscard]] bool has_queued() const noexcept;
 
-  /// Takes the next task and claims an engine for it: `engine_held` (kEngineMax: none) if that
-  /// serves its group. What is stale comes with engine kEngineMax if none is free. Without `choice`
-  /// the WQ that is furthest behind its share goes first; with it chance decides, weighted by
+  /// Takes the next task and claims an engine for it; keeps `engine_held` (kEngineMax: none) if
+  /// that serves its group. A stale task comes with engine kEngineMax if none is free. Without
+  /// `choice` the WQ furthest behind its share goes first; with it, a random one weighted by
   /// priority.
   ///
-  /// Returns: nothing if there is none; `engine_wanted` says whether only an engine was missing.
+  /// Returns: a task of kind none if there is none; `engine_wanted` says whether only an engine was
+  /// missing.
   [[nodiscard]] Task take(std::uint32_t& engine_held, bool& engine_wanted, Random* choice);
-  /// The task has ended, its records are written (of a batch: those of its members).
+  /// Reports the end of a task whose records (of a batch: those of its members) are written.
   ///
-  /// Returns: the batch whose last member this was, for the caller to write the batch's record and
-  /// then call finish_batch.
+  /// Returns: the batch whose last member this was; the caller writes its record, then calls
+  /// finish_batch.
   [[nodiscard]] Batch* finish(const Task& task, Outcome outcome);
   void finish_batch(Batch& batch);
-  /// From now on everything is stale: the client is going away.
+  /// Makes everything stale: the client is going away.
   void abandon() noexcept { abandoned_.store_release(1); }  // edge: emu-abandon (release)
   [[nodiscard]] bool abandoned() const noexcept;
   [[nodiscard]] bool stale(std::uint32_t queue, std::uint64_t generation) const noexcept;
@@ -120,10 +121,10 @@ class Scheduler {
   /// Nothing queued, nothing running.
   [[nodiscard]] bool idle();
   void release_engine(std::uint32_t& engine_held) noexcept;
-  /// Takes engines from clients that are dead or stopped, and reaps the dead.
+  /// Takes engines from dead or stopped clients; reaps the dead.
   void recover_engines() noexcept;
-  /// Another client waits for the engine, and has a WQ that is behind its share, or has waited for
-  /// a turn's length.
+  /// True if another client waits for the engine and either has a WQ that is behind its share or
+  /// has waited for one turn.
   [[nodiscard]] bool should_yield(std::uint32_t engine, std::uint32_t queue,
                                   std::uint64_t held_ns) const noexcept;
 
@@ -132,13 +133,13 @@ class Scheduler {
 
  private:
   using Slots = std::array<std::array<Slot, kEntryMax>, kQueueMax>;
-  /// Apart from the batches: the scheduler looks at all of those at every turn.
+  /// Separate from the batches, which the scheduler scans at every turn.
   using Lists = std::array<std::array<dsa::Descriptor, kBatchMax>, kBatchActiveMax>;
   struct Candidate {
     std::uint32_t queue = 0;
-    Batch* batch = nullptr;  // None: the head of the ring.
+    Batch* batch = nullptr;  // Null: the head of the ring.
     std::uint32_t head_entry = 0;
-    bool stale = false;  ///< Of a generation that has ended: needs no engine to be aborted.
+    bool stale = false;  ///< Of an ended generation: aborted without an engine.
   };
 
   [[nodiscard]] std::optional<Candidate> candidate(std::uint32_t queue) HEADRACE_REQUIRES(mutex_);
@@ -150,7 +151,7 @@ class Scheduler {
   [[nodiscard]] std::uint32_t takeable(const Batch& batch) const;
   void charge(std::uint32_t queue, std::uint64_t cost) noexcept;
   [[nodiscard]] std::uint32_t priority_of(std::uint32_t queue) const noexcept;
-  /// The work done for a WQ, and what a WQ of its group has at least.
+  /// Virtual time of a WQ; its group's clock if implausibly far ahead of that.
   [[nodiscard]] std::uint64_t time_of(std::uint32_t queue) const noexcept;
 
   Registers& registers_;
@@ -158,14 +159,14 @@ class Scheduler {
   const std::uint32_t device_index_;
   const Owner owner_;
   std::array<EntryRing<kEntryMax>, kQueueMax> rings_;
-  const bool one_at_a_time_;  ///< Of a batch: completions that are on their way come one by one.
+  const bool one_at_a_time_;  ///< Of a batch: delayed completions are paced one by one.
   std::unique_ptr<Slots> slots_;
   std::array<std::array<Atomic<std::uint32_t>, kEntryMax>, kQueueMax> reserved_;  // 0 or 1.
   Atomic<std::uint32_t> abandoned_;
   Mutex mutex_;
   std::unique_ptr<Lists> lists_;
   std::vector<Batch> batches_ HEADRACE_GUARDED_BY(mutex_);
-  /// Batches that are active, per WQ: mostly none.
+  /// Active batches per WQ: mostly none.
   std::array<std::uint32_t, kQueueMax> active_counts_ HEADRACE_GUARDED_BY(mutex_){};
   std::uint32_t active_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::array<std::uint32_t, kQueueMax> unfinished_ HEADRACE_GUARDED_BY(mutex_){};

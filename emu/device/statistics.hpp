@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the devices did: a snapshot in plain values, per WQ and per engine, as performance counters
-// show it on hardware. Taken with Control::statistics; JSON is made of it in launch/emulator.
+// Snapshot of what the devices did, per WQ and per engine, as plain values. Control::statistics
+// takes it; launch/emulator converts it to JSON.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@ inline constexpr std::size_t kOpcodeMax = 64;
 
 struct QueueStatistics {
   std::string name;                  ///< "wq0.0".
-  std::uint64_t accepted_count = 0;  ///< Descriptors taken; a batch counts once here.
+  std::uint64_t accepted_count = 0;  ///< Accepted descriptors; a batch counts once.
   std::uint64_t retried_count = 0;   ///< ENQCMD answered with retry.
   std::uint64_t dropped_count = 0;   ///< MOVDIR64B to a WQ that was full or not enabled.
-  std::uint64_t written_count = 0;   ///< Taken by write().
+  std::uint64_t written_count = 0;   ///< Accepted by write().
   std::uint64_t occupancy_max = 0;   ///< Highest number of entries in use at once.
   std::uint64_t aborted_count = 0;
 };

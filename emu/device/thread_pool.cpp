@@ -11,21 +11,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A worker looks this often for something new before it sleeps, with the processor told that it
-/// spins: short enough to cost nothing that one could measure.
+/// Polls of a worker, with PAUSE, before it sleeps: too short to cost anything measurable.
 constexpr int kSpinMax = 1000;
-/// Sleep of a worker that has nothing to do. It is woken for work; this is for the case that the
-/// one who should have done so was killed in between.
+/// Limits the sleep of an idle worker, in case the thread that should have woken it was killed.
 constexpr auto kIdleSleep = 10s;
 constexpr auto kEngineWait = 2ms;
-/// A holder that is dead or stopped loses its engine after this long.
+/// A dead or stopped holder loses its engine after this long.
 constexpr std::uint64_t kHolderPatienceNs = 100'000'000;
-/// A completion that is due this soon is waited for with the processor.
+/// A completion due this soon is awaited by spinning.
 constexpr std::uint64_t kSoonNs = 60'000;
-/// Tasks of more bytes than this take their worker out of the idle count.
+/// A worker with a task of more bytes leaves the idle count.
 constexpr std::uint64_t kBriefBytes = 64 << 10;
 
-/// The word that says who is there to take what was pushed.
+/// The word that counts workers available for a push.
 namespace idle {
 constexpr std::uint32_t kSleeper = 1;
 constexpr std::uint32_t kAttentive = 1U << 16U;
@@ -56,9 +54,9 @@ Atomic<std::uint32_t>& ThreadPool::bell() {
 }
 
 Result<void> ThreadPool::start() {
-  if (started_.load_relaxed() != 0) return {};  // not called twice at once to any effect
+  if (started_.load_relaxed() != 0) return {};  // concurrent calls have no effect
   int error = 0;
-  // First: without it nothing would complete.
+  // First: without the completer nothing would complete.
   if (client_.run_options().pace.latency_ns != 0 && !client_.run_options().deterministic()) {
     error = start_completer();
   }
@@ -85,7 +83,7 @@ int ThreadPool::grow() noexcept {
     const int error = worker.thread.start("dsa-engine", enter, &worker);
     if (error != 0) {
       idle_.fetch_sub_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
-      // For a later try, unless one more was started meanwhile.
+      // Allows a later attempt, unless another worker was started meanwhile.
       std::uint32_t expected = count + 1;
       started_.compare_exchange_acq_rel(expected, count);  // edge: emu-workers (acq_rel)
     }
@@ -116,7 +114,7 @@ void ThreadPool::stop() noexcept {
 
 int ThreadPool::start_completer() {
   if (completer_thread_.started()) return 0;
-  // Room for all that can be on its way: engines do not allocate.
+  // Capacity for all pending completions: engines do not allocate.
   {
     constexpr std::uint32_t kRoomCount = kEntryMax + kBatchActiveMax * kBatchMax;
     const Lock lock(pending_mutex_);
@@ -148,12 +146,12 @@ void ThreadPool::help() noexcept {
   if (idle::sleepers(word) != 0) {
     wake_one();
   } else {
-    static_cast<void>(grow());  // Fewer do as well.
+    static_cast<void>(grow());  // Fewer workers suffice.
   }
 }
 
 void ThreadPool::run(Worker& worker, const Task& task) {
-  // A worker that will be away for long leaves another one awake.
+  // A worker that will be busy for long leaves another one awake.
   const bool away = task.byte_count > kBriefBytes || client_.run_options().faults.rule_count != 0 ||
                     client_.run_options().paced();
   if (away) {
@@ -163,7 +161,7 @@ void ThreadPool::run(Worker& worker, const Task& task) {
       if (task.more || scheduler_.has_queued()) {
         help();
       } else if (idle::sleepers(word) == 0) {
-        static_cast<void>(grow());  // Fewer do as well.
+        static_cast<void>(grow());  // Fewer workers suffice.
       }
     }
   }
@@ -178,7 +176,7 @@ void ThreadPool::postpone(const Pending& pending) {
   {
     const Lock lock(pending_mutex_);
     if (empty_rooms_.empty()) {
-      // More than the entries allow: a client has written over them.
+      // More than the entries allow: a client has overwritten them.
       empty_rooms_.push_back(static_cast<std::uint32_t>(pending_.size()));
       pending_.emplace_back();
     }
@@ -196,7 +194,7 @@ void ThreadPool::complete(const Pending& pending) noexcept {
   completing.fetch_add_acq_rel(1);  // edge: emu-completing (acq_rel)
   completer_->complete(pending);
   completing.fetch_sub_acq_rel(1);  // edge: emu-completing (acq_rel)
-  // What waited for it is ready now: a drain, a fence, the rest of a batch.
+  // Work that waited for it is ready now: a drain, a fence, the rest of a batch.
   announce();
 }
 
@@ -209,11 +207,11 @@ std::optional<Pending> ThreadPool::take_due(std::chrono::nanoseconds& wait) {
   if (now + kSoonNs >= at_ns && !scheduler_.halted()) {
     std::pop_heap(due_.begin(), due_.end(), is_later);
   } else {
-    // Slept in pieces, so that a reset is not kept waiting: what is stale is due at once.
+    // Sleeps in pieces, so that a reset takes effect soon: stale completions are due at once.
     wait = 1ms;
     if (now + kSoonNs < at_ns)
       wait = std::min(wait, std::chrono::nanoseconds(at_ns - now - kSoonNs));
-    // Not std::find_if: Clang's analysis takes the inside of a lambda for a place without the lock.
+    // Not std::find_if: Clang's analysis assumes that a lambda does not hold the lock.
     auto stale = due_.begin();
     for (; stale != due_.end(); ++stale) {
       const Task& task = pending_[stale->room].task;
@@ -260,7 +258,7 @@ void ThreadPool::await_engine() {
 bool ThreadPool::turn_is_over(Worker& worker, std::uint32_t queue) {
   if (scheduler_.device().waiter_count.load_relaxed() == 0) return false;  // a hint
   const std::uint64_t now = platform::now_ns();
-  // Its turn counts from when a waiter was first seen.
+  // The turn is counted from when a waiter was first seen.
   if (worker.held_since_ns == 0) worker.held_since_ns = now;
   return scheduler_.should_yield(worker.engine_held, queue, now - worker.held_since_ns);
 }
@@ -298,7 +296,7 @@ void ThreadPool::work(Worker& worker) {
     const bool held = worker.engine_held != kEngineMax;
     scheduler_.release_engine(worker.engine_held);
     if (engine_wanted) {
-      if (held) continue;  // One of another group may be free.
+      if (held) continue;  // An engine of another group may be free.
       const std::uint64_t now = platform::now_ns();
       if (waiting_since == 0) waiting_since = now;
       if (now - waiting_since > kHolderPatienceNs) {
@@ -308,10 +306,10 @@ void ThreadPool::work(Worker& worker) {
       await_engine();
       continue;
     }
-    // What becomes ready without a push is taken by the worker that made it so.
+    // Work that becomes ready without a push is taken by the worker that made it ready.
     while (++spins < kSpinMax && !scheduler_.has_queued() && !mail_waits()) platform::pause();
     if (spins < kSpinMax) continue;
-    // To sleep: say so, then look once more.
+    // Before sleeping: announce it, then check once more.
     const std::uint32_t rung = bell().load_acquire();  // edge: emu-idlebell (acquire)
     idle_.fetch_add_acq_rel(idle::kToSleep);           // edge: emu-idle (acq_rel)
     task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
@@ -340,8 +338,7 @@ void ThreadPool::serve_mail_only() {
 }
 
 bool ThreadPool::step(Random& chance) {
-  // Either an engine that is busy goes on, or one that is not begins something: both are tried in
-  // an order that chance gives.
+  // A busy engine continues or an idle one starts a task: all are tried, in random order.
   std::array<std::uint32_t, kEngineMax> order{0, 1, 2, 3};
   for (std::uint32_t i = kEngineMax; i > 1; --i) std::swap(order[i - 1], order[chance.below(i)]);
   for (const std::uint32_t index : order) {

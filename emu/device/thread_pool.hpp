@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadPool: what a client has for one device: a scheduler, up to kEngineMax workers (threads that
-// run tasks; a worker is no engine, it claims one for each task), and a completer that gives the
-// completions which are on their way (Pace).
+// ThreadPool: a client's threads for one device: a scheduler, up to kEngineMax workers (threads
+// that run tasks; a worker claims an engine for each task), and a completer that delivers delayed
+// completions (Pace).
 #pragma once
 
 #include <array>
@@ -25,17 +25,16 @@ class ThreadPool {
 
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
 
-  /// Starts what runs submissions: the first worker, and the completer of a device with latency.
+  /// Starts the first worker and, with latency, the completer.
   [[nodiscard]] Result<void> start();
-  /// Starts one more worker if there may be one: 0, or the errno with which the system refused it.
+  /// Starts one more worker unless all are running. Returns 0 or the errno of the failure.
   int grow() noexcept;
-  /// Something was pushed.
+  /// Wakes a worker after a push.
   void announce() noexcept;
   void stop() noexcept;
-  /// One step of the deterministic schedule, chosen among everything that could go on. False if
-  /// there was nothing.
+  /// One deterministic step, chosen among everything runnable. Returns false if nothing is.
   bool step(Random& chance);
-  /// Runs all that is left as aborted, on this thread.
+  /// Aborts all that is left, on this thread.
   void abort_all();
 
  private:
@@ -47,7 +46,7 @@ class ThreadPool {
     platform::QuietThread thread;
   };
 
-  /// A completion on its way, small enough for a heap.
+  /// A delayed completion, small enough for a heap.
   struct Due {
     std::uint64_t at_ns = 0;
     std::uint32_t room = 0;
@@ -56,12 +55,12 @@ class ThreadPool {
 
   [[nodiscard]] Atomic<std::uint32_t>& bell();
   void complete_all();
-  /// What is due soon or stale; else how long to `wait` for it.
+  /// Takes what is due soon or stale; otherwise sets how long to `wait`.
   [[nodiscard]] std::optional<Pending> take_due(std::chrono::nanoseconds& wait);
   void complete(const Pending& pending) noexcept;
   void postpone(const Pending& pending);
   void ring_completer() noexcept;
-  /// Free-running with a latency: a thread gives the completions. 0 or an errno.
+  /// Free-running with latency: starts the thread that delivers completions. Returns 0 or an errno.
   [[nodiscard]] int start_completer();
   void work(Worker& worker);
   void run(Worker& worker, const Task& task);
@@ -76,16 +75,16 @@ class ThreadPool {
   const std::uint32_t device_;
   Scheduler scheduler_;
   Atomic<std::uint32_t> started_;
-  /// Low half: sleeping workers; high half: workers that will look again without being woken. One
-  /// word, so that no order between two is needed; in this process alone, so that no client can
+  /// Low half: sleeping workers; high half: workers that will check again without being woken. One
+  /// word, so no ordering between two is needed; private to this process, so no client can
   /// overwrite it.
   Atomic<std::uint32_t> idle_;
   std::array<Worker, kEngineMax> workers_;
   Mutex pending_mutex_;
-  /// Completions on their way, and which of these rooms are empty.
+  /// Delayed completions; empty_rooms_ lists the free elements.
   std::vector<Pending> pending_ HEADRACE_GUARDED_BY(pending_mutex_);
   std::vector<std::uint32_t> empty_rooms_ HEADRACE_GUARDED_BY(pending_mutex_);
-  /// A heap of those that are not, the first one due on top.
+  /// Heap of the occupied elements, earliest due on top.
   std::vector<Due> due_ HEADRACE_GUARDED_BY(pending_mutex_);
   Atomic<std::uint32_t> completer_bell_;
   std::optional<Runner> completer_;

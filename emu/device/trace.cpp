@@ -11,7 +11,7 @@
 namespace headrace::emu {
 namespace {
 
-/// Text into fixed room; what does not fit is cut off.
+/// Text of fixed capacity; truncates.
 class Line {
  public:
   explicit Line(std::span<char> room) : room_(room) {}

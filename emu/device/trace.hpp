@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trace: what happened in which order, one event per line. No addresses and no wall time when
-// deterministic: the same seed gives the same bytes.
+// Trace: the order of events, one per line. When deterministic it has no addresses and no wall
+// time: the same seed gives the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class TraceKind : std::uint8_t {
   control
 };
 
-/// What the driver, or a fault script in its stead, did to a device or WQ.
+/// What the driver or a fault script did to a device or WQ.
 enum class DeviceCommand : std::uint8_t {
   enable_device,
   disable_device,
@@ -36,26 +36,26 @@ struct TraceEvent {
   TraceKind kind = TraceKind::submitted;
   std::uint32_t device = 0;
   std::uint32_t queue = 0;
-  std::uint32_t engine = 0;  ///< started and later.
+  std::uint32_t engine = 0;  ///< Of started and later events.
   std::uint64_t sequence =
       0;  ///< Number of the descriptor within its WQ; a batch's own share it, with `index`.
-  std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for what came through the portal.
+  std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for submissions.
   std::uint8_t opcode = 0;
   std::uint8_t raw_status = 0;   ///< finished, faulted, aborted.
-  std::uint32_t byte_count = 0;  ///< Asked for, or done.
+  std::uint32_t byte_count = 0;  ///< Requested, or done.
   std::uint64_t time = 0;        ///< Nanoseconds (monotonic), or steps since the start.
   bool in_steps = false;         ///< Deterministic: time counts steps.
   std::int32_t process_id = 0;   ///< The submitting process; 0 if deterministic, and of control.
   DeviceCommand command = DeviceCommand::enable_device;  ///< control.
 };
 
-/// Called from engine threads and submitters, one at a time; where programs are trapped, a
-/// submitter is a signal handler.
+/// Called from engine threads and submitters, serialised; a submitter in a trapped program is a
+/// signal handler.
 using TraceSink = std::function<void(const TraceEvent&)>;
 
-inline constexpr std::size_t kTraceLineMax = 352;  ///< Room that any line fits into.
+inline constexpr std::size_t kTraceLineMax = 352;  ///< Fits any line.
 
-/// One line of JSON, without a line end. Returns its length. Async-signal-safe.
+/// Writes one line of JSON, without a line end. Returns its length. Async-signal-safe.
 std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept;
 /// The same as a string.
 [[nodiscard]] std::string to_json(const TraceEvent& event);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plain DSA client: it opens a work queue, maps its portal and submits with ENQCMD, knowing
- * nothing of any emulation. 'headrace bench emulator' runs it under 'headrace emulate'; it runs on
- * hardware as well.
+/* A plain DSA client, unaware of any emulation: opens a work queue, maps its portal and submits
+ * with ENQCMD. 'headrace bench emulator' runs it under 'headrace emulate'; it also runs on
+ * hardware.
  *
  *   headrace-emulator-client QUEUE_FILE ROUNDS NOOPS COPY_BYTES */
 #include <errno.h>
@@ -14,8 +14,8 @@
 
 #include "rounds.h"
 
-/* ENQCMD portal, descriptor. Puts 64 bytes to the portal of a shared queue; ZF says "full, try
- * again". The bytes stand for "enqcmd (%rdx), %rax": not every assembler knows it. */
+/* ENQCMD portal, descriptor: writes 64 bytes to the portal of a shared queue; ZF set means full,
+ * retry. The bytes encode "enqcmd (%rdx), %rax", which not every assembler supports. */
 static bool enqcmd(void* portal, const struct dsa_hw_desc* descriptor) {
   unsigned char retry;
   __asm__ volatile(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same measurement on an emulated device in this process, reached by its Portal.
+// The same measurement on an emulated device in this process, through its Portal.
 //
 //   headrace-emulator-inprocess ROUNDS NOOPS COPY_BYTES
 #include <cstdio>

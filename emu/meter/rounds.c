@@ -14,7 +14,7 @@ static const double kPatienceNs = 10e9;
 struct meter {
   const struct meter_portal* portal;
   struct dsa_hw_desc* descriptors;         /* kWindow lists of kBatch. */
-  struct dsa_completion_record* records;   /* One for each of them. */
+  struct dsa_completion_record* records;   /* One per descriptor. */
   struct dsa_completion_record* summaries; /* kWindow, of the batches. */
   unsigned char* source;
   unsigned char* target;
@@ -26,7 +26,7 @@ static double now_ns(void) {
   return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Spins a little, then lets others run: on few processors the engine may be one of them. */
+/* Spins a little, then yields: with few processors the engine may need this one. */
 static bool patience(unsigned* spins, double* deadline_ns) {
   if (++*spins < kSpins) {
     _mm_pause();
@@ -49,7 +49,7 @@ static bool submit(const struct meter* meter, const struct dsa_hw_desc* descript
 static bool wait_for(const struct dsa_completion_record* record) {
   unsigned spins = 0;
   double deadline_ns = 0;
-  /* Acquire: what the device wrote before the status is read after it. */
+  /* Acquire: pairs with the device's release of the status. */
   while (__atomic_load_n(&record->status, __ATOMIC_ACQUIRE) == DSA_COMP_NONE) {
     if (!patience(&spins, &deadline_ns)) return false;
   }
@@ -71,8 +71,7 @@ static bool submit_batch(const struct meter* meter, unsigned slot) {
   return submit(meter, &batch);
 }
 
-/* One descriptor at a time, kWindow of them on their way. Returns ns per descriptor, negative on
- * failure. */
+/* Single descriptors, kWindow in flight. Returns ns per descriptor, negative on failure. */
 static double noop_ns(const struct meter* meter, unsigned count) {
   const double start_ns = now_ns();
   for (unsigned i = 0; i < count; ++i) {
@@ -125,7 +124,7 @@ static double memcpy_ns(const struct meter* meter, size_t copy_bytes) {
   const double start_ns = now_ns();
   for (unsigned i = 0; i < kBatch; ++i) {
     memcpy(meter->target + i * copy_bytes, meter->source + i * copy_bytes, copy_bytes);
-    /* The compiler must not see that it is never read. */
+    /* Keeps the compiler from removing the copy. */
     __asm__ volatile("" : : "r"(meter->target) : "memory");
   }
   return now_ns() - start_ns;
@@ -145,14 +144,14 @@ static int measure(const struct meter* meter, const struct meter_scale* scale, d
   double* engine_ns = times_ns + 2 * rounds;
   double* baseline_ns = times_ns + 3 * rounds;
   const size_t all_bytes = kBatch * scale->copy_bytes;
-  /* The first round of each warms up: threads start, pages come. */
+  /* The first round of each warms up: starts threads, loads pages. */
   bool well = noop_ns(meter, scale->noop_count) >= 0 &&
               noop_batched_ns(meter, scale->noop_count) >= 0 &&
               memcpy_ns(meter, scale->copy_bytes) >= 0 && copy_ns(meter, scale->copy_bytes) >= 0;
   for (unsigned round = 0; round < rounds && well; ++round) {
     single_ns[round] = noop_ns(meter, scale->noop_count);
     batched_ns[round] = noop_batched_ns(meter, scale->noop_count);
-    /* Taking turns, and who is first changes: a drift of the machine meets both. */
+    /* Alternating, also in which is first, so that drift of the machine affects both. */
     if (round % 2 == 0) baseline_ns[round] = memcpy_ns(meter, scale->copy_bytes);
     engine_ns[round] = copy_ns(meter, scale->copy_bytes);
     if (round % 2 != 0) baseline_ns[round] = memcpy_ns(meter, scale->copy_bytes);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast a work queue answers, measured by any way that leads to it: one method for the
- * portal in this process and for the trapped instruction, so that the two can be put side by side.
- */
+/* Measures how fast a work queue answers, by the same method for the portal in this process and
+ * for the trapped instruction, so that the two can be compared. */
 #pragma once
 
 #include <linux/idxd.h>
@@ -22,11 +21,11 @@ struct meter_portal {
 struct meter_scale {
   unsigned round_count;
   unsigned noop_count; /* Descriptors of one round. */
-  size_t copy_bytes;   /* Of one copy; a batch has 32 of them. */
+  size_t copy_bytes;   /* Of one copy; a batch has 32. */
 };
 
 /* Measures and prints one JSON object with the times of every round, in ns per descriptor (no-ops)
- * or per batch (copies, and the same copies by memcpy, taking turns). Returns 0; 1 if the queue
+ * or per batch (copies, alternating with the same copies by memcpy). Returns 0; 1 if the queue
  * does not answer or a copy is wrong, with a sentence on stderr. */
 int meter_run(const struct meter_portal* portal, const struct meter_scale* scale, FILE* out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compare, and compare with a pattern. A difference ends the operation before a fault behind it.
+// Compare, and compare with a pattern. A difference takes precedence over a later fault.
 #include <algorithm>
 
 #include "emu/operation/operation.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC generation, and copy with it: CRC-32C in four variants. One reflected register serves all of
-// them, because an unreflected one over reflected bytes is the same backwards.
+// CRC generation and copy with CRC: CRC-32C in four variants. One reflected register serves all,
+// because an unreflected CRC is the bit-reversed reflected CRC of bit-reversed bytes.
 #include <algorithm>
 
 #include "emu/operation/operation.hpp"
@@ -17,14 +17,14 @@ constexpr std::uint32_t reversed(std::uint32_t value) {
   return __builtin_bswap32(value);
 }
 
-// From the form of seed and result to the register's and back: its own inverse. [S] DML, crc.cpp
+// Converts between seed or result and register; its own inverse. [S] DML, crc.cpp
 constexpr std::uint32_t turned(std::uint32_t value, std::uint32_t flags) {
   return (flags & rules::kFlagBypassInversion) != 0 ? reversed(value) : ~value;
 }
 
 }  // namespace
 
-// What there is of the value: a seed that is given back to a descriptor for the rest.
+// The value so far: the seed of a descriptor for the rest.
 std::uint32_t Operation::crc_value() const {
   if (begun_) return turned(crc_, descriptor_.flags);
   return (descriptor_.flags & rules::kFlagReadSeed) != 0 ? 0 : descriptor_.crc_seed;
@@ -50,7 +50,7 @@ bool Operation::crc_piece(Memory& memory, std::size_t byte_count_max) {
   if (opcode() == dsa::Opcode::copy_crc) {
     target = write(memory, descriptor_.dst_addr + done_, chunk.first(source.byte_count));
   }
-  // The value is of the bytes that are done, so that the rest can go on from it.
+  // The CRC covers exactly the bytes done, so that the rest can continue from it.
   const auto done = chunk.first(target.byte_count);
   if ((descriptor_.flags & rules::kFlagBypassReflection) != 0) bytes::reverse_bits(done);
   crc_ = bytes::crc32c(crc_, done);

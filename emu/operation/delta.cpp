@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Create and apply a delta record: entries of 10 bytes, each the offset of a unit of 8 bytes (in
-// units) and the unit as it is in the second source.
+// Create and apply a delta record: entries of 10 bytes, each the offset of an 8-byte unit (in
+// units) and the unit's value in the second source.
 #include <algorithm>
 
 #include "emu/operation/operation.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kUnit = rules::kDeltaUnitBytes;
 constexpr std::size_t kEntry = rules::kDeltaEntryBytes;
-// Two sources share one scratch, and every unit may make an entry in the other.
+// Two sources share one scratch buffer; in the other, every unit may need an entry.
 constexpr std::size_t kSourceBytes = 2048;
 static_assert(kSourceBytes / kUnit * kEntry <= 4160);
 constexpr std::size_t kRecordBytes = 4000;
@@ -27,10 +27,10 @@ bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
   const Reach one = read(memory, {left_bytes, byte_count}, descriptor_.src_addr + done_);
   const Reach two = read(memory, {right_bytes, one.byte_count}, descriptor_.src2_addr + done_);
 
-  // The entries of as many whole units as both sources have.
+  // Entries of the whole units that both sources have.
   const std::size_t whole = two.byte_count / kUnit * kUnit;
   std::size_t entry_count = 0;
-  std::size_t taken = 0;  // Bytes of source whose entries there is room for.
+  std::size_t taken = 0;  // Bytes of source whose entries fit.
   bool full = false;
   for (; taken < whole; taken += kUnit) {
     const auto unit = bytes::load_little<std::uint64_t>(right_bytes + taken);

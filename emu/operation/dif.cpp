@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data integrity fields (T10 DIF): check, insert, strip, update, block by block. A block counts as
-// done once it is checked and written whole; a bad one is not written.
+// Data integrity fields (T10 DIF): check, insert, strip, update, by block. A block is done once it
+// is checked and written completely; a bad one is not written.
 #include <algorithm>
 
 #include "emu/operation/operation.hpp"
@@ -20,9 +20,9 @@ std::uint16_t guard_of(std::span<const std::byte> block, unsigned flags) {
 
 }  // namespace
 
-// What is wrong with a block's field: bits of dif_status.
+// Errors in a block's field: bits of dif_status.
 unsigned Operation::check_dif(const std::byte* block, const std::byte* dif) const {
-  const unsigned flags = descriptor_.src_dif_flags;  // Of an update at the same place.
+  const unsigned flags = descriptor_.src_dif_flags;  // Same offset for update.
   const auto guard = bytes::load_big<std::uint16_t>(dif);
   const auto application = bytes::load_big<std::uint16_t>(dif + 2);
   const auto reference = bytes::load_big<std::uint32_t>(dif + 4);
@@ -52,7 +52,7 @@ unsigned Operation::check_dif(const std::byte* block, const std::byte* dif) cons
   return wrong;
 }
 
-// Fills the field in; what the flags let pass keeps the source's value, which is there already.
+// Fills in the field; parts that the flags pass keep the source's value, which is already there.
 void Operation::make_dif(const std::byte* block, std::byte* dif) const {
   const unsigned pass = opcode() == Opcode::dif_update ? descriptor_.upd_dest_flags : 0U;
   if ((pass & rules::kDifPassGuard) == 0) {
@@ -98,7 +98,7 @@ bool Operation::dif_piece(Memory& memory) {
     if ((flags & rules::kDifFixedRefTag) == 0) ++tags.reference;
   };
   step(source_tags_, descriptor_.src_dif_flags);
-  step(target_tags_, descriptor_.dest_dif_flag);  // Of an update at the same place.
+  step(target_tags_, descriptor_.dest_dif_flag);  // Same offset for update.
   return left() == 0 && succeed();
 }
 

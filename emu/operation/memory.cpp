@@ -12,7 +12,7 @@ Address address_of(const void* place) {
   return reinterpret_cast<Address>(place);
 }
 
-// What was done, or the fault that lies beyond `present` of `byte_count` bytes.
+// The result, or the fault beyond `present` of `byte_count` bytes.
 Reach reach(const Reach& done, std::size_t byte_count, std::size_t present, const Fault& beyond) {
   return done.fault || present == byte_count ? done : Reach{done.byte_count, beyond};
 }

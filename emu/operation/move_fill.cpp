@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that write what they are given: move, fill, dualcast; and cache flush.
+// Move, fill, dualcast and cache flush.
 #include <algorithm>
 
 #include "emu/operation/operation.hpp"
@@ -20,7 +20,7 @@ bool Operation::move_piece(Memory& memory, std::size_t byte_count_max) {
   return left() == 0 && succeed();
 }
 
-// Lays the pattern out over a chunk, once. Returns its length.
+// Repeats the pattern over a chunk, once. Returns its length.
 std::size_t Operation::load_pattern() {
   const bool wide =
       opcode() == dsa::Opcode::fill && (descriptor_.flags & rules::kFlagLongPattern) != 0;

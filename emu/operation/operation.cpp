@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all operations have in common: the dispatch, the ends, the record.
+// Common to all operations: dispatch, completion, record.
 #include "emu/operation/operation.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace headrace::emu {
 
 using dsa::Opcode;
 
-// The scratch stays as it is: 8 KiB to clear would cost more than many an operation.
+// Scratch is left uninitialised: clearing 8 KiB would cost more than many operations.
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
 Operation::Operation(const dsa::Descriptor& descriptor, const Limits& limits)
     : descriptor_(descriptor), block_on_fault_(rules::blocks_on_fault(descriptor, limits)) {
@@ -52,7 +52,7 @@ PageFaults Operation::faults(Memory& memory, Address first, std::size_t byte_cou
     const bool begins = first >= window.begin && first < window.end;
     if (begins && byte_count <= window.end - first) return PageFaults::resolve;
   }
-  // No further than the transfer goes, more or less: beyond it there may be nothing.
+  // Roughly up to the end of the transfer: beyond it there may be no memory.
   const std::size_t ahead = std::max(byte_count, std::min(left(), kWindowBytes));
   const std::size_t known = memory.present(first, ahead);
   if (known < byte_count) return PageFaults::report;
@@ -62,7 +62,7 @@ PageFaults Operation::faults(Memory& memory, Address first, std::size_t byte_cou
 
 std::uint64_t Operation::bytes_total() const {
   if (opcode() == Opcode::noop) return 0;
-  // Of a delta record it is the record that is read through, whatever the size of its target.
+  // Applying a delta reads the whole record, whatever the size of the target.
   return opcode() == Opcode::apply_delta ? descriptor_.delta_rec_size : descriptor_.xfer_size;
 }
 
@@ -130,7 +130,7 @@ bool Operation::succeed(std::uint8_t result) {
   record_.status =
       static_cast<std::uint8_t>(expected ? dsa::Status::success : dsa::Status::success_unexpected);
   record_.result = result;
-  // All of it is said by zero; a comparison says how far it had to look. [T]
+  // Zero stands for everything; a comparison reports how far it had to read. [T]
   record_.bytes_completed = left() == 0 ? 0 : static_cast<std::uint32_t>(done_);
   write_values();
   return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operation: one descriptor (not a batch, not a drain) being carried out, in slices, so that an
-// engine can be stopped between two of them, delayed, or made to fault at a given byte. Knows
-// nothing of queues and engines. The rules of each opcode lie in emu/operation/rules.hpp.
+// Operation: executes one descriptor (not a batch or drain) in slices, between which an engine can
+// be stopped, delayed, or made to fault at a given byte. Independent of queues and engines.
+// emu/operation/rules.hpp has the rules of each opcode.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace headrace::emu {
 
-/// What the WQ and the device allow; checked before anything is touched.
+/// What the WQ and the device allow; checked first.
 struct Limits {
   std::uint64_t transfer_bytes_max = 0;
   std::uint32_t batch_max = 0;
@@ -25,45 +25,45 @@ struct Limits {
   std::uint64_t opcodes_low = ~0ULL;  ///< op_config, bit n: opcode n allowed (opcodes 0..63).
 };
 
-/// Where the descriptor came from: some opcodes and flags are allowed in one place only.
+/// Where a descriptor came from: some opcodes and flags are allowed in one place only.
 enum class Origin : std::uint8_t { portal, batch, kernel_write };
 
-/// The status byte that refuses `descriptor` before anything is done, with the record's other
-/// fields; nothing if it may run. Covers every opcode, batch and drain as well.
+/// The record that refuses `descriptor` before it starts; nothing if it may run. Covers every
+/// opcode, batch and drain included.
 [[nodiscard]] std::optional<dsa::CompletionRecord> refuse(const dsa::Descriptor& descriptor,
                                                           const Limits& limits, Origin origin);
 
-/// Carries one descriptor out. Holds some KiB of scratch, so that it needs little of a stack (a
-/// trap may run on a signal's): keep one for each engine.
+/// Executes one descriptor. Contains some KiB of scratch so that it needs little stack (a trap may
+/// run on a signal stack): keep one per engine.
 ///
 /// Threading: confined to one engine.
 class Operation {
  public:
-  /// Precondition: refuse() had nothing against `descriptor`, and it is neither batch nor drain.
+  /// Precondition: refuse() accepted `descriptor`, which is neither batch nor drain.
   Operation(const dsa::Descriptor& descriptor, const Limits& limits);
 
-  /// Goes on for about `byte_count_max` bytes (rounded to what the opcode's units demand, at least
-  /// one unit). True once the record is complete.
+  /// Processes about `byte_count_max` bytes (rounded to the opcode's units, at least one). Returns
+  /// true once the record is complete.
   [[nodiscard]] bool advance(Memory& memory, std::size_t byte_count_max);
-  /// Ends it here as if `fault` had happened at the next byte.
+  /// Ends the operation as if `fault` had happened at the next byte.
   void end_with_fault(const Fault& fault);
-  /// Ends it here with a status of the caller's (hardware error, abort), bytes_completed as they
-  /// are.
+  /// Ends the operation with the caller's status (hardware error, abort), bytes_completed
+  /// unchanged.
   void end_with_status(std::uint8_t raw_status);
 
   [[nodiscard]] const dsa::Descriptor& descriptor() const { return descriptor_; }
-  /// Valid once advance() said true or an end_ function was called.
+  /// Valid once advance() returned true or an end_ function was called.
   [[nodiscard]] const dsa::CompletionRecord& record() const { return record_; }
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
   [[nodiscard]] std::uint64_t bytes_written() const { return bytes_written_; }
-  /// Bytes that the descriptor asks for in all, for pacing.
+  /// Bytes that the descriptor processes in total, for pacing.
   [[nodiscard]] std::uint64_t bytes_total() const;
-  /// Bytes of these that are done; where an injected fault happens.
+  /// Bytes of bytes_total() done; where an injected fault happens.
   [[nodiscard]] std::uint64_t bytes_done() const { return done_; }
 
  private:
-  // One piece of each family's work, at most `byte_count_max` bytes but at least a unit; true once
-  // the record is complete. A file for each family.
+  // One piece of work of each family, at most `byte_count_max` bytes but at least one unit; true
+  // once the record is complete.
   bool move_piece(Memory& memory, std::size_t byte_count_max);             // move_fill.cpp
   bool fill_piece(Memory& memory, std::size_t byte_count_max);             // move_fill.cpp
   bool dualcast_piece(Memory& memory, std::size_t byte_count_max);         // move_fill.cpp
@@ -83,27 +83,27 @@ class Operation {
   void make_dif(const std::byte* block, std::byte* dif) const;
 
   [[nodiscard]] dsa::Opcode opcode() const;
-  // What an access to the range has to ask of its pages.
+  // How an access to the range handles page faults.
   [[nodiscard]] PageFaults faults() const;
   [[nodiscard]] PageFaults faults(Memory& memory, Address first, std::size_t byte_count);
   [[nodiscard]] std::size_t left() const;
   Reach read(Memory& memory, std::span<std::byte> into, Address source);
   Reach write(Memory& memory, Address target, std::span<const std::byte> from);
-  // The ends. Each returns true.
+  // Complete the record. Each returns true.
   bool succeed(std::uint8_t result = 0);
   bool fail(const Fault& fault);
   bool fail(dsa::Status status);
-  // Bytes done and the running values: what a resumed descriptor needs.
+  // Bytes done and running values, from which a client resumes.
   void write_progress();
   void write_values();
 
   // A block of 4104 bytes with its integrity field, in whole lines.
   static constexpr std::size_t kScratchBytes = 4160;
-  // What the families of copies and comparisons take at once.
+  // Largest piece of copies and comparisons.
   static constexpr std::size_t kChunkBytes = 4096;
 
-  // A range whose pages were present a moment ago, as a device's translation cache knows them: one
-  // question to the system for many a piece.
+  // A range whose pages were recently present, as in a device's translation cache: one query serves
+  // many pieces.
   struct Window {
     Address begin = 0;
     Address end = 0;
@@ -126,7 +126,7 @@ class Operation {
   std::array<Window, 3> windows_{};  // One for each operand.
   std::size_t next_window_ = 0;
 
-  // What a family keeps between two pieces.
+  // State of a family between two pieces.
   bool downwards_ = false;         // move
   bool begun_ = false;             // fill, compare_pattern: pattern laid out; crc: seed taken
   std::uint32_t crc_ = 0;          // crc, copy_crc: reflected register
@@ -135,7 +135,7 @@ class Operation {
   Tags source_tags_;               // dif_check, dif_strip, dif_update: of the next block
   Tags target_tags_;               // dif_insert, dif_update: of the next block
 
-  // Not set to zero: every use writes first.
+  // Uninitialised: every use writes first.
   std::array<std::byte, kScratchBytes> first_;
   std::array<std::byte, kScratchBytes> second_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a descriptor may run at all, before anything is touched: opcode, flags, reserved fields,
-// record, sizes, alignment, overlap, in this order; the first that is wrong gives the status.
+// Whether a descriptor may run: checks opcode, flags, reserved fields, record, sizes, alignment,
+// overlap, in this order; the first error gives the status.
 #include "emu/operation/operation.hpp"
 #include "emu/operation/rules.hpp"
 
@@ -17,7 +17,7 @@ bool is_dif(Opcode opcode) {
 
 bool is_allowed(Opcode opcode, const Limits& limits, Origin origin) {
   if (!rules::is_known(opcode) || !rules::permits(limits, opcode)) return false;
-  // No list within a list; the kernel's write path takes no batch. [T] [S]
+  // No nested batches; the kernel's write path accepts no batch. [T] [S]
   if (origin == Origin::batch) return opcode != Opcode::batch && opcode != Opcode::drain;
   return origin != Origin::kernel_write || opcode != Opcode::batch;
 }
@@ -25,7 +25,7 @@ bool is_allowed(Opcode opcode, const Limits& limits, Origin origin) {
 std::uint32_t bad_flags(const Descriptor& descriptor, const Limits& limits) {
   const std::uint32_t flags = descriptor.flags;
   std::uint32_t bad = flags & ~rules::allowed_flags(static_cast<Opcode>(descriptor.opcode), limits);
-  // A record cannot be asked for without an address. [I]
+  // Requesting a record requires an address. [I]
   if ((flags & dsa::flag::request_record) != 0 && (flags & dsa::flag::record_address_valid) == 0) {
     bad |= dsa::flag::request_record;
   }
@@ -38,7 +38,7 @@ bool any(const std::uint8_t* bytes, std::size_t byte_count) {
   return all != 0;
 }
 
-// Fields that have a name and no meaning. [S] <linux/idxd.h>
+// Named fields without a meaning. [S] <linux/idxd.h>
 bool has_reserved_bits(const Descriptor& descriptor) {
   if (descriptor.rsvd != 0 || descriptor.rsvd1 != 0) return true;
   switch (static_cast<Opcode>(descriptor.opcode)) {

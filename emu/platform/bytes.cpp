@@ -13,11 +13,11 @@ constexpr std::uint32_t kCastagnoliReflected = 0x82f63b78;
 constexpr std::uint16_t kT10 = 0x8bb7;
 constexpr std::size_t kSliceCount = 8;
 
-// Entry [s][b]: what byte b becomes after s more zero bytes; so eight bytes go in one step.
+// Entry [s][b]: the CRC of byte b followed by s zero bytes, to process eight bytes in one step.
 template <typename T>
 using Slices = std::array<std::array<T, 256>, kSliceCount>;
 
-// Reflected, bit 0 is the first one; else the highest is.
+// Reflected: bit 0 first; otherwise the highest bit first.
 template <typename T>
 constexpr Slices<T> make_slices(T polynomial, bool reflected) {
   constexpr int kTop = sizeof(T) * 8 - 1;
@@ -63,8 +63,8 @@ std::size_t at(T value) {
   return narrow;
 }
 
-// Whether CPUID says all of `bits` (leaf 1, ECX). Asked of the CPU itself: __builtin_cpu_supports
-// needs a constructor to have run, and programs submit before ours has.
+// Whether CPUID reports all of `bits` (leaf 1, ECX). Queried directly: __builtin_cpu_supports needs
+// a constructor to have run, and programs submit before ours has.
 bool has(unsigned bits) {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -91,8 +91,8 @@ constexpr std::uint64_t power_of_x(unsigned exponent) {
 constexpr auto kBy192 = static_cast<long long>(power_of_x(192));
 constexpr auto kBy128 = static_cast<long long>(power_of_x(128));
 
-// Keeps 128 bits that have the remainder of all that was read: each step moves them on by 128 bits,
-// upper and lower half by a product each, and adds the next 16 bytes.
+// Folding: keeps 128 bits with the same remainder as all input so far. Each step multiplies both
+// halves to advance them by 128 bits and adds the next 16 bytes.
 [[gnu::target("pclmul,ssse3")]] std::uint16_t crc16_t10_by_folding(
     std::uint16_t value, std::span<const std::byte> data) noexcept {
   const __m128i big_endian = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -181,7 +181,7 @@ std::uint16_t crc16_t10_by_table(std::uint16_t value, std::span<const std::byte>
   const std::byte* from = data.data();
   std::size_t left = data.size();
   for (; left >= 8; left -= 8, from += 8) {
-    // Only the first two bytes depend on what was before; the others do not wait for it.
+    // Only the first two bytes depend on the previous value; the others need not wait for it.
     const auto word = load_big<std::uint64_t>(from);
     const unsigned rest = slices[5][at(word >> 40)] ^ slices[4][at(word >> 32)] ^
                           slices[3][at(word >> 24)] ^ slices[2][at(word >> 16)] ^

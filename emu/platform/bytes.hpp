@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on bytes that are ours (scratch of an engine, never a client's): compare, fill, checksums.
-// Own routines, because another library of the process may have taken the C library's over.
+// Byte operations on engine scratch (never client memory): compare, fill, checksums. Does not call
+// the C library, whose functions another library of the process may have replaced.
 #pragma once
 
 #include <bit>
@@ -16,25 +16,25 @@ namespace headrace::emu::bytes {
                                            std::size_t byte_count) noexcept;
 /// Repeats `pattern` (8 or 16 bytes) over `target`, from its first byte.
 void repeat(std::span<std::byte> target, std::span<const std::byte> pattern) noexcept;
-/// Turns each byte round, so that bit 7 becomes bit 0.
+/// Reverses the bits of each byte.
 void reverse_bits(std::span<std::byte> target) noexcept;
 
-/// Goes on with a CRC-32C (Castagnoli, 0x11edc6f41) in reflected form, without inversion before or
-/// after. By the instruction of SSE 4.2 if this CPU has it, else by table.
+/// Continues a CRC-32C (Castagnoli, 0x11edc6f41) in reflected form, without inversion before or
+/// after. Uses the SSE 4.2 instruction if available, else a table.
 [[nodiscard]] std::uint32_t crc32c(std::uint32_t value, std::span<const std::byte> data) noexcept;
-/// By table, on every CPU.
+/// Table only, on every CPU.
 [[nodiscard]] std::uint32_t crc32c_by_table(std::uint32_t value,
                                             std::span<const std::byte> data) noexcept;
-/// Goes on with the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected. By
-/// products without carry if this CPU has them, else by table.
+/// Continues the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected. Uses
+/// carry-less multiplication if available, else a table.
 [[nodiscard]] std::uint16_t crc16_t10(std::uint16_t value,
                                       std::span<const std::byte> data) noexcept;
-/// By table, on every CPU.
+/// Table only, on every CPU.
 [[nodiscard]] std::uint16_t crc16_t10_by_table(std::uint16_t value,
                                                std::span<const std::byte> data) noexcept;
 
-// Little- and big-endian fields at any alignment. The built-in copies of a known size are moves,
-// not calls.
+// Little- and big-endian fields at any alignment. Built-in copies of constant size compile to
+// moves, not calls.
 template <std::unsigned_integral T>
 [[nodiscard]] T turned(T value) noexcept {
   if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);

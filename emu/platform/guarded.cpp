@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The instructions that may fault, their table and the handler. Inline assembly, so that the
-// compiler can put no access of its own between the labels.
+// compiler cannot place other accesses between the labels.
 #include "emu/platform/guarded.hpp"
 
 #include <sys/mman.h>
@@ -24,8 +24,8 @@
 #endif
 #endif
 
-// One line of the table: a fault in [begin, end) goes on at `landing`. Distances, so that the table
-// needs no relocation.
+// One table entry: a fault in [begin, end) resumes at `landing`. Relative offsets, so that the
+// table needs no relocation.
 #define HEADRACE_GUARD(begin, end, landing)         \
   ".pushsection headrace_guarded,\"a\",@progbits\n" \
   ".balign 4\n"                                     \
@@ -48,7 +48,7 @@ struct Guard {
   std::int32_t begin, end, landing;
 };
 
-// The linker sets these to the ends of the section.
+// The linker defines these as the ends of the section.
 extern "C" {
 // NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.
 [[gnu::visibility("hidden")]] extern const Guard __start_headrace_guarded[];
@@ -58,7 +58,7 @@ extern "C" {
 
 constexpr std::uint64_t kTrapPageFault = 14;
 constexpr std::uint64_t kErrorWrite = 2;
-constexpr std::uint64_t kStopped = 1ULL << 32;  // Tells a stop without error code from none.
+constexpr std::uint64_t kStopped = 1ULL << 32;  // Tells a fault with code 0 from none.
 
 // What the handler leaves in RAX and RDX.
 struct Trap {
@@ -83,8 +83,8 @@ bool canonical(Address address) {
   return top == 0 || top == -1;
 }
 
-// A page fault tells address and direction. An address that no page can have (general protection)
-// tells neither, but then one of the two is not canonical.
+// A page fault reports address and direction. A general protection fault reports neither, but then
+// one of the two addresses is not canonical.
 Fault fault_of(const Trap& trap, Address target, Address source) {
   if (((trap.code >> 16) & 0xff) == kTrapPageFault) {
     return {trap.address, (trap.code & kErrorWrite) != 0};
@@ -93,13 +93,13 @@ Fault fault_of(const Trap& trap, Address target, Address source) {
   return {target, true};
 }
 
-// Moves of fewer bytes go 16 at a time: the string instruction takes its time to start.
+// Shorter moves go 16 bytes at a time: string instructions are slow to start.
 constexpr std::size_t kStringBytesMin = 512;
 
-// Sixteen bytes a turn, then one: what is left, and what a fault left of sixteen. One load and one
-// store a turn: had a turn several, the first stores of a move downwards could overwrite source
-// bytes that the byte loop must read again after a fault of the last. RCX counts what is left;
-// `from` and `to` name a place by RSI and RDI, and `past_...` goes on to the next one.
+// Sixteen bytes per iteration, then single bytes: the remainder, and after a fault the rest of the
+// sixteen. One load and one store per iteration: with several, the first stores of a downward move
+// could overwrite source bytes that the byte loop must read again after a fault of the last. RCX
+// counts the bytes left; `from` and `to` are operands on RSI and RDI, and `past_...` advances them.
 #define HEADRACE_MOVE_BLOCKS(from, to, past_block, byte_from, byte_to, past_byte)         \
   asm volatile(                                                                           \
       "1: subq $16, %%rcx\n"                                                              \
@@ -139,8 +139,8 @@ std::size_t blocks_down(Address target, Address source, std::size_t byte_count, 
 #undef HEADRACE_MOVE_BLOCKS
 
 std::size_t string_up(Address target, Address source, std::size_t byte_count, Trap& trap) {
-  // Fast strings store out of order among themselves, but never past the byte where they fault, and
-  // never after a later store.
+  // Fast strings store out of order among themselves, but never past the faulting byte, and never
+  // after a later store.
   asm volatile(
       "1: rep movsb\n"
       "2:\n" HEADRACE_GUARD("1b", "2b", "2b")
@@ -152,11 +152,11 @@ std::size_t string_up(Address target, Address source, std::size_t byte_count, Tr
 
 constexpr Address kLineBytes = 64;
 
-constexpr std::size_t kPageBytes = 4096;  // Of x86-64; larger ones are multiples.
+constexpr std::size_t kPageBytes = 4096;  // Of x86-64; larger pages are multiples.
 
 using Handler = struct sigaction;
 Mutex g_install;
-std::array<Handler, 2> g_former{};  // For SIGSEGV and SIGBUS; written before ours is in place.
+std::array<Handler, 2> g_former{};  // For SIGSEGV and SIGBUS; written before ours is installed.
 bool g_installed HEADRACE_GUARDED_BY(g_install) = false;
 
 void on_signal(int signal, siginfo_t* info, void* ucontext) {
@@ -165,8 +165,8 @@ void on_signal(int signal, siginfo_t* info, void* ucontext) {
   if ((former.sa_flags & SA_SIGINFO) != 0) {
     former.sa_sigaction(signal, info, ucontext);
   } else if (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN) {
-    // The instruction runs again and ends the program as it would have without us; a signal that
-    // was sent has no instruction, so send it once more.
+    // The instruction is retried and ends the program as it would without us; a sent signal has no
+    // instruction to retry, so raise it again.
     ::sigaction(signal, &former, nullptr);
     if (info->si_code <= 0) ::raise(signal);
   } else {
@@ -204,7 +204,7 @@ Reach store_status(Address target, std::uint8_t value) noexcept {
   __tsan_release(reinterpret_cast<void*>(target));
 #endif
   // edge: completion-record (release)
-  // A store of x86-64 becomes visible after every earlier one but the non-temporal, and code
+  // On x86-64 a store becomes visible after all earlier stores except non-temporal ones, and code
   // that makes those fences them (none here).
   asm volatile(
       "1: movb %b[value], (%%rdi)\n"
@@ -223,7 +223,7 @@ Reach flush_lines(Address target, std::size_t byte_count) noexcept {
   const Address first = target & ~(kLineBytes - 1);
   Address line = first;
   std::uint64_t left = (target + byte_count - first + kLineBytes - 1) / kLineBytes;
-  // Not clflushopt, which not every CPU has: a client gains nothing by a fast flush.
+  // Not clflushopt, which some CPUs lack: a client gains nothing by a fast flush.
   asm volatile(
       "1: clflush (%%rdi)\n"
       "2: addq $64, %%rdi\n"
@@ -250,7 +250,7 @@ std::size_t resident_up(Address first, std::size_t byte_count) noexcept {
         std::min<std::size_t>(page_count_max, (end - page + kPageBytes - 1) / kPageBytes);
     auto* const place = reinterpret_cast<void*>(page);
     if (::mincore(place, page_count * kPageBytes, present.data()) != 0) {
-      // Somewhere in there a page is not mapped: close in on it by halves.
+      // Some page in the range is not mapped: bisect.
       if (page_count == 1) break;
       page_count_max = page_count / 2;
       continue;
@@ -305,7 +305,7 @@ void install() noexcept {
   ours.sa_sigaction = on_signal;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigemptyset(&ours.sa_mask);
-  // First what was there, then ours: our handler may run at once, on another thread.
+  // Save the old actions first: our handler may run immediately, on another thread.
   ::sigaction(SIGSEGV, nullptr, &g_former[0]);
   ::sigaction(SIGBUS, nullptr, &g_former[1]);
   ::sigaction(SIGSEGV, &ours, nullptr);

@@ -18,18 +18,18 @@ namespace {
 struct Stat {
   char state = 'X';
   std::uint64_t started = 0;
-  bool known = true;  ///< False: there may be such a process, but we could not look.
+  bool known = true;  ///< False: there may be such a process, but it could not be inspected.
 };
 
-/// State and start time out of /proc/PID/stat: fields 3 and 22; the name before them may hold
-/// anything, so they are counted from the last parenthesis.
+/// Reads state and start time from /proc/PID/stat: fields 3 and 22, counted from the last
+/// parenthesis because the name before it may contain anything.
 Stat read_stat(std::int32_t process_id) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/stat", process_id);
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) {
-    // Without a descriptor to spare, or where /proc hides the processes of others, the process may
-    // be well: only the kernel's word that there is none counts.
+    // No file descriptor is free, or /proc hides other users' processes: the process is gone only
+    // if the kernel reports ESRCH.
     const bool gone = ::kill(process_id, 0) != 0 && errno == ESRCH;
     return {.known = gone};
   }
@@ -46,12 +46,12 @@ Stat read_stat(std::int32_t process_id) noexcept {
   return found;
 }
 
-/// A process whose first thread has ended shows as a zombie while the others go on.
+/// A process whose first thread has ended appears as a zombie while its other threads run.
 bool has_other_threads(std::int32_t process_id) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/task", process_id);
   DIR* directory = ::opendir(path);
-  if (directory == nullptr) return errno != ENOENT;  // We could not look: it may be well.
+  if (directory == nullptr) return errno != ENOENT;  // Could not look: it may be alive.
   bool found = false;
   while (const dirent* entry = ::readdir(directory)) {
     if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != process_id) found = true;
@@ -73,7 +73,7 @@ std::uint64_t start_time(std::int32_t process_id) noexcept {
 Life life_of(std::int32_t process_id, std::uint64_t started, std::uint32_t started_bits) noexcept {
   const Stat found = read_stat(process_id);
   if (!found.known) return Life::running;
-  // 0: it could not find out itself when it began.
+  // 0: the process could not determine its own start time.
   const bool same = started == 0 || ((found.started ^ started) & ((1ULL << started_bits) - 1)) == 0;
   if (!same) return Life::dead;
   switch (found.state) {
@@ -103,10 +103,10 @@ int QuietThread::start(const char* name, Function function, void* argument) noex
   sigset_t quiet;
   sigset_t former;
   ::sigfillset(&quiet);
-  // Faults of our own accesses come as these two and must be taken.
+  // Faults of our accesses raise these two.
   ::sigdelset(&quiet, SIGSEGV);
   ::sigdelset(&quiet, SIGBUS);
-  // The new thread inherits the mask of this one: there is no moment at which it takes a signal.
+  // The new thread inherits this mask, so it never takes a signal.
   ::pthread_sigmask(SIG_SETMASK, &quiet, &former);
   const int failed = ::pthread_create(&handle_, nullptr, &QuietThread::enter, this);
   ::pthread_sigmask(SIG_SETMASK, &former, nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word that processes share, and the clock for it. Every wait has a limit: the thread
-// that should wake us may have been killed between its store and its call.
+// Futex waits on words shared between processes, and their clock. Every wait has a limit: the
+// waking thread may have been killed between its store and its system call.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,14 @@
 
 namespace headrace::emu::platform {
 
-/// Sleeps while `word` equals `old`, at most `wait_max`. May return early for no reason.
-/// Async-signal-safe.
+/// Sleeps while `word` equals `old`, at most `wait_max`. May return spuriously. Async-signal-safe.
 void sleep_on(const Atomic<std::uint32_t>& word, std::uint32_t old,
               std::chrono::nanoseconds wait_max) noexcept;
 /// Wakes up to `count_max` sleepers of `word`, in any process. Async-signal-safe.
 void wake(const Atomic<std::uint32_t>& word, std::uint32_t count_max) noexcept;
-/// CLOCK_MONOTONIC, which all processes of the machine share. Async-signal-safe.
+/// CLOCK_MONOTONIC, common to all processes. Async-signal-safe.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
-/// Lets another thread have the processor.
 void yield() noexcept;
-/// Tells the processor that this is a spin loop.
 void pause() noexcept;
 
 }  // namespace headrace::emu::platform

@@ -14,16 +14,16 @@
 namespace headrace::preload {
 namespace {
 
-/// Shorter calls cost less than the clock does, so only one in so many of them is timed.
+/// Shorter calls cost less than reading the clock, so only one in kTimedInterval is timed.
 constexpr std::size_t kTimedBytesMin = 4096;
 constexpr std::uint64_t kTimedInterval = 64;
-/// One of those that took longer was interrupted: it does not stand for the others.
+/// A sample that took longer was interrupted and is not representative.
 constexpr std::uint64_t kSampleNsMax = 20'000;
 
-/// What reading the clock adds to a time; known once the counters are.
+/// Cost of reading the clock; measured when the counters are mapped.
 std::uint64_t clock_cost_ns = 0;
 
-/// From a page that the kernel shares with us: no system call, and safe in signal handlers.
+/// Uses the vDSO: no system call, and safe in signal handlers.
 std::uint64_t now_ns() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -40,13 +40,12 @@ std::uint64_t measure_clock_cost_ns() noexcept {
   return least;
 }
 
-/// Its address tells threads apart. In the block that is laid out when a thread is made: reading it
-/// calls nothing.
+/// Its address identifies the thread. In static TLS: accessing it calls nothing.
 [[gnu::tls_model("initial-exec")]] thread_local char own_byte;
 
 std::size_t stripe_index() noexcept {
   const auto place = reinterpret_cast<std::uintptr_t>(&own_byte);
-  // Stacks, and with them these bytes, lie whole pages apart.
+  // Stacks, and with them these bytes, are whole pages apart.
   return ((place >> 12U) ^ (place >> 23U)) % kStripeCount;
 }
 
@@ -67,7 +66,7 @@ Counters* map_counters(const char* path) noexcept {
   if (descriptor < 0) return nullptr;
   struct stat status{};
   void* mapped = MAP_FAILED;
-  // A number of a process may be given again: what is behind the path can be anything.
+  // A process number may be reused: the path can refer to anything.
   if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
       status.st_size == static_cast<off_t>(sizeof(Counters))) {
     mapped = ::mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);

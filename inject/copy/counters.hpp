@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 'headrace run --stats' counts: calls, bytes and times, for each function, path and class of
-// lengths. The cells lie in a file of the launcher's that every process of the command maps, so
-// that they outlive it, however it ends. Not the report: the launcher adds up and writes that
-// (launch/run.cpp).
+// The counters of 'headrace run --stats': calls, bytes and times per function, path and length
+// class. They are in a launcher's file that every process of the command maps, so they outlive
+// processes however they end. The launcher sums them and writes the report (launch/run.cpp).
 #pragma once
 
 #include <array>
@@ -15,21 +14,21 @@
 namespace headrace::preload {
 
 enum class Function : std::uint8_t { memcpy, memmove, memset, memcmp };
-/// Who did the work: the C library, a copy of the profile, or a DSA together with one of these.
+/// Who did the work: the C library, a copy of the profile, or a DSA together with either.
 enum class Path : std::uint8_t { libc, tuned, dsa };
 
 inline constexpr std::size_t kFunctionCount = 4;
 inline constexpr std::size_t kPathCount = 3;
 inline constexpr std::size_t kLengthClassCount = 64;
-/// Threads spread over so many sets of cells; two of one set only slow each other down.
+/// Threads are spread over this many sets of cells; sharing a set only costs speed.
 inline constexpr std::size_t kStripeCount = 16;
 inline constexpr std::size_t kNoteBytes = 896;
 /// "HRCOUNT2", read as a number.
 inline constexpr std::uint64_t kCountersMagic = 0x32544E554F435248;
 
-/// Written by every process of the command at once; read when they are done.
+/// Written concurrently by every process of the command; read after they end.
 ///
-/// Threading: shared. All words are sums that nothing is concluded from before the end: relaxed.
+/// Threading: shared. Words are sums, not used to synchronise: relaxed.
 struct Cell {
   Atomic<std::uint64_t> call_count;
   Atomic<std::uint64_t> byte_count;
@@ -37,7 +36,7 @@ struct Cell {
   Atomic<std::uint64_t> timed_ns;
 };
 
-/// What devices did, of all copies.
+/// Device counters, over all copies.
 ///
 /// Threading: shared. Sums, as Cell.
 struct DeviceCells {
@@ -47,13 +46,13 @@ struct DeviceCells {
   Atomic<std::uint64_t> retries;
   Atomic<std::uint64_t> errors;
   Atomic<std::uint64_t> lost;
-  Atomic<std::uint64_t> queues_taken;  ///< Dedicated ones that another process had.
+  Atomic<std::uint64_t> queues_taken;  ///< Dedicated queues that another process holds.
   std::uint64_t reserved;
 
   void add(const DeviceTotals& totals) noexcept;
 };
 
-/// Of one function.
+/// Cells of one function.
 using FunctionCells = std::array<std::array<Cell, kLengthClassCount>, kPathCount>;
 
 struct Stripe {
@@ -61,26 +60,25 @@ struct Stripe {
 };
 
 struct Counters {
-  std::uint64_t magic;  ///< The launcher's, as is all of the layout.
+  std::uint64_t magic;  ///< Set by the launcher.
   std::uint64_t byte_count;
-  Atomic<std::uint64_t> program_count;  ///< Programs that have started, each exec one.
-  Atomic<std::uint64_t> tuned_count;    ///< Those of them that use the profile.
-  Atomic<std::uint64_t> note_taken;     ///< 1: a process writes, or has written, the note.
+  Atomic<std::uint64_t> program_count;  ///< Programs started; each exec counts.
+  Atomic<std::uint64_t> tuned_count;    ///< Those that use the profile.
+  Atomic<std::uint64_t> note_taken;     ///< 1: a process is writing or has written the note.
   Atomic<std::uint64_t> device_count;   ///< Programs that use devices.
   std::array<std::uint64_t, 2> reserved;
   DeviceCells device;
-  std::array<char, kNoteBytes>
-      note;  ///< Of the first program: what came of profile and path. UTF-8.
+  std::array<char, kNoteBytes> note;  ///< Of the first program: outcome of profile and path. UTF-8.
   std::array<Stripe, kStripeCount> stripes;
 };
 static_assert(sizeof(Cell) == 32);
 static_assert(offsetof(Counters, stripes) == 1024);
 static_assert(sizeof(Counters) == 1024 + 16 * 4 * 3 * 64 * 32);
 
-/// Maps the counters behind `path`; null if that is not a launcher's file.
+/// Maps the counters file `path`; null if it is not a launcher's file.
 Counters* map_counters(const char* path) noexcept;
 
-/// A call of one of the functions, while it lasts.
+/// Counts one call of a function, from construction to destruction.
 ///
 /// Threading: confined.
 class CountedCall {
@@ -89,7 +87,7 @@ class CountedCall {
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
-  /// Another path did the work.
+  /// Counts the call under another path, which did the work.
   void become(Path path) noexcept;
 
  private:
@@ -99,7 +97,7 @@ class CountedCall {
   Cell* cell_;
   std::size_t byte_count_;
   std::uint64_t begin_ns_ = 0;  ///< 0: not timed.
-  bool sampled_ = false;        ///< One of many is timed.
+  bool sampled_ = false;        ///< Only one call in many is timed.
 };
 
 }  // namespace headrace::preload

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Portals are mapped and their files closed again: the program may close every descriptor it finds,
-// and one of ours that had become another file's would be written to. That is why queues are used
-// by their portal alone, and not by write(). A dedicated queue is the first process's that opens
-// it, for as long as that lives, so it is opened at the first long copy: shells and launchers,
-// which have none, leave it to the programs that they start.
+// Portals are mapped and their files closed again: the program may close every file descriptor it
+// finds, and a descriptor of ours that it reused for one of its files would be written to. So
+// queues are used through their portal only, not by write(). A dedicated queue belongs to the first
+// process that opens it until that process ends, so it is opened at the first long copy: shells and
+// launchers make none, and leave it to the programs that they start.
 #include "inject/copy/device.hpp"
 
 #include <fcntl.h>
@@ -30,11 +30,11 @@ namespace {
 
 constexpr const char* kDirectory = "/dev/dsa";
 constexpr std::size_t kPathMax = 40;
-/// How long a device may be silent by default, in processor time of the waiting thread. Longer than
-/// the engine's: what is given up here may be memory that a program uses again at once.
+/// Default time to wait for a device, in processor time of the waiting thread. Longer than the
+/// engine's: after a time-out the program may reuse the memory at once.
 constexpr std::uint64_t kAnswerSecondsMax = 60;
 
-/// What a child opens again. Written by the constructor, read by children of fork.
+/// What a child reopens. Written by the constructor, read by children of fork.
 struct Found {
   std::array<std::array<char, kPathMax>, kPortalMax> paths;
   std::array<std::uint32_t, kPortalMax> entry_counts;  ///< As in Device.
@@ -42,11 +42,11 @@ struct Found {
   std::uint64_t piece_bytes_max;
   std::uint64_t pauses_max;
   std::uint32_t write_flags;
-  std::uint64_t generation;  ///< Of those that have opened the portals.
+  std::uint64_t generation;  ///< Of the last process that opened the portals.
 };
 constinit Found found{};
 
-/// An attribute of a queue in sysfs, without the end of its line.
+/// A sysfs attribute of a queue, without line end.
 std::string attribute(std::string_view queue, const char* name) {
   constexpr std::size_t kBytesMax = 4096;
   auto text =
@@ -56,7 +56,7 @@ std::string attribute(std::string_view queue, const char* name) {
   return std::move(*text);
 }
 
-/// An attribute that is a number; 0 if it is none.
+/// A numeric attribute; 0 if it is not a number.
 std::uint64_t number_of(std::string_view queue, const char* name) {
   const std::string text = attribute(queue, name);
   std::uint64_t number = 0;
@@ -64,14 +64,14 @@ std::uint64_t number_of(std::string_view queue, const char* name) {
   return error == std::errc() ? number : 0;
 }
 
-/// Whether the queue can be used, as far as its attributes say.
+/// Whether the queue's attributes allow its use.
 bool is_suitable(std::string_view queue, std::uint32_t& entry_count,
                  std::uint64_t& piece_bytes_max) {
   const std::string mode = attribute(queue, "mode");
   entry_count = 0;
   if (mode == "dedicated") {
     entry_count = static_cast<std::uint32_t>(number_of(queue, "size"));
-    if (entry_count < 2) return false;  // One is for a drain.
+    if (entry_count < 2) return false;  // One is reserved for a drain.
   } else if (mode != "shared") {
     return false;
   }
@@ -83,7 +83,7 @@ bool is_suitable(std::string_view queue, std::uint32_t& entry_count,
   return true;
 }
 
-/// Whether the device of a queue can write into the cache. One that does not tell is asked to.
+/// Whether the queue's device can write into the cache; yes if unknown.
 bool has_cache_control(std::string_view queue) {
   const std::size_t dot = std::min(queue.find('.'), queue.size());
   const std::string text = attribute(fmt::format("dsa{}", queue.substr(2, dot - 2)), "gen_cap");
@@ -94,7 +94,7 @@ bool has_cache_control(std::string_view queue) {
   return error != std::errc() || (capabilities & dsa::capability::cache_control_of_writes) != 0;
 }
 
-/// The portal behind `path`; null if this process may not map it.
+/// Maps the portal `path`; null if this process may not.
 std::byte* map_portal(const char* path) noexcept {
   const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return nullptr;
@@ -103,7 +103,7 @@ std::byte* map_portal(const char* path) noexcept {
   return page == MAP_FAILED ? nullptr : static_cast<std::byte*>(page);
 }
 
-/// Calls `visit` with each name in the directory. Not opendir, which allocates by the program's
+/// Calls `visit` with each name in the directory. Not opendir, which allocates with the program's
 /// malloc.
 template <typename Visit>
 void for_each_name(const char* directory, Visit visit) {
@@ -124,7 +124,7 @@ void for_each_name(const char* directory, Visit visit) {
   ::close(file);
 }
 
-/// HEADRACE_ANSWER_SECONDS, 1 to 86400; else the default, and `note` says why.
+/// HEADRACE_ANSWER_SECONDS, 1 to 86400; otherwise the default, with the reason in `note`.
 std::uint64_t answer_seconds_max(std::string& note) {
   const std::string text = platform::trusted_variable("HEADRACE_ANSWER_SECONDS").value_or("");
   std::uint64_t seconds = 0;
@@ -139,7 +139,8 @@ std::uint64_t answer_seconds_max(std::string& note) {
   return kAnswerSecondsMax;
 }
 
-/// How many pauses the longest wait is. The least of some measurements: others were interrupted.
+/// Number of pauses in the longest wait. The minimum of several measurements, because others were
+/// interrupted.
 std::uint64_t measure_pauses_max(std::uint64_t seconds) {
   const auto now_ns = [] {
     timespec now{};
@@ -157,11 +158,10 @@ std::uint64_t measure_pauses_max(std::uint64_t seconds) {
   return seconds * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
 }
 
-/// The file that messages go to, as it was when the program began; no inode: none was open.
+/// The file on stderr when the program started; no inode: closed.
 struct stat messages_at_start{};
 
-/// Opens the shared queues that were found. In a child of fork as well, so nothing but system
-/// calls.
+/// Opens the shared queues. Also runs in a child of fork, so it makes only system calls.
 void open_found(Device& device) noexcept {
   std::uint32_t count = 0;
   bool has_dedicated = false;
@@ -173,24 +173,25 @@ void open_found(Device& device) noexcept {
     }
   }
   if (count == 0 && !has_dedicated) return;
-  device.portal_count.store_relaxed(count);  // Before `usable`, as all of this.
+  device.portal_count.store_relaxed(count);  // Published by `usable`, as everything here.
   device.unopened.store_relaxed(has_dedicated);
   device.piece_bytes_max = found.piece_bytes_max;
   device.pauses_max = found.pauses_max;
   device.drain_pauses_max = found.pauses_max;
   device.write_flags = found.write_flags;
-  device.share.store_relaxed(kShareUnits / 2);  // Before others may use it, as is this:
+  device.share.store_relaxed(kShareUnits / 2);  // Published by `usable`, as is this:
   device.generation.store_relaxed(++found.generation);
   // edge: device-opened (release)
   device.usable.store_release(true);
 }
 
-/// In a child of fork. The kernel has given it none of the portals and all zeros in their place. A
-/// child of vfork has its parent's memory, and uses them; one of a raw clone stays without.
+/// Runs in a child of fork, which has none of the portals, and zeros in place of the devices. A
+/// child of vfork shares its parent's memory and uses its portals; a child of a raw clone has no
+/// devices.
 void open_in_child() noexcept {
   Device* const device = program.device;
   if (device == nullptr) return;
-  // A filter may end the process for a system call that the program itself does not make.
+  // A seccomp filter may kill the process for a system call that the program itself does not make.
   if (::prctl(PR_GET_SECCOMP) != 0) return;
   open_found(*device);
 }
@@ -198,14 +199,14 @@ void open_in_child() noexcept {
 }  // namespace
 
 std::uint32_t open_dedicated(Device& device) noexcept {
-  bool is_unopened = true;  // Relaxed: one wins, and is ordered with the others by portal_count.
+  bool is_unopened = true;  // Relaxed: one thread wins; portal_count orders it with the others.
   if (!device.unopened.compare_exchange_relaxed(is_unopened, false)) return 0;
   const int error = errno;
   int cancel_state = 0;
-  // A copy is no point at which a thread may be cancelled; open() is.
+  // A copy is not a cancellation point; open() is.
   ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
   const std::uint64_t generation = device.generation.load_relaxed();
-  const std::uint32_t before = device.portal_count.load_relaxed();  // Written by this thread alone.
+  const std::uint32_t before = device.portal_count.load_relaxed();  // Only this thread writes it.
   std::uint32_t count = before;
   std::uint32_t taken = 0;
   // As in open_in_child().
@@ -221,7 +222,7 @@ std::uint32_t open_dedicated(Device& device) noexcept {
     device.entry_counts[count] = found.entry_counts[i];
     device.portals[count++] = portal;
   }
-  // A handler may have forked in between: then this is the child, with devices of its own.
+  // If a handler has forked meanwhile, this is the child, with devices already reopened.
   if (device.generation.load_relaxed() == generation) {
     // edge: device-opened (release)
     device.portal_count.store_release(count);
@@ -237,7 +238,7 @@ std::uint32_t open_dedicated(Device& device) noexcept {
 
 void say(std::string_view line) noexcept {
   struct stat now{};
-  // Who has closed it may have a file of data there.
+  // The program may have closed stderr and opened a data file under its number.
   if (messages_at_start.st_ino == 0 || ::fstat(STDERR_FILENO, &now) != 0 ||
       now.st_dev != messages_at_start.st_dev || now.st_ino != messages_at_start.st_ino) {
     return;
@@ -274,7 +275,7 @@ Device* open_devices(bool dedicated_too, std::string& note) {
     note = "there is no memory for DSA";
     return nullptr;
   }
-  auto* const device = static_cast<Device*>(memory);  // All zero is a state.
+  auto* const device = static_cast<Device*>(memory);  // All zero means no devices.
   std::string answer_note;
   found.pauses_max = measure_pauses_max(answer_seconds_max(answer_note));
   if (::madvise(memory, kBytes, MADV_WIPEONFORK) == 0) open_found(*device);
@@ -285,7 +286,7 @@ Device* open_devices(bool dedicated_too, std::string& note) {
     note = "no DSA work queue may be mapped: 'headrace doctor' tells what is missing";
     return nullptr;
   }
-  // If it is refused, children copy with the processor alone.
+  // If this fails, children copy with the processor alone.
   static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
   if (shared_count != 0) {
     note = fmt::format("{} DSA work queue{}", shared_count, shared_count == 1 ? "" : "s");

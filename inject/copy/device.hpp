@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that copies of this process may use: found and opened by the constructor, and by a
-// child of fork for itself. Not for the copying (device_copy.hpp).
+// Finds and opens the devices for this process's copies; called by the constructor, and again in a
+// child of fork. device_copy.hpp does the copying.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace headrace::preload {
 
 /// Finds the work queues that this process may map, and opens the shared ones.
 ///
-/// Threading: the constructor's, once.
-/// Returns: null if there is none; `note` says in one clause what was found.
+/// Threading: constructor only, once.
+/// Returns: null if there is none; `note` has one clause on what was found.
 [[nodiscard]] Device* open_devices(bool dedicated_too, std::string& note);
 
-/// Opens the dedicated queues, at the first call in a process. Nothing but system calls; errno is
-/// kept.
+/// Opens the dedicated queues, at the first call in a process. Makes only system calls; preserves
+/// errno.
 ///
 /// Threading: shared.
-/// Returns: how many another process has.
+/// Returns: how many queues another process holds.
 std::uint32_t open_dedicated(Device& device) noexcept;
 
-/// Writes to stderr, if that is the file that it was when the devices were opened: programs close
-/// it and open their data in its place. Nothing but system calls.
+/// Writes to stderr if that is still the same file as when the devices were opened: programs may
+/// close it and open a data file under its number. Makes only system calls.
 ///
 /// Threading: shared.
 void say(std::string_view line) noexcept;

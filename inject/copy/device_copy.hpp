@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy, fill or comparison that a DSA makes together with the calling thread: the device gets the
-// first part, the thread does the rest meanwhile, then waits. Synchronous, as its caller is. It
-// calls nothing, allocates nothing and takes no lock, so it may run in a signal handler, also in
-// one that has interrupted it. Not for: finding and opening devices (device.hpp).
+// A copy, fill or comparison that a DSA and the calling thread do together: the device gets the
+// first part, the thread does the rest meanwhile, then waits. Synchronous, like its caller. Makes
+// no calls, allocates nothing and takes no lock, so it may run in a signal handler, even one that
+// interrupted it. device.hpp finds and opens devices.
 //
-// A device stops at a page that is not in memory. After the first such page fault the thread copies
-// nothing but one byte of each page, which brings both pages in, and the device does all the rest.
-// Not by madvise(MADV_POPULATE_WRITE): a program may have forbidden system calls. Not by block on
-// fault: the device would wait for the kernel page by page, and other programs behind it.
+// A device stops at a page that is not in memory. After the first such page fault the thread only
+// touches one byte of each page, which loads both pages, and the device does all the copying. Not
+// by madvise(MADV_POPULATE_WRITE): a program may have forbidden system calls. Not by block on
+// fault: the device would wait for the kernel page by page, and delay other programs.
 //
-// Agents: threads, their signal handlers, and the device. A slot - descriptor and record - is a
-// thread's from taking until freeing; between submission and a status that is not zero its record
-// is the device's. Progress: wait-free but for the wait for the device, which is bounded. What it
-// has not answered by then is drained, as bounded: when a drain is answered the device has done
-// with all that its queue took before. One that does not answer that either may write at any time,
-// so a program with a target of such a one cannot go on (decision 13), and a slot is never given
-// again: slots lie in memory of their own and not on the stack.
+// Agents:     threads, their signal handlers, and the device. A thread owns a slot (descriptor and
+//             record) from taking to freeing it; between submission and a non-zero status the
+//             device owns the record.
+// Progress:   wait-free except for the wait for the device, which is bounded. A descriptor without
+//             an answer by then is drained, with a bound as well: a completed drain means that the
+//             device has finished everything that its queue accepted earlier. If the drain is not
+//             answered either, the device may still write at any time: a program whose target it
+//             may write cannot continue (decision 13), and the slot is never reused. So slots are
+//             not on the stack.
 #pragma once
 
 #include <algorithm>
@@ -33,92 +35,93 @@ namespace headrace::preload {
 
 inline constexpr std::size_t kPortalMax = 8;
 inline constexpr std::size_t kSlotCount = 64;
-/// Descriptors of one copy that are in flight at once.
+/// Descriptors of one copy in flight at once.
 inline constexpr std::size_t kPieceMax = 4;
-/// A copy is cut into more than one piece only if each is as long as this.
+/// A copy is split into several pieces only if each is at least this long.
 inline constexpr std::size_t kPieceBytesMin = std::size_t{64} << 10U;
-/// Shorter copies, and what is left over, are not worth a descriptor.
+/// Shorter copies and remainders are not worth a descriptor.
 inline constexpr std::size_t kDeviceBytesMin = 4096;
-/// The device's share of a copy is counted in these; it follows who is waiting for whom.
+/// The unit of the device's share of a copy, which adapts to whether the thread or the device
+/// waits.
 inline constexpr std::uint32_t kShareUnits = 64;
 inline constexpr std::uint32_t kShareMin = 8;
 inline constexpr std::uint32_t kShareMax = 56;
-/// What may come before the first page fault is known.
+/// Bytes started before the first page fault can be detected.
 inline constexpr std::size_t kFirstRoundBytes = std::size_t{1} << 20U;
-/// One piece at most is brought in before the device has anything to do.
+/// At most one piece is touched before the device has work.
 inline constexpr std::size_t kTouchedPieceBytesMax = std::size_t{1} << 20U;
-/// After a page fault so many calls touch pages from their first one on; the next one finds out
-/// whether that is still needed.
+/// After a page fault this many calls touch pages from the start; the next call checks whether that
+/// is still needed.
 inline constexpr std::uint32_t kTouchedCalls = 16;
 inline constexpr std::size_t kPageBytes = 4096;
-/// Errors in a row, without a success between, after which the devices are left alone.
+/// Consecutive errors after which the devices are no longer used.
 inline constexpr std::uint32_t kErrorsMax = 16;
 
 struct alignas(128) DeviceSlot {
   dsa::Descriptor descriptor;
   dsa::CompletionRecord record;
-  dsa::CompletionRecord drained;  ///< Of the drain behind a descriptor that is not answered.
+  dsa::CompletionRecord drained;  ///< Of the drain behind an unanswered descriptor.
 };
 static_assert(sizeof(DeviceSlot) == 128);
 
-/// A thread that leaves a copy without returning, as siglongjmp does in a handler, keeps its slots.
-/// When it holds more than this, or none is free, it takes those back whose records are answered.
-/// Any number above what a copy and one in a handler need does.
+/// A thread that leaves a copy without returning (siglongjmp in a handler) keeps its slots. When it
+/// holds more than this, or none is free, it reclaims those whose records are answered. The value
+/// only has to exceed what a copy and one in a handler need.
 inline constexpr std::uint32_t kHeldSlotsMax = 2 * kPieceMax;
 
-/// The devices of this process. All zero is a state: there is none. It lies in memory that a child
-/// of fork finds so, because the portals are not the child's (device.cpp).
+/// The devices of this process. All zero means none. In memory that is zeroed in a child of fork,
+/// because the child does not inherit the portals (device.cpp).
 ///
 /// Threading: shared.
 struct Device {
-  /// Written by the thread that opens the portals, and by a thread that finds them useless.
+  /// Written by the thread that opens the portals, and by any thread that finds them unusable.
   Atomic<bool> usable;
   /// Set while dedicated queues are left for the first long copy to open (open_dedicated()).
   Atomic<bool> unopened;
-  /// Grows once, when the dedicated queues are opened. What belongs to a portal is written before.
+  /// Grows once, when the dedicated queues are opened; the fields of a portal are written before.
   Atomic<std::uint32_t> portal_count;
   std::array<std::byte*, kPortalMax> portals;
-  /// Entries of a dedicated queue, which drops what it cannot hold; 0: it is shared and answers.
+  /// Entries of a dedicated queue, which drops what does not fit; 0: shared, refuses when full.
   std::array<std::uint32_t, kPortalMax> entry_counts;
-  /// Entries of a dedicated queue whose descriptors are not answered.
+  /// Entries of a dedicated queue with unanswered descriptors.
   std::array<Atomic<std::uint32_t>, kPortalMax> entries_used;
-  /// Whose entry the holder of a slot has: 1 for the first portal; 0: none. The holder's.
+  /// Portal whose entry the slot uses: 1 for the first, 0 for none. Written by the slot's holder.
   std::array<std::uint8_t, kSlotCount> slot_entries;
   std::uint64_t piece_bytes_max;   ///< A multiple of 64, at least kDeviceBytesMin.
-  std::uint64_t pauses_max;        ///< Pauses of the processor that an answer may take ...
-  std::uint64_t drain_pauses_max;  ///< ... and that of a drain, after it.
+  std::uint64_t pauses_max;        ///< Processor pauses to wait for an answer ...
+  std::uint64_t drain_pauses_max;  ///< ... and then for the answer of a drain.
   std::uint32_t write_flags;       ///< Of descriptors that write: where the bytes go.
-  /// Another one in each process that has opened the portals: a thread that finds it changed while
-  /// it waits is a child of fork, whose parent the answer is for.
+  /// Unique to each process that opened the portals. A waiting thread that sees it change is in a
+  /// child of fork; the answer belongs to the parent.
   Atomic<std::uint64_t> generation;
   Atomic<std::uint64_t> busy;   ///< Bit n: slot n is taken.
   Atomic<std::uint32_t> share;  ///< Of kShareUnits, from kShareMin to kShareMax.
   Atomic<std::uint32_t> errors_in_row;
   Atomic<std::uint32_t> touched_calls_left;  ///< From kTouchedCalls down; a hint.
-  /// How often each slot was taken: a holder that finds another number has lost its slot to a
-  /// handler of its own thread.
+  /// How often each slot was taken or freed. A holder that finds another number has lost its slot
+  /// to a handler of its own thread.
   std::array<Atomic<std::uint32_t>, kSlotCount> uses;
   std::array<DeviceSlot, kSlotCount> slots;
 };
 
-/// The slots of a thread, of copies that run and of copies that were left.
+/// The slots of a thread, for running and for abandoned copies.
 struct HeldSlots {
-  std::uint64_t generation = 0;  ///< Of the devices that these are slots of.
+  std::uint64_t generation = 0;  ///< Of the devices that own these slots.
   std::uint64_t bits = 0;
 };
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local HeldSlots held_slots;
 
-/// What came of one copy.
+/// Result of one copy.
 struct DeviceTotals {
   std::uint64_t descriptors = 0;
-  std::uint64_t bytes = 0;  ///< That devices moved.
+  std::uint64_t bytes = 0;  ///< Moved by devices.
   std::uint64_t page_faults = 0;
   std::uint64_t retries = 0;  ///< Refused by every queue.
   std::uint64_t errors = 0;
   std::uint64_t lost = 0;  ///< Not answered in time.
 };
 
-/// True if the ranges have no byte in common: what the two agents write is read by neither.
+/// True if the ranges are disjoint: neither agent then reads what the other writes.
 [[nodiscard]] inline bool is_disjoint(const void* target, const void* source,
                                       std::size_t byte_count) noexcept {
   const auto distance =
@@ -126,7 +129,7 @@ struct DeviceTotals {
   return distance >= byte_count && std::uintptr_t{0} - distance >= byte_count;
 }
 
-/// A copy. `Move` is void(target, source, byte count), and does the thread's part.
+/// A copy. `Move` is void(target, source, byte count) and does the thread's part.
 ///
 /// Threading: owned.
 template <typename Move>
@@ -137,20 +140,20 @@ struct CopyTask {
   const std::byte* source;
   Move move;
 
-  /// What a descriptor of the part from `at` on has as source and target.
+  /// Source and target fields of a descriptor for the part from `at` on.
   [[nodiscard]] std::uint64_t source_word(std::size_t at) const noexcept {
     return reinterpret_cast<std::uintptr_t>(source + at);
   }
   [[nodiscard]] std::uint64_t target_word(std::size_t at) const noexcept {
     return reinterpret_cast<std::uintptr_t>(target + at);
   }
-  /// The thread does this part.
+  /// Does this part on the thread.
   void work(std::size_t at, std::size_t byte_count) noexcept {
     move(target + at, source + at, byte_count);
   }
-  /// A device has done the part from `at` on.
+  /// Processes the record of a part that a device has done.
   void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
-  /// True if nothing is left to find out.
+  /// True if the result is known.
   [[nodiscard]] bool is_settled() const noexcept { return false; }
 };
 // Clang 16 deduces nothing from the members of an aggregate.
@@ -194,7 +197,7 @@ struct CompareTask {
   const std::byte* left;
   const std::byte* right;
   Find find;
-  std::size_t difference = SIZE_MAX;  ///< The first one of those found.
+  std::size_t difference = SIZE_MAX;  ///< The lowest one found so far.
 
   [[nodiscard]] std::uint64_t source_word(std::size_t at) const noexcept {
     return reinterpret_cast<std::uintptr_t>(left + at);
@@ -216,8 +219,8 @@ template <typename Work>
 CompareTask(const std::byte*, const std::byte*, Work) -> CompareTask<Work>;
 
 /// One task. `Queues` has bool enqueue(portal index, const dsa::Descriptor&), true if the queue
-/// took it, and void end_program(), for when a device may write to a target at any time from now
-/// on.
+/// accepted it, and void end_program(), called when a device may write to a target at any time from
+/// now on.
 ///
 /// Threading: owned.
 template <typename Queues, typename Task>
@@ -227,15 +230,15 @@ class DeviceWork {
       : device_(device),
         queues_(queues),
         task_(task),
-        generation_(device.generation.load_relaxed()),  // A count, as below.
+        generation_(device.generation.load_relaxed()),  // A count; see below.
         pauses_left_(device.pauses_max),
         drain_pauses_left_(device.drain_pauses_max) {}
 
-  /// Does what does not overlap. A range that is not there ends as it does without a device: the
-  /// thread meets it.
+  /// Processes operands that do not overlap. The thread itself accesses an invalid range, and so
+  /// faults as without a device.
   ///
-  /// Returns: what the devices did. No device works on it any more, unless the program should have
-  ///          ended or the task writes nothing.
+  /// Returns: what the devices did. No device still works on the task, unless end_program() was
+  /// called or the task writes nothing.
   DeviceTotals run(std::size_t byte_count) noexcept {
     if (const std::uint32_t left = device_.touched_calls_left.load_relaxed(); left != 0) {
       touches_ = true;
@@ -249,12 +252,12 @@ class DeviceWork {
 
  private:
   static constexpr std::uint32_t kNoSlot = UINT32_MAX;
-  /// A drain that is refused is sent again after so many pauses.
+  /// A refused drain is sent again after this many pauses.
   static constexpr std::uint64_t kPausesPerDrain = 4096;
 
   struct Piece {
     std::uint32_t slot;
-    std::uint32_t use;  ///< Number in Device::uses.
+    std::uint32_t use;  ///< Value of Device::uses.
     std::uint32_t portal;
     std::size_t at;
     std::size_t byte_count;
@@ -275,14 +278,15 @@ class DeviceWork {
     work(at, byte_count);
   }
 
-  /// Brings the pages of a part in. Its ends and every page's length between them: then no page of
-  /// either side is left out, however the two lie in their pages.
+  /// Loads the pages of a part. Touches one byte per page length and the last byte, which covers
+  /// every page of both operands whatever their alignment.
   void touch(std::size_t at, std::size_t byte_count) noexcept {
     for (std::size_t i = 0; i < byte_count; i += kPageBytes) work(at + i, 1);
     work(at + byte_count - 1, 1);
   }
 
-  /// As much as a few descriptors can carry, with the thread's part to it. Returns how much.
+  /// Processes as much as a few descriptors can carry, including the thread's part. Returns the
+  /// bytes processed.
   std::size_t do_round(std::size_t begin, std::size_t byte_count) noexcept {
     const bool touches = touches_;
     // A hint: any value is right.
@@ -316,10 +320,10 @@ class DeviceWork {
     if (touches) return round_bytes;
     if (piece_count != 0) {
       const std::uint32_t next = waited ? share - 1 : share + 1;
-      // A hint: threads that overwrite each other's are as good.
+      // A hint: threads may overwrite each other's.
       device_.share.store_relaxed(std::clamp(next, kShareMin, kShareMax));
     }
-    // What page faults have left. With no piece in flight, so that these need no more slots.
+    // Remainders of page faults. Done with no piece in flight, so that they need no extra slots.
     for (std::size_t i = 0; i < piece_count; ++i) do_range(pieces[i].at, pieces[i].byte_count);
     return round_bytes;
   }
@@ -329,9 +333,9 @@ class DeviceWork {
     return held_slots;
   }
 
-  /// Frees this thread's slots whose records are answered: of copies that were left, and perhaps of
-  /// one that a handler has interrupted, which then finds another number in Device::uses and does
-  /// its piece again.
+  /// Frees this thread's slots whose records are answered: those of abandoned copies, and perhaps
+  /// of one that a handler interrupted, which then finds another number in Device::uses and redoes
+  /// its piece.
   void take_back_slots() noexcept {
     for (std::uint64_t left = held().bits; left != 0; left &= left - 1) {
       const auto index = static_cast<std::uint32_t>(std::countr_zero(left));
@@ -353,8 +357,8 @@ class DeviceWork {
       // edge: device-slot (acq_rel)
       if (device_.busy.compare_exchange_acq_rel(busy, busy | (~busy & (busy + 1)))) {
         const auto index = static_cast<std::uint32_t>(std::countr_one(busy));
-        device_.uses[index].fetch_add_relaxed(1);  // Of this thread while it holds the slot.
-        // Before it counts as held: a handler may take back only what is submitted and answered.
+        device_.uses[index].fetch_add_relaxed(1);  // Only this thread's while it holds the slot.
+        // Before it counts as held: a handler may reclaim only slots submitted and answered.
         clear_status(device_.slots[index].record);
         held().bits |= std::uint64_t{1} << index;
         return index;
@@ -365,7 +369,7 @@ class DeviceWork {
 
   void free_slot(std::uint32_t index) noexcept {
     if (const std::uint8_t entry = std::exchange(device_.slot_entries[index], 0); entry != 0) {
-      device_.entries_used[entry - 1U].fetch_sub_relaxed(1);  // As below, of what is answered.
+      device_.entries_used[entry - 1U].fetch_sub_relaxed(1);  // As below; already answered.
     }
     device_.uses[index].fetch_add_relaxed(1);  // As above.
     held().bits &= ~(std::uint64_t{1} << index);
@@ -392,7 +396,7 @@ class DeviceWork {
   }
 
   static void clear_status(const dsa::CompletionRecord& record) noexcept {
-    // Relaxed: the submission comes after.
+    // Relaxed: the submission follows.
     store_relaxed(const_cast<std::uint8_t&>(record.status), std::uint8_t{0});
   }
 
@@ -409,7 +413,7 @@ class DeviceWork {
     for (std::uint32_t i = 0; i < portal_count; ++i) {
       const std::uint32_t portal = (index + i) % portal_count;
       if (!take_entry(portal, 1)) continue;
-      // Before the queue has it: who takes the slot back gives the entry back.
+      // Before the queue accepts it: whoever reclaims the slot releases the entry.
       if (device_.entry_counts[portal] != 0) {
         device_.slot_entries[index] = static_cast<std::uint8_t>(portal + 1);
       }
@@ -425,11 +429,11 @@ class DeviceWork {
     return false;
   }
 
-  /// True if the queue answers itself, or has an entry and `spare` others.
+  /// True if the queue is shared, or has a free entry and `spare` more.
   bool take_entry(std::uint32_t portal, std::uint32_t spare) noexcept {
     const std::uint32_t count = device_.entry_counts[portal];
     if (count == 0) return true;
-    // Relaxed: a count. The descriptors that it stands for are ordered by their records.
+    // Relaxed: a count. Records order the descriptors that it counts.
     if (device_.entries_used[portal].fetch_add_relaxed(1) + 1 + spare <= count) return true;
     device_.entries_used[portal].fetch_sub_relaxed(1);
     return false;
@@ -440,13 +444,13 @@ class DeviceWork {
     return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
   }
 
-  /// Waits for a piece and does what the device left over, unless that was for a page fault and the
-  /// pages can be touched: then the piece is what is left. True if there was something to wait for.
+  /// Waits for a piece and does what the device left, except after a page fault whose pages can be
+  /// touched: then the piece is set to the remainder. Returns true if it had to wait.
   bool finish(Piece& piece) noexcept {
     const dsa::CompletionRecord& record = device_.slots[piece.slot].record;
     std::uint8_t status = status_of(record);
     const bool waited = status == 0;
-    // By counting and not by a clock: a program may have forbidden the time-stamp counter, and
+    // Counts instead of reading a clock: a program may have forbidden the time-stamp counter and
     // system calls.
     for (; status == 0 && pauses_left_ != 0 && is_ours() && holds(piece); --pauses_left_) {
       platform::pause();
@@ -455,17 +459,17 @@ class DeviceWork {
     bool is_over = status != 0;
     if (!is_over && is_ours() && holds(piece)) {
       is_over = drain(piece);
-      status = status_of(record);  // Late, and an answer all the same.
+      status = status_of(record);  // A late answer still counts.
       is_over = is_over || status != 0;
     }
-    // A signal handler has forked, and this is the child: its record is as all slots of its parent
-    // are here, zero, and nothing of it is the child's.
+    // A signal handler has forked and this is the child: all slots are zero here, and the record is
+    // the parent's.
     if (!is_ours()) {
       work(piece.at, std::exchange(piece.byte_count, 0));
       return waited;
     }
-    // Twice: a record that the device has for another piece is not read, and a handler may come
-    // between the look and the copy.
+    // Checked twice: a handler may reclaim the slot between the check and the copy, and the record
+    // may then be another piece's.
     const bool held_before = holds(piece);
     const dsa::CompletionRecord answer = held_before ? record : dsa::CompletionRecord{};
     if (!held_before || !holds(piece)) {
@@ -486,10 +490,10 @@ class DeviceWork {
     return waited;
   }
 
-  /// True once all that the queue of a piece took with it, or before, is over.
+  /// True once everything that the piece's queue accepted up to the piece has finished.
   bool drain(const Piece& piece) noexcept {
     DeviceSlot& slot = device_.slots[piece.slot];
-    // Two records are the device's now: the slot is not taken back when one is answered.
+    // The device now owns two records: the slot must not be reclaimed when one is answered.
     held().bits &= ~(std::uint64_t{1} << piece.slot);
     write_descriptor(slot, dsa::Opcode::drain, 0, slot.drained, 0, 0, 0);
     const auto send_drain = [&] {
@@ -498,7 +502,7 @@ class DeviceWork {
     bool is_sent = send_drain();
     std::uint8_t status = 0;
     for (; status == 0 && drain_pauses_left_ != 0 && is_ours(); --drain_pauses_left_) {
-      // A refusal takes many times as long as a pause.
+      // A refused submission costs many pauses.
       if (!is_sent && drain_pauses_left_ % kPausesPerDrain == 0) {
         is_sent = send_drain();
       }
@@ -511,15 +515,15 @@ class DeviceWork {
     return status == DSA_COMP_SUCCESS;
   }
 
-  /// False if a handler of this thread has taken the slot back, which it does only once the device
+  /// False if a handler of this thread has reclaimed the slot, which happens only after the device
   /// has answered.
   [[nodiscard]] bool holds(const Piece& piece) const noexcept {
     return device_.uses[piece.slot].load_relaxed() == piece.use;  // As in take_free_slot().
   }
 
-  /// False in a child of fork, of what its parent has begun.
+  /// False in a child of fork, for its parent's work.
   [[nodiscard]] bool is_ours() const noexcept {
-    return device_.generation.load_relaxed() == generation_;  // Of this very thread.
+    return device_.generation.load_relaxed() == generation_;  // Set by this thread.
   }
 
   [[nodiscard]] static bool is_page_fault(std::uint8_t status) noexcept {
@@ -537,7 +541,7 @@ class DeviceWork {
       return 0;
     }
     if (status == DSA_COMP_SUCCESS) {
-      // A count of its own, here and below.
+      // An independent count, here and below.
       if (device_.errors_in_row.load_relaxed() != 0) device_.errors_in_row.store_relaxed(0);
       task_.learn(piece.at, record);
       return piece.byte_count;
@@ -559,7 +563,7 @@ class DeviceWork {
   Queues& queues_;
   Task& task_;
   std::uint64_t generation_;
-  bool touches_ = false;  ///< Pages are brought in ahead of the device.
+  bool touches_ = false;  ///< Touches pages ahead of the device.
   std::uint64_t pauses_left_;
   std::uint64_t drain_pauses_left_;
   DeviceTotals totals_;

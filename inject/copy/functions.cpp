@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that a preloaded program finds in the place of the C library's. Nothing here
-// allocates, locks or calls a function by its name, so nothing comes back here
-// (but for the end of a program whose memory is not its own any more); each may run in a
-// signal handler, before relocation, after fork or vfork.
+// The functions that replace the C library's in a preloaded program. Nothing here allocates, locks
+// or calls a function by name, so nothing recurses (except the end of a program whose memory a
+// device may overwrite); each may run in a signal handler, before relocation, after fork or vfork.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -25,7 +24,7 @@ Path path_of(Move move) noexcept {
   return move == program.libc_move ? Path::libc : Path::tuned;
 }
 
-/// A device has a part in calls of so many bytes.
+/// Whether a device shares calls of this length.
 bool device_serves(std::size_t byte_count) noexcept {
   if (program.device == nullptr || byte_count < program.device_bytes_min) return false;
   // edge: device-opened (acquire)
@@ -37,7 +36,7 @@ struct PortalQueues {
   Device& device;
 
   bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
-    // Each slot has a line of the page, so that no two stores wait for each other in one buffer.
+    // Each slot has its own line of the page, so that stores of different slots do not contend.
     const auto place = reinterpret_cast<std::uintptr_t>(&descriptor) / sizeof(DeviceSlot);
     constexpr std::uintptr_t kLines = 4096 / sizeof(dsa::Descriptor);
     std::byte* const line = device.portals[portal] + place % kLines * sizeof(dsa::Descriptor);
@@ -58,7 +57,7 @@ struct PortalQueues {
 
 template <typename Task>
 [[gnu::noinline]] DeviceTotals work_with_device(Task& task, std::size_t byte_count) noexcept {
-  if (program.device->unopened.load_relaxed()) [[unlikely]] {  // Asked again by the callee.
+  if (program.device->unopened.load_relaxed()) [[unlikely]] {  // Checked again by the callee.
     const std::uint32_t taken = open_dedicated(*program.device);
     if (program.counters != nullptr) {
       program.counters->device.queues_taken.fetch_add_relaxed(taken);  // relaxed: a sum.
@@ -68,8 +67,8 @@ template <typename Task>
   return DeviceWork(*program.device, queues, task).run(byte_count);
 }
 
-/// All of a task, of a call of `call_bytes`; `alone` is whose call it is if no queue takes
-/// anything.
+/// Runs all of a task of a call of `call_bytes` bytes; `alone` is the path to count if no queue
+/// accepts anything.
 template <typename Task>
 void do_by_device(Function function, Path alone, Task& task, std::size_t byte_count,
                   std::size_t call_bytes) noexcept {
@@ -133,7 +132,7 @@ Fill fill_or_libc(std::size_t byte_count) noexcept {
   return fill(target, value, byte_count);
 }
 
-/// As memcmp: which side is less, by the first byte that differs.
+/// As memcmp: the order by the first byte that differs.
 int order_at(std::size_t place, const void* left, const void* right) noexcept {
   return static_cast<const unsigned char*>(left)[place] -
          static_cast<const unsigned char*>(right)[place];
@@ -146,8 +145,8 @@ int compare_by(copy::FirstDifference kernel, const void* left, const void* right
   return same == byte_count ? 0 : order_at(same, left, right);
 }
 
-/// By the kernel of the profile, or by the C library; that tells no place, so it is looked for in
-/// steps, which ends at once where there is a difference.
+/// Uses the profile's kernel or the C library. The latter gives no position, so it is located in
+/// steps, which end at the first difference.
 std::size_t find_difference(const std::byte* left, const std::byte* right,
                             std::size_t byte_count) noexcept {
   if (const copy::FirstDifference kernel = comparison_for(byte_count); kernel != nullptr) {
@@ -163,7 +162,7 @@ std::size_t find_difference(const std::byte* left, const std::byte* right,
   return at;
 }
 
-/// Most differences come early: a device is asked only for what is behind a first page.
+/// Most differences come early: the device gets only what follows the first page.
 constexpr std::size_t kComparedAloneBytes = 4096;
 
 int compare_by_device(Path alone, const void* left, const void* right,
@@ -195,7 +194,7 @@ int compare_by_device(Path alone, const void* left, const void* right,
   return compare_by(kernel, left, right, byte_count);
 }
 
-/// The first and the last `Word`, which may overlap; both are loaded before one is stored.
+/// Copies the first and the last `Word`, which may overlap; loads both before storing.
 template <typename Word>
 [[gnu::always_inline]] inline void move_ends(void* target, const void* source,
                                              std::size_t byte_count) noexcept {
@@ -208,8 +207,8 @@ template <typename Word>
   __builtin_memcpy(static_cast<std::byte*>(target) + last, &tail, sizeof tail);
 }
 
-/// As the C library does it. Some programs make more of these calls than anything else, and going
-/// on to there would cost as much again.
+/// As in the C library. Some programs make mostly such calls, and a jump there would double their
+/// cost.
 [[gnu::always_inline]] inline void* move_shortest(void* target, const void* source,
                                                   std::size_t byte_count) noexcept {
   using Vector = char __attribute__((vector_size(16)));
@@ -262,7 +261,7 @@ using headrace::preload::Function;
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// The C library's: says that a buffer overflowed, and ends the process.
+/// The C library's: reports a buffer overflow and ends the process.
 [[noreturn]] void __chk_fail() noexcept;
 
 void* memcpy(void* target, const void* source, std::size_t byte_count) noexcept {
@@ -281,7 +280,7 @@ int memcmp(const void* left, const void* right, std::size_t byte_count) noexcept
   return headrace::preload::compare(left, right, byte_count);
 }
 
-/// What compilers make of comparisons with zero.
+/// Compilers emit this for comparisons with zero.
 int bcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
   return headrace::preload::compare(left, right, byte_count);
 }
@@ -291,7 +290,7 @@ void* mempcpy(void* target, const void* source, std::size_t byte_count) noexcept
   return static_cast<std::byte*>(target) + byte_count;
 }
 
-// What -D_FORTIFY_SOURCE makes of calls: `room` is the length of the target.
+// Emitted for -D_FORTIFY_SOURCE: `room` is the length of the target.
 
 void* __memcpy_chk(void* target, const void* source, std::size_t byte_count,
                    std::size_t room) noexcept {

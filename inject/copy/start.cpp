@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constructor of the preload: finds the C library's functions, the profile and the counters of
-// the launcher. Whatever fails leaves the C library's behaviour.
+// The preload's constructor: finds the C library's functions, the profile and the launcher's
+// counters. On any failure the C library's functions are used.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 namespace headrace::preload {
 namespace {
 
-/// The table of the profile. Its constructor must not run code, which could overwrite what is in
-/// use: the storage is filled when the C library's memmove is known.
+/// The profile's table. Raw storage, constructed once the C library's memmove is known: a
+/// constructor at load time could overwrite it while in use.
 alignas(copy::Dispatch) constinit std::byte dispatch_storage[sizeof(copy::Dispatch)]{};
 
 copy::Dispatch& dispatch() noexcept {
@@ -33,11 +33,11 @@ Signature next(const char* name) noexcept {
   return reinterpret_cast<Signature>(::dlsym(RTLD_NEXT, name));
 }
 
-/// The kernels of the profile; null is the C library's function.
+/// The profile's kernels; null: the C library's function.
 constinit copy::KernelTable<copy::Fill> fills(nullptr);
 constinit copy::KernelTable<copy::FirstDifference> comparisons(nullptr);
 
-/// HEADRACE_MIN_BYTES; zero if it is not set or no number.
+/// HEADRACE_MIN_BYTES; zero if not set or not a number.
 std::size_t bytes_min_wanted() {
   const std::string text = platform::trusted_variable("HEADRACE_MIN_BYTES").value_or("");
   std::size_t bytes_min = 0;
@@ -45,14 +45,14 @@ std::size_t bytes_min_wanted() {
   return error == std::errc() && end == text.data() + text.size() ? bytes_min : 0;
 }
 
-/// From how many bytes on the profile has a copy; SIZE_MAX if nowhere.
+/// The smallest length with a tuned copy; SIZE_MAX if none.
 std::size_t first_tuned_length(const copy::Profile& profile) {
   const auto first = std::ranges::find_if(
       profile.classes, [](const auto& each) { return each.variant || each.cold_variant; });
   return first == profile.classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
 }
 
-/// The same of kernels.
+/// The same for kernels.
 template <typename Class>
 std::size_t first_kernel_length(const std::vector<Class>& classes) {
   const auto first =
@@ -60,11 +60,10 @@ std::size_t first_kernel_length(const std::vector<Class>& classes) {
   return first == classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
 }
 
-/// Registers of 64 bytes that have not been used for a while cost the core some microseconds until
-/// it runs at full speed with them. A program that uses none but in short copies pays that at
-/// nearly every one, which the tuner's batches do not see and 'headrace bench programs' does. Not
-/// every processor has that: the tuner measures it, and judges by the same factor (WIDE_COST_MIN in
-/// copy_search.py).
+/// After a pause, 64-byte registers cost the core some microseconds until it runs at full speed. A
+/// program that uses them in occasional short copies pays that nearly every time, which the tuner's
+/// batches do not show but 'headrace bench programs' does. Not every processor does that: the tuner
+/// measures it, and decides by the same factor (WIDE_COST_MIN in copy_search.py).
 constexpr std::uint64_t kWideBytesMin = std::uint64_t{1} << 20U;
 constexpr double kWideCostMin = 1.3;
 
@@ -84,18 +83,18 @@ void leave_out_wide_short_copies(copy::Profile& profile) {
   }
 }
 
-/// To know cold bytes they read the time-stamp counter, which ends a program that has forbidden
-/// it to itself (PR_SET_TSC, seccomp's strict mode) after our start: only on demand.
+/// The cold variants read the time-stamp counter, which kills a program that disables it
+/// (PR_SET_TSC, seccomp's strict mode) after our start: only on request.
 void leave_out_cold_copies(copy::Profile& profile) {
   if (platform::trusted_variable("HEADRACE_PROBE").value_or("0") == "1") return;
   for (copy::SizeClass& each : profile.classes) each.cold_variant.reset();
 }
 
 struct Tuning {
-  std::size_t bytes_min = SIZE_MAX;                    ///< From here on the table is asked.
-  std::size_t fill_bytes_min = SIZE_MAX;               ///< The same of fills ...
-  std::size_t compare_bytes_min = SIZE_MAX;            ///< ... and of comparisons.
-  std::optional<std::uint64_t> device_bytes_min = {};  ///< What the profile says of devices.
+  std::size_t bytes_min = SIZE_MAX;                    ///< Shortest copy that uses the table.
+  std::size_t fill_bytes_min = SIZE_MAX;               ///< The same for fills ...
+  std::size_t compare_bytes_min = SIZE_MAX;            ///< ... and for comparisons.
+  std::optional<std::uint64_t> device_bytes_min = {};  ///< The profile's value for devices.
   std::string note = {};
 
   [[nodiscard]] bool is_tuned() const {
@@ -128,11 +127,11 @@ Tuning use_tuned_copies() {
   return tuning;
 }
 
-/// The default length from which on a device pays. A descriptor and its answer take some
-/// microseconds, in which a processor copies about so much.
+/// Default minimum length for a device. A descriptor takes some microseconds, in which a processor
+/// copies about this much.
 constexpr std::size_t kDeviceBytesDefault = std::size_t{64} << 10U;
 
-/// HEADRACE_PATH and the lengths decide. Returns SIZE_MAX if no copy is a device's.
+/// By HEADRACE_PATH and the lengths. Returns SIZE_MAX if no copy uses a device.
 std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::string& note) {
   const std::string path = platform::trusted_variable("HEADRACE_PATH").value_or("auto");
   if (path != "dsa" && path != "auto" && path != "cpu") {
@@ -148,7 +147,7 @@ std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::strin
   }
   const std::size_t wanted = bytes_min_wanted();
   const std::size_t named = profiled ? *profiled : kDeviceBytesDefault;
-  // With path dsa the requested length decides; else a length that does not pay is not tried.
+  // With path dsa the requested length decides; otherwise lengths that do not pay are not used.
   const std::size_t bytes_min =
       path == "dsa" && wanted != 0 ? wanted : std::max<std::size_t>(named, wanted);
   note += "; copies from " + std::to_string(std::max(bytes_min, kDeviceBytesMin)) +
@@ -164,7 +163,7 @@ Counters* find_counters() {
 void report(Counters& counters, const Tuning& tuning) noexcept {
   counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
   if (tuning.is_tuned()) counters.tuned_count.fetch_add_relaxed(1);
-  // Else they are counted when the first dedicated queue is open.
+  // Otherwise counted when the first dedicated queue is opened.
   if (program.device != nullptr && program.device->portal_count.load_relaxed() != 0) {
     counters.device_count.fetch_add_relaxed(1);
   }
@@ -182,7 +181,7 @@ void begin() {
   program.libc_move = next<Move>("memmove");
   program.libc_fill = next<Fill>("memset");
   program.libc_compare = next<Compare>("memcmp");
-  // None of them: no C library that we know. Then the plain ones serve on.
+  // Missing: an unknown C library. The plain functions remain.
   if (program.libc_move == nullptr || program.libc_fill == nullptr ||
       program.libc_compare == nullptr) {
     return;
@@ -193,7 +192,7 @@ void begin() {
     tuning = use_tuned_copies();
     program.device_bytes_min = use_devices(tuning.device_bytes_min, tuning.note);
     program.counters = find_counters();
-  } catch (...) {  // No memory, or an unexpected error: no reason to end the program.
+  } catch (...) {  // No memory, or an unexpected error: the program must still run.
     tuning = {};
     program.device = nullptr;
   }

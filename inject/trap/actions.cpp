@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of the calls that set what a signal does: sigaction and its older kin. A program that makes
-// the system call itself is not seen: it replaces our handler, and its next submission is then an
-// illegal instruction to it.
+// Hooks of the calls that set signal actions: sigaction and its older variants. A program that
+// makes the raw system call replaces our handler unnoticed; its next submission is then an illegal
+// instruction.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -40,7 +40,7 @@ struct sigaction to_library(const KernelAction& action) {
   return shown;
 }
 
-/// What `signal` and its kin do for one of the three: a handler, with flags.
+/// Implements `signal` and variants for one of the three: a handler with flags.
 Handler replace(std::size_t index, Handler handler, std::uint64_t flags, SignalSet mask) noexcept {
   KernelAction asked;
   asked.handler = reinterpret_cast<std::uint64_t>(handler);
@@ -79,7 +79,7 @@ HEADRACE_HOOK int sigaction(int signal, const struct sigaction* asked,
   return result;
 }
 
-/// BSD's: stays in place, blocks itself, restarts system calls.
+/// BSD semantics: stays installed, blocks itself, restarts system calls.
 HEADRACE_HOOK Handler signal(int number, Handler handler) noexcept {
   const auto index = taken_index(number);
   if (!index || !emulated()) return next_signal(number, handler);
@@ -88,7 +88,7 @@ HEADRACE_HOOK Handler signal(int number, Handler handler) noexcept {
 HEADRACE_HOOK_TOO(bsd_signal, signal);
 HEADRACE_HOOK_TOO(ssignal, signal);
 HEADRACE_HOOK_TOO(sysv_signal, __sysv_signal);
-/// System V's: good for one signal, blocks nothing.
+/// System V semantics: reset after one signal, blocks nothing.
 HEADRACE_HOOK Handler __sysv_signal(int number, Handler handler) noexcept {
   const auto index = taken_index(number);
   if (!index || !emulated()) return next_sysv_signal(number, handler);

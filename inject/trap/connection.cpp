@@ -48,8 +48,8 @@ void say(const Error& error, std::string_view consequence = {}) noexcept {
   say("headrace-dsa-trap: " + error.message() + std::string(consequence) + "\n");
 }
 
-/// Opens the file for each line: a descriptor that we kept could be closed by the program, and its
-/// number be another file's then.
+/// Opens the file for each line: the program could close a descriptor that we kept, and reuse its
+/// number.
 void write_trace(const TraceEvent& event) noexcept {
   char line[kTraceLineMax + 1];
   std::size_t length = write_json(event, std::span(line).first(kTraceLineMax));
@@ -86,7 +86,7 @@ void find_next_functions() noexcept {
   for (AnyNext* each = __start_headrace_next; each != __stop_headrace_next; ++each) each->find();
 }
 
-/// Maps the registers and keeps no file open. False: there are none.
+/// Maps the registers and keeps no file open. False: not available.
 bool map_registers(const char* path) noexcept {
   const long file =
       kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDWR | O_CLOEXEC);
@@ -110,7 +110,7 @@ Client* connect() noexcept {
   if (is_traced) options.trace = write_trace;
   auto client =
       Client::attach({registers_memory, registers_length}, process_memory(), std::move(options));
-  // Once in a process: what it submits is answered as by a WQ that is not enabled.
+  // Printed once per process: its submissions fail as on a WQ that is not enabled.
   constexpr std::string_view kConsequence =
       " (until this process is restarted, its ENQCMD are answered with retry and its MOVDIR64B "
       "are lost)";
@@ -120,20 +120,20 @@ Client* connect() noexcept {
   }
   if (const auto started = (*client)->start(); !started) {
     say(started.error(), kConsequence);
-    return nullptr;  // It gives its place back.
+    return nullptr;  // The destructor frees its place.
   }
-  // Never destroyed: the program may end in any way at any time, and its threads with it. The
-  // launcher notices that the process is gone.
+  // Never destroyed: the program, and its threads, may end in any way at any time. The launcher
+  // detects that the process is gone.
   return client->release();
 }
 
 /// Runs before every other library's constructor (-z initfirst) and before the C library's own, so
-/// the environment is taken from the arguments that the loader passes.
+/// the environment comes from the arguments that the loader passes.
 [[gnu::constructor, gnu::used]] void begin(int, char**, char** environment) {
   find_next_functions();
-  // A filter that was there before exec.
+  // A seccomp filter set before exec.
   if (kernel::call(__NR_prctl, PR_GET_SECCOMP) != SECCOMP_MODE_DISABLED) keep_code();
-  // The launcher puts them here; a test names its own.
+  // The launcher's path; tests set another one.
   std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
   if (path.empty()) path = "/dev/dsa-emulator/registers";
   if (!map_registers(path.data())) return;
@@ -177,7 +177,7 @@ Client* connection() noexcept {
   // edge: trap-connection (acquire)
   if (Client* client = self.client.load_acquire(); client != nullptr) return client;
   const int kept_errno = errno;
-  // A handler of this thread's that submits meanwhile would wait for us for ever.
+  // A handler of this thread that submits meanwhile would wait for it forever.
   const kernel::SignalSet former = kernel::set_mask(kernel::kAllSignals);
   std::uint32_t state = kNone;
   // edge: trap-connection (acq_rel)

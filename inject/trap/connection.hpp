@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: this process's Client, made when the process first shows that it needs one, so that
-// the thousands of processes that never do (a shell, a compiler) cost a file mapping and no thread.
+// Connection: this process's Client, created on first need, so that processes that never use a
+// device (a shell, a compiler) cost a file mapping and no thread.
 #pragma once
 
 #include "emu/device/device.hpp"
@@ -8,21 +8,21 @@
 
 namespace headrace::emu {
 
-/// The Client, its engine threads running; null if there can be none (said once on stderr).
-/// Async-signal-safe but for starting the threads, at a process's first call: the hooks of open and
-/// mmap see to it that this is rarely inside a handler.
+/// The Client with running engine threads; null if none can be made (reported once on stderr).
+/// Async-signal-safe, except that the first call of a process starts the threads: the hooks of open
+/// and mmap make it rare for that to happen in a handler.
 [[nodiscard]] Client* connection() noexcept;
 
-/// ENQCMD by this process's Client: false means retry. Where there can be none, too.
+/// ENQCMD through this process's Client. False means retry, also if there is no Client.
 [[nodiscard]] bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
-/// MOVDIR64B by this process's Client. Where there can be none, it is lost and counted.
+/// MOVDIR64B through this process's Client. Without a Client the descriptor is dropped and counted.
 void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
 
-/// Whether there are devices at all: without, every hook passes through.
+/// Whether there are emulated devices; if not, every hook passes through.
 [[nodiscard]] bool emulated() noexcept;
-/// mmap of a portal is to fail with EPERM, as without CAP_SYS_RAWIO on affected parts.
+/// Whether mmap of a portal fails with EPERM, as without CAP_SYS_RAWIO on affected parts.
 [[nodiscard]] bool mmap_refused() noexcept;
-/// A submission by an instruction that the CPU refuses is to be met as one by a CPU that knows it.
+/// Whether to treat an unsupported submission instruction as a CPU that supports it would.
 [[nodiscard]] bool access_forced() noexcept;
 
 }  // namespace headrace::emu

@@ -5,8 +5,8 @@
 #include "inject/trap/signals.hpp"
 #include "inject/trap/trap.hpp"
 
-// Registers need no saving: the kernel's frame holds the program's, and a handler may expect
-// nothing in its own. rbx, rbp, r12-r15 survive calls.
+// Registers need no saving: the kernel's frame holds the program's, and a handler's initial
+// registers are unspecified. rbx, rbp, r12-r15 survive calls.
 asm(R"(
   .pushsection .text
   .balign 16
@@ -80,7 +80,7 @@ extern "C" {
 }
 }
 
-// Returned in RAX and RDX. Named for the assembler alone: C has no such type.
+// Returned in RAX and RDX. Named with an asm label only: C has no such type.
 [[gnu::visibility("hidden"), gnu::used]] headrace::emu::Onward on_signal_from_entry(
     siginfo_t* info, ucontext_t* context) asm("headrace_trap_on_signal");
 headrace::emu::Onward on_signal_from_entry(siginfo_t* info, ucontext_t* context) {

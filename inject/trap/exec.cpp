@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of the calls that execute a program. A program that cannot load this library is named on
-// stderr, because its submissions are illegal instructions. Where the loader does not load the
-// library by /etc/ld.so.preload, LD_PRELOAD in the program's environment has it.
+// Hooks of the exec calls. Reports on stderr a program that cannot load this library, because its
+// submissions are illegal instructions. Where /etc/ld.so.preload is not available, adds the library
+// to LD_PRELOAD in the program's environment.
 #include <alloca.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -35,12 +35,12 @@ HEADRACE_NEXT<Spawn> next_spawnp("posix_spawnp");
 
 constexpr std::string_view kVariable = "LD_PRELOAD=";
 constexpr std::string_view kLibrary = "/dev/dsa-emulator/libheadrace-dsa-trap.so";
-/// Where it is, programs load the library by LD_PRELOAD alone.
+/// If it exists, programs load the library by LD_PRELOAD only.
 constexpr const char* kByEnvironmentPath = "/dev/dsa-emulator/by-environment";
 constexpr std::size_t kWordsOnStack = 1024;
 constexpr std::size_t kPathMax = 4096;
 
-/// Text in a fixed space; what does not fit is cut off.
+/// Text of fixed capacity; truncates.
 struct Text {
   char bytes[kPathMax + 512];
   std::size_t length = 0;
@@ -56,7 +56,7 @@ long open_to_read(const char* path) noexcept {
   return kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDONLY | O_CLOEXEC);
 }
 
-/// Names the program behind `file` on stderr if it cannot be reached.
+/// Reports the program `file` on stderr if it cannot load the library.
 void warn_of(long file, std::string_view path) noexcept {
   if (file < 0) return;
   const auto read = [file](std::uint64_t offset, void* into, std::size_t byte_count) noexcept {
@@ -86,7 +86,7 @@ void warn_of(const char* path) noexcept {
   if (file >= 0) kernel::call(__NR_close, file);
 }
 
-/// As execvp looks for it.
+/// Searches PATH as execvp does.
 void warn_of_name(const char* name) noexcept {
   if (name == nullptr || std::string_view(name).find('/') != std::string_view::npos) {
     return warn_of(name);
@@ -116,7 +116,7 @@ std::size_t count_of(Words words) noexcept {
   return count;
 }
 
-/// Whether the environment has to be extended for the program to load this library.
+/// Whether the program's environment must be extended to load this library.
 bool lacks_library(Words environment) noexcept {
   if (kernel::call(__NR_access, kernel::as_argument(kByEnvironmentPath), F_OK) != 0) return false;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
@@ -126,8 +126,8 @@ bool lacks_library(Words environment) noexcept {
   return true;
 }
 
-/// Calls `next` with an environment that has the library in LD_PRELOAD. The copy lies on the stack,
-/// or in pages that end with the program: a child of vfork must not allocate.
+/// Calls `next` with an environment that has the library in LD_PRELOAD. The copy is on the stack,
+/// or in pages released by the exec: a child of vfork must not allocate.
 template <typename Call>
 int with_library(Words environment, Call next) noexcept {
   if (!emulated() || !lacks_library(environment)) return next(environment);
@@ -201,7 +201,7 @@ HEADRACE_HOOK int execveat(int directory, const char* path, Words words, Words e
   });
 }
 
-// The words after `first` up to a null pointer, on the stack.
+// Collects the arguments after `first` up to a null pointer, on the stack.
 #define HEADRACE_WORDS(first)                                              \
   std::size_t count = 1;                                                   \
   va_list arguments;                                                       \
@@ -249,8 +249,8 @@ HEADRACE_HOOK int posix_spawnp(pid_t* process, const char* name,
   });
 }
 
-/// AddressSanitizer wants its runtime to be the first library, which it is not where one is
-/// preloaded; it asks this function for its options.
+/// AddressSanitizer requires its runtime to be the first library, which fails with a preload; this
+/// function returns the option that disables that check.
 HEADRACE_HOOK const char* __asan_default_options() noexcept {
   return "verify_asan_link_order=0";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of the calls that describe files: a portal is a regular file of the file system, because a
-// user namespace lets no device file be opened, and these calls show the character device that it
-// is with the kernel's driver.
+// Hooks of the stat calls: a portal is a regular file of the FUSE file system, because a user
+// namespace cannot open device files; these calls show it as the character device that the kernel's
+// driver has.
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -72,7 +72,7 @@ HEADRACE_HOOK_TOO(lstat64, lstat);
 HEADRACE_HOOK_TOO(fstat64, fstat);
 HEADRACE_HOOK_TOO(fstatat64, fstatat);
 
-// What programs linked before glibc 2.33 call.
+// Called by programs linked before glibc 2.33.
 HEADRACE_HOOK int __xstat(int version, const char* path, struct stat* status) noexcept {
   return show(next_old_stat(version, path, status), status);
 }

@@ -19,7 +19,7 @@ constexpr std::uint64_t kSign = 1U << 7;
 constexpr std::uint64_t kDirection = 1U << 10;
 constexpr std::uint64_t kOverflow = 1U << 11;
 
-/// Where the kernel saved general register n.
+/// Where the kernel saves general register n.
 constexpr int kSaved[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
@@ -31,8 +31,8 @@ constexpr unsigned kHigherRegisters = 7;  // All of 16..31.
 constexpr std::size_t kXmmOffset = 160;   // In the FXSAVE area.
 constexpr std::size_t kHeaderOffset = 512;
 
-/// Where a component lies in the XSAVE area, in the form that signal frames have. Kept, because
-/// CPUID takes a virtual machine to its host.
+/// Offset of a component in the XSAVE area, in the format of signal frames. Cached, because CPUID
+/// exits to the hypervisor in a virtual machine.
 std::size_t component_offset(unsigned component) {
   static constinit Atomic<std::uint32_t> known[8];
   // relaxed: every thread finds the same number.
@@ -50,7 +50,7 @@ std::size_t component_offset(unsigned component) {
 std::uint64_t segment_base(Segment segment) {
   std::uint64_t base = 0;
   if (segment != Segment::flat) {
-    // The handler runs with the same bases as the code that it stopped.
+    // The handler runs with the interrupted code's segment bases.
     kernel::call(__NR_arch_prctl, segment == Segment::fs ? ARCH_GET_FS : ARCH_GET_GS,
                  kernel::as_argument(&base));
   }
@@ -83,7 +83,7 @@ void Frame::read_vector(std::uint8_t index, std::span<std::byte> into) const {
   const auto* area = reinterpret_cast<const std::byte*>(context_->uc_mcontext.fpregs);
   const auto& software = *reinterpret_cast<const _fpx_sw_bytes*>(area + 464);
   const bool extended = software.magic1 == FP_XSTATE_MAGIC1;
-  // A component whose bit is not set is in its initial state, all zero, and was not written.
+  // A component whose bit is clear is in its initial state (zero) and was not saved.
   std::uint64_t present = 1U << kSse;
   if (extended) present = *reinterpret_cast<const std::uint64_t*>(area + kHeaderOffset);
   const auto has = [present](unsigned component) { return ((present >> component) & 1) != 0; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frame: the registers of a thread that a signal stopped, as the kernel laid them down, and the
-// addresses that an instruction's operands come to there.
+// Frame: the registers of a thread stopped by a signal, as saved by the kernel, and the addresses
+// of an instruction's operands.
 #pragma once
 
 #include <ucontext.h>
@@ -20,19 +20,19 @@ class Frame {
 
   [[nodiscard]] std::uint64_t instruction_pointer() const;
   void skip(const Instruction& instruction);
-  /// By its number in an instruction: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8..R15.
+  /// By register number: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8..R15.
   [[nodiscard]] std::uint64_t general(std::uint8_t index) const;
   void set_general(std::uint8_t index, std::uint64_t value);
-  /// A vector register's first into.size() bytes.
+  /// The first into.size() bytes of a vector register.
   void read_vector(std::uint8_t index, std::span<std::byte> into) const;
   /// Address of the memory operand.
   [[nodiscard]] std::uint64_t address(const Instruction& instruction) const;
-  /// A register that holds an address, in the width and segment that the instruction has.
+  /// The address in a register, with the instruction's address width and segment.
   [[nodiscard]] std::uint64_t address_in(const Instruction& instruction, std::uint8_t index,
                                          Segment segment) const;
   [[nodiscard]] bool moves_downwards() const;  // DF
 
-  /// Clears OF, SF, ZF, AF, PF and CF and sets those asked for.
+  /// Clears OF, SF, ZF, AF, PF and CF, then sets those requested.
   void set_flags(bool zero, bool carry);
 
   [[nodiscard]] ucontext_t& context() const { return *context_; }

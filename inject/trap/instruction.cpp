@@ -6,7 +6,7 @@
 namespace headrace::emu {
 namespace {
 
-/// The bytes, with a position that never passes their end: reading beyond gives 0 and marks it.
+/// The instruction bytes with a bounded position: reading past the end gives 0 and sets a flag.
 class Reader {
  public:
   explicit Reader(std::span<const std::uint8_t> code)
@@ -33,10 +33,10 @@ class Reader {
   std::size_t position_ = 0;
 };
 
-/// What the bytes before the opcode said.
+/// State from the bytes before the opcode.
 struct Prefixes {
   bool operand_size = false;  // 66
-  std::uint8_t repeat = 0;    // As below: F3 or F2, the last of them counts.
+  std::uint8_t repeat = 0;    // As mandatory(): F3 or F2; the last one counts.
   bool wide = false;          // REX.W, VEX.W, EVEX.W
   bool rex = false;
   std::uint8_t reg = 0;    // Bits 3 and 4 of ModRM.reg.
@@ -45,13 +45,13 @@ struct Prefixes {
   Segment segment = Segment::flat;
   bool address_32 = false;
 
-  /// The one that belongs to the opcode, numbered as in VEX.pp: none, 66, F3, F2.
+  /// The mandatory prefix, numbered as in VEX.pp: none, 66, F3, F2.
   [[nodiscard]] std::uint8_t mandatory() const {
     return repeat != 0 ? repeat : std::uint8_t{operand_size};
   }
 };
 
-/// Reads ModRM, SIB and displacement. `unit`: of an 8-bit displacement.
+/// Reads ModRM, SIB and displacement. `unit`: scale of an 8-bit displacement.
 struct ModRm {
   std::uint8_t mod = 0;
   std::uint8_t reg = 0;
@@ -92,7 +92,7 @@ ModRm read_modrm(Reader& in, const Prefixes& prefixes, std::int32_t unit) {
   return out;
 }
 
-/// Legacy and REX prefixes. False: LOCK, which none of ours takes.
+/// Legacy and REX prefixes. False: LOCK, which none of the decoded instructions allows.
 bool read_prefixes(Reader& in, Prefixes& out) {
   for (;; in.next()) {
     switch (in.peek()) {
@@ -114,7 +114,7 @@ bool read_prefixes(Reader& in, Prefixes& out) {
       case 0x65:
         out.segment = Segment::gs;
         continue;
-      // CS, DS, ES, SS mean nothing in 64-bit mode, nor do they undo FS or GS.
+      // CS, DS, ES, SS are ignored in 64-bit mode, and do not override FS or GS.
       case 0x26:
       case 0x2e:
       case 0x36:
@@ -144,7 +144,7 @@ std::optional<Instruction> finish(const Reader& in, Instruction out) {
   return out;
 }
 
-/// One of the stores whose source is a vector register.
+/// A store whose source is a vector register.
 std::optional<Instruction> finish_vector_store(Reader& in, const Prefixes& prefixes,
                                                std::uint8_t byte_count, bool compressed) {
   const ModRm modrm = read_modrm(in, prefixes, compressed ? byte_count : 1);
@@ -160,7 +160,7 @@ std::optional<Instruction> finish_store(Reader& in, const Prefixes& prefixes,
                                         std::uint8_t byte_count) {
   const ModRm modrm = read_modrm(in, prefixes, 1);
   if (modrm.mod == 3) return std::nullopt;
-  // Without REX, byte registers 4..7 are the second bytes of the first four.
+  // Without REX, byte registers 4..7 are AH, CH, DH and BH.
   const bool high_byte = byte_count == 1 && !prefixes.rex && modrm.reg >= 4;
   return finish(in,
                 {.kind = InstructionKind::store,
@@ -171,8 +171,8 @@ std::optional<Instruction> finish_store(Reader& in, const Prefixes& prefixes,
                  .memory = modrm.memory});
 }
 
-/// Bytes that a whole-register store of map 0F writes for opcode and prefix, from a register of
-/// `byte_count` bytes; 0 if it is none.
+/// Bytes stored by a whole-register store of map 0F with this opcode and prefix, from a register of
+/// `byte_count` bytes; 0 if it is not one.
 std::uint8_t stored_bytes(std::uint8_t opcode, std::uint8_t prefix, std::uint8_t byte_count) {
   switch (opcode) {
     case 0x11:  // MOVUPS, MOVUPD
@@ -199,7 +199,7 @@ std::optional<Instruction> decode_vex(Reader& in, Prefixes prefixes, bool three_
     map = byte & 0x1f;
     byte = in.next();
   }
-  // vvvv has to be all ones: no second register.
+  // vvvv must be all ones: no second register.
   if (map != 1 || ((byte >> 3) & 15) != 15) return std::nullopt;
   const std::uint8_t stored = stored_bytes(in.next(), byte & 3, (byte & 4) != 0 ? 32 : 16);
   if (stored == 0) return std::nullopt;
@@ -216,7 +216,7 @@ std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
   prefixes.base = (first & 0x20) != 0 ? 0 : 8;
   const auto prefix = static_cast<std::uint8_t>(second & 3);  // pp: none, 66, F3, F2.
   const bool has_second_register = ((second >> 3) & 15) != 15 || (third & 8) == 0;
-  const bool masked = (third & 7) != 0;  // A store of part of a register is no descriptor.
+  const bool masked = (third & 7) != 0;  // A partial store is not a descriptor.
   const bool broadcast = (third & 0x10) != 0;
   const unsigned width = (third >> 5) & 3;
   if ((first & 15) != 1 || (second & 4) == 0 || has_second_register || masked || broadcast ||
@@ -230,8 +230,7 @@ std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
   const std::uint8_t stored =
       either && prefix == 3 ? byte_count : stored_bytes(opcode, prefix, byte_count);
   if (stored == 0) return std::nullopt;
-  // W says how wide an element is: 64 bits go with the prefix 66, but VMOVDQA and VMOVDQU have
-  // both.
+  // W is the element width: 64 bits go with prefix 66, but VMOVDQA and VMOVDQU have both widths.
   const bool wide = (second & 0x80) != 0;
   if (!either && wide != (prefix == 1 && opcode != 0xe7)) return std::nullopt;
   return finish_vector_store(in, prefixes, stored, true);
@@ -279,7 +278,7 @@ std::optional<Instruction> decode_0f(Reader& in, const Prefixes& prefixes) {
   return finish_vector_store(in, prefixes, stored, false);
 }
 
-/// Bytes of a general operand whose opcode is not the byte form.
+/// Operand size of an opcode that is not the byte form.
 std::uint8_t operand_bytes(const Prefixes& prefixes) {
   if (prefixes.wide) return 8;
   return prefixes.operand_size ? 2 : 4;

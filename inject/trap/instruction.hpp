@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instruction: the few x86-64 instructions by which a program reaches a portal or waits for a
-// record, taken apart. Not a disassembler: what cannot be a submission is not decoded. No library
-// does it, because decoding happens inside a signal handler, where not even memcpy may be called:
-// another preload may have taken it over, and submit from it.
+// Instruction: decodes the few x86-64 instructions by which a program submits to a portal or waits
+// for a record. Not a disassembler: nothing else is decoded. No library is used, because decoding
+// runs inside a signal handler, where not even memcpy may be called: another preload may have
+// replaced it, and submit from it.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ inline constexpr std::uint8_t kNoRegister = 0xff;
 /// As base: the address of the next instruction.
 inline constexpr std::uint8_t kInstructionPointer = 0xfe;
 
-/// base + index * scale + displacement, cut to 32 bits if `address_32`, plus the segment's base.
+/// base + index * scale + displacement, truncated to 32 bits if `address_32`, plus the segment's
+/// base.
 struct MemoryOperand {
   std::uint8_t base = kNoRegister;
   std::uint8_t index = kNoRegister;
@@ -47,14 +48,14 @@ struct Instruction {
   std::uint8_t byte_count = 0;      ///< Bytes stored at a time.
   bool address_32 = false;          ///< Address-size prefix: addresses are 32 bits wide.
   bool repeated = false;            ///< REP.
-  bool high_byte = false;           ///< store: AH, CH, DH or BH; register_index says of which.
+  bool high_byte = false;           ///< store: AH, CH, DH or BH, of register_index.
   MemoryOperand memory;
 };
 
 inline constexpr std::size_t kInstructionBytesMax = 15;
 
-/// Takes apart the instruction at the start of `code`; nothing if it is none of the above or does
-/// not end within `code`.
+/// Decodes the instruction at the start of `code`; nothing if it is none of the above or extends
+/// beyond `code`.
 [[nodiscard]] std::optional<Instruction> decode(std::span<const std::uint8_t> code);
 
 }  // namespace headrace::emu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of the calls that open and map files. They change nothing for other files than portals.
+// Hooks of the calls that open and map files. Other files than portals are unaffected.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -37,8 +37,7 @@ void* map_portal(PortalName portal, void* address, std::size_t byte_count, int f
   if (mmap_refused()) return refuse(EPERM);
   // The driver maps one page, whatever the offset.
   if (byte_count == 0 || byte_count > kPageBytes) return refuse(EINVAL);
-  // Not accessible, so that every store comes to us: one that the CPU carries out would vanish in
-  // the file.
+  // Inaccessible, so that every store traps: one that the CPU executed would be lost in the file.
   void* page = next_mmap(address, byte_count, PROT_NONE, (flags & ~MAP_POPULATE), file, off_t{0});
   if (page == MAP_FAILED) return page;
   ::madvise(page, kPageBytes, MADV_DONTFORK);  // As the driver: VM_DONTCOPY.
@@ -47,12 +46,13 @@ void* map_portal(PortalName portal, void* address, std::size_t byte_count, int f
   return page;
 }
 
-/// Looks whether a file just opened is a portal: a program that opens one will submit, perhaps by
-/// write(), which finds the process by its connection.
+/// Checks whether a newly opened file is a portal: its program will submit, perhaps by write(),
+/// which finds the process by its connection.
 int opened(int file, const char* path) noexcept {
   if (file < 0 || !emulated() || path == nullptr) return file;
   const int kept_errno = errno;
-  // The name alone spares all other files the question; a link to a portal is met at mmap.
+  // Filters by name first, to save a system call for all other files; a link to a portal is
+  // detected at mmap.
   const std::string_view whole(path);
   const std::size_t slash = whole.rfind('/');
   const std::string_view name = slash == std::string_view::npos ? whole : whole.substr(slash + 1);
@@ -78,14 +78,14 @@ HEADRACE_HOOK void* mmap(void* address, std::size_t byte_count, int protection, 
     }
   }
   void* result = next_mmap(address, byte_count, protection, flags, file, offset);
-  // Another mapping may have taken a portal's place, by MAP_FIXED or after a raw munmap.
+  // Another mapping may have replaced a portal, by MAP_FIXED or after a raw munmap.
   if (result != MAP_FAILED) forget(result, byte_count);
   return result;
 }
 HEADRACE_HOOK_TOO(mmap64, mmap);
 
 HEADRACE_HOOK int munmap(void* address, std::size_t byte_count) noexcept {
-  // Before: behind it, the page may belong to another mapping already.
+  // Before the call: afterwards the page may already belong to another mapping.
   if (emulated()) forget(address, byte_count);
   return next_munmap(address, byte_count);
 }
@@ -100,7 +100,7 @@ HEADRACE_HOOK void* mremap(void* address, std::size_t old_bytes, std::size_t new
     va_end(arguments);
   }
   void* result = next_mremap.get()(address, old_bytes, new_bytes, flags, target);
-  // Where a portal moved to is learned at the next submission.
+  // The next submission finds out where a portal has moved.
   if (emulated() && result != MAP_FAILED) {
     forget(address, old_bytes);
     forget(result, new_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of the calls that set or show a signal mask: the three signals are never blocked, their
+// Hooks of the calls that set or return a signal mask: the three signals are never blocked, their
 // deputies are (inject/trap/signals.hpp).
 #include <poll.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ HEADRACE_NEXT<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwai
 HEADRACE_NEXT<int(int, epoll_event*, int, const timespec*, const sigset_t*)> next_epoll_pwait2(
     "epoll_pwait2");
 
-/// A program's set as the kernel may have it, for as long as a call needs it.
+/// The kernel form of a program's set, for the duration of a call.
 ///
 /// Threading: owned.
 class Changed {
@@ -65,7 +65,7 @@ int change_mask(Next<SetMask>& next, int how, const sigset_t* asked, sigset_t* f
   return result;
 }
 
-/// One signal: sigset's kin.
+/// One signal: sigset's variants.
 int change_one(Next<int(int)>& next, int signal, int how) noexcept {
   const auto index = taken_index(signal);
   if (!index || !emulated()) return next(signal);
@@ -75,7 +75,7 @@ int change_one(Next<int(int)>& next, int signal, int how) noexcept {
   return next_sigprocmask(how, &set, static_cast<sigset_t*>(nullptr));
 }
 
-/// BSD's masks of 32 signals.
+/// BSD masks of 32 signals.
 int change_word(int how, int word) noexcept {
   sigset_t set;
   ::sigemptyset(&set);
@@ -117,7 +117,7 @@ HEADRACE_HOOK int sigsetmask(int word) noexcept {
   return emulated() ? change_word(SIG_SETMASK, word) : next_sigsetmask(word);
 }
 
-// Those below sleep with a mask of their own, in which handlers run.
+// These sleep with a temporary mask, under which handlers run.
 HEADRACE_HOOK int sigsuspend(const sigset_t* mask) {
   return next_sigsuspend.get()(Changed(mask).get());
 }

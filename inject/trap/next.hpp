@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a hook is made of: a function that takes the place of the C library's, and Next, the one
-// that it hides, as the program would have reached it without us: another preload's, or the C
-// library's.
+// Hooks: a hook replaces a C library function; its Next is the definition that it hides, which the
+// program would have called otherwise: another preload's or the C library's.
 #pragma once
 
 #include <dlfcn.h>
 
 #include "headrace/base/atomic.hpp"
 
-/// A function that takes the place of the C library's: what is visible of the preload.
+/// A function that replaces the C library's; visible outside the preload.
 #define HEADRACE_HOOK [[gnu::visibility("default")]]
-/// Another name for a hook: x86-64 has one width of file offsets, and old names of some functions.
+/// Alias of a hook: x86-64 has one width of file offsets, and some functions have old names.
 #define HEADRACE_HOOK_TOO(name, hook) \
   asm(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #hook)
-/// Defines a Next. All of them lie side by side, to be looked up at the start of the program.
-/// `used`: Clang does not know of that use, and would lay the members of one apart.
+/// Defines a Next. All are in one section, to be looked up at program start. `used`: Clang does not
+/// see that use, and would split the members.
 #define HEADRACE_NEXT [[gnu::used, gnu::section("headrace_next")]] constinit Next
 
 namespace headrace::emu {
@@ -23,8 +22,7 @@ namespace headrace::emu {
 class AnyNext {
  public:
   constexpr explicit AnyNext(const char* name) : name_(name) {}
-  /// Looked up at the first call, which is at the start of the program for all of ours, never in a
-  /// handler.
+  /// Looked up at the first call: for all our hooks at program start, never in a handler.
   void* find() noexcept {
     // relaxed: every thread finds the same address.
     void* found = function_.load_relaxed();

@@ -17,7 +17,7 @@ constexpr std::size_t kPathMax = 256;
 constinit char portal_prefix[kPathMax] = "/dev/dsa/wq";
 constinit std::size_t portal_prefix_length = sizeof("/dev/dsa/wq") - 1;
 
-/// A number of at most two digits at the start of `text`, which it is taken from.
+/// Parses and removes a number of at most two digits at the start of `text`.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
   std::uint32_t value = 0;
   std::size_t count = 0;
@@ -48,7 +48,7 @@ std::uint64_t take_hex(std::string_view& text) {
   return value;
 }
 
-/// One line of /proc/self/maps, after its line end was cut off: whether it holds `address`.
+/// Whether a line of /proc/self/maps, without line end, covers `address`.
 bool holds(std::string_view line, std::uint64_t address) {
   const std::uint64_t first = take_hex(line);
   if (line.empty()) return false;
@@ -57,7 +57,7 @@ bool holds(std::string_view line, std::uint64_t address) {
   return address >= first && address < end;
 }
 
-/// What is at an address that such a line holds.
+/// What is mapped by such a line.
 Place place_in_line(std::string_view line) {
   const std::size_t path = line.find('/');
   if (path != std::string_view::npos) {
@@ -68,7 +68,7 @@ Place place_in_line(std::string_view line) {
   return Place{.ground = Ground::ordinary, .portal = {}};
 }
 
-/// Hands the line of /proc/self/maps that holds `address` to `take`. False: there is none, or no
+/// Passes the line of /proc/self/maps that covers `address` to `take`. False: no such line, or no
 /// /proc.
 template <typename Take>
 bool look_up_in_maps(std::uint64_t address, bool& is_readable, Take take) noexcept {
@@ -91,7 +91,7 @@ bool look_up_in_maps(std::uint64_t address, bool& is_readable, Take take) noexce
       if (found) take(text.substr(0, end));
       text.remove_prefix(end + 1);
     }
-    // A line that is longer than all of the buffer has a path that is no portal's.
+    // A line longer than the buffer has a path that is not a portal's.
     held = text.size() == sizeof(buffer) ? 0 : text.size();
     for (std::size_t i = 0; i < held; ++i) buffer[i] = text[i];
   }
@@ -154,7 +154,7 @@ std::optional<PortalName> portal_of_file(int file) noexcept {
 Place place_of(std::uint64_t address) noexcept {
   PortalTable& table = process().portals;
   if (const auto name = table.find(address)) return {.ground = Ground::portal, .portal = *name};
-  // Ordinary memory is asked for again and again by a program that uses MOVDIR64B as a wide store.
+  // A program that uses MOVDIR64B as a wide store looks up ordinary memory repeatedly.
   struct Recent {
     std::uint64_t page = 0;
     std::uint32_t generation = 0;
@@ -169,11 +169,11 @@ Place place_of(std::uint64_t address) noexcept {
   bool is_readable = false;
   look_up_in_maps(address, is_readable,
                   [&place](std::string_view line) { place = place_in_line(line); });
-  // Without /proc it cannot be known: take the address for the program's own.
+  // Without /proc it is unknown: assume the program's own memory.
   if (!is_readable) place.ground = Ground::ordinary;
   if (place.ground == Ground::ordinary) recent = {page, generation};
   if (place.ground == Ground::portal) {
-    // As the driver does: a child made by fork has no portal of its parent's (VM_DONTCOPY).
+    // As the driver does: a child of fork does not inherit portals (VM_DONTCOPY).
     kernel::call(__NR_madvise, static_cast<long>(page), kPageBytes, MADV_DONTFORK);
     table.remember(page, place.portal);
   }
@@ -186,14 +186,14 @@ void PortalTable::remember(std::uint64_t page, PortalName name) noexcept {
                               std::uint64_t{name.queue.value()} << 1 | 1;
   for (std::uint32_t i = 0; i < kSlotMax; ++i) {
     std::uint64_t empty = 0;
-    // relaxed, here and below: a slot is one word and says all there is to say.
+    // relaxed, here and below: a slot is one word, and nothing else is read through it.
     if (!slots_[i].compare_exchange_relaxed(empty, entry)) continue;
     std::uint32_t used = used_count_.load_relaxed();
     while (used <= i && !used_count_.compare_exchange_relaxed(used, i + 1)) {
     }
     return;
   }
-  // Full: the kernel's list is asked at each submission. Slow, and right.
+  // Full: each submission asks the kernel, which is slow but correct.
 }
 
 void PortalTable::forget(std::uint64_t first, std::uint64_t byte_count) noexcept {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Portals: which pages of this process are portals of which WQ. Learned when a portal file is
-// mapped, or from /proc/self/maps at the first trap on a page that was mapped behind the preload's
-// back (by a raw system call); forgotten when the page goes.
+// Portals: which pages of this process are portals of which WQ. Entered when a portal file is
+// mapped, or from /proc/self/maps at the first trap on a page mapped without the preload's hooks
+// (by a raw system call); removed when the page is unmapped.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct PortalName {
   QueueId queue{};
 };
 
-/// What an address is to a submission.
+/// What a submission address refers to.
 enum class Ground : std::uint8_t {
   portal,
   ordinary,  ///< Mapped, but no portal.
@@ -33,8 +33,8 @@ struct Place {
   PortalName portal;
 };
 
-/// Lock-free: each slot is one word, so that no thread, signal handler or child made by fork ever
-/// finds it half done. Starts as all zero.
+/// Lock-free: each slot is one word, so it is consistent for every thread, signal handler and child
+/// of fork. Zero-initialised.
 ///
 /// Threading: shared.
 class PortalTable {
@@ -43,7 +43,7 @@ class PortalTable {
   void remember(std::uint64_t page, PortalName name) noexcept;
   void forget(std::uint64_t first, std::uint64_t byte_count) noexcept;
   [[nodiscard]] std::optional<PortalName> find(std::uint64_t address) const noexcept;
-  /// Grows whenever a page may have become, or ceased to be, a portal.
+  /// Incremented whenever a page may have become a portal or ceased to be one.
   [[nodiscard]] std::uint32_t generation() const noexcept {
     return generation_.load_relaxed();  // relaxed: only ever compared with an earlier one.
   }
@@ -52,20 +52,21 @@ class PortalTable {
   static constexpr std::size_t kSlotMax = 1024;
   /// Page | device << 4 | queue << 1 | 1, or 0.
   Atomic<std::uint64_t> slots_[kSlotMax];
-  Atomic<std::uint32_t> used_count_;  // Slots at and above were never used.
+  Atomic<std::uint32_t> used_count_;  // Slots from here on were never used.
   Atomic<std::uint32_t> generation_;
 };
 
-/// "wqD.Q" behind the portal directory; nothing if `path` is no portal file.
+/// "wqD.Q" below the portal directory; nothing if `path` is not a portal file.
 [[nodiscard]] std::optional<PortalName> parse_portal(std::string_view path);
-/// Directory of the portals, with the final slash and "wq". Set once, before any other thread is.
+/// Directory of the portals, with the final slash and "wq". Set once, before there are other
+/// threads.
 void set_portal_prefix(std::string_view directory);
-/// Which portal file an open descriptor is.
+/// The portal file that an open descriptor refers to.
 [[nodiscard]] std::optional<PortalName> portal_of_file(int file) noexcept;
-/// Whether `address` lies in code from a file that this process maps for itself and may not write
-/// to. Async-signal-safe.
+/// Whether `address` is in file-backed code that is mapped private and not writable.
+/// Async-signal-safe.
 [[nodiscard]] bool is_fixed_code(std::uint64_t address) noexcept;
-/// What lies at `address`: the table first, then the kernel's list. Async-signal-safe.
+/// Looks `address` up in the table, then in the kernel's list. Async-signal-safe.
 [[nodiscard]] Place place_of(std::uint64_t address) noexcept;
 
 }  // namespace headrace::emu

@@ -11,7 +11,7 @@
 namespace headrace::emu {
 namespace {
 
-// Constant-initialised: other libraries may submit before anything of ours has run.
+// Constant-initialised: other libraries may submit before our constructor runs.
 constinit Process the_process;
 
 void wipe() {

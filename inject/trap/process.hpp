@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process: everything that the preload knows of the process it is in and that a child made by fork
-// must not believe. It lies in pages that the kernel hands to such a child as zeroes
-// (MADV_WIPEONFORK), and all zero is its state at the start: the child begins afresh, however it
-// was made (fork, _Fork, clone), whatever other threads were just doing. A child made by vfork
-// shares the memory and with it the parent's state, rightly.
+// Process: the preload's per-process state that a child of fork must not inherit. It is in pages
+// that the kernel zeroes in the child (MADV_WIPEONFORK), and all zero is its initial state: the
+// child starts fresh however it was made (fork, _Fork, clone) and whatever other threads were
+// doing. A child of vfork shares the memory and with it the parent's state, correctly.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,13 @@ struct alignas(kPageBytes) Process {
   inject::Arena arena;
   Atomic<Client*> client;               // Null until the process needs one.
   Atomic<std::uint32_t> connect_state;  // Connect, in connection.cpp.
-  inject::InjectLock action_lock;       // Of the asked actions, in signals.cpp.
-  Atomic<std::int64_t> owner;           // Its number; 0 in a child that has not asked yet.
+  inject::InjectLock action_lock;       // Guards the program's requested actions, in signals.cpp.
+  Atomic<std::int64_t> owner;           // Process number; 0 in a child that has not asked yet.
 };
 
 [[nodiscard]] Process& process() noexcept;
 
-/// Asks the kernel to wipe it at fork. Once, before the program runs.
+/// Asks the kernel to zero it at fork. Call once, before the program runs.
 void wipe_process_at_fork() noexcept;
 
 }  // namespace headrace::emu

@@ -22,9 +22,9 @@ constexpr SignalSet kTakenSet = signal_bit(SIGILL) | signal_bit(SIGSEGV) | signa
 constexpr SignalSet kDeputySet =
     signal_bit(kDeputies[0]) | signal_bit(kDeputies[1]) | signal_bit(kDeputies[2]);
 
-/// What the program asked for one signal. A child made by fork inherits it. Read and written under
-/// Process::action_lock, by writers with all signals blocked: no handler waits for a writer under
-/// it.
+/// The program's requested action for one signal. A child of fork inherits it. Guarded by
+/// Process::action_lock; writers block all signals, so that no handler waits for a writer that it
+/// interrupted.
 struct Asked {
   Atomic<std::uint64_t> handler;  // 0: SIG_DFL, 1: SIG_IGN.
   Atomic<std::uint64_t> flags;
@@ -40,10 +40,10 @@ long kernel_action(int signal, const KernelAction* action, KernelAction* former)
                       kernel::as_argument(former), sizeof(SignalSet));
 }
 
-/// Our handler, on the stack and with the restart of system calls that the program asked for.
+/// Installs our handler with the SA_ONSTACK and SA_RESTART flags that the program requested.
 void install(int signal, std::uint64_t asked_flags) noexcept {
-  // SIGSEGV and SIGBUS stay open in the handler: it reads the program's memory, which may fault.
-  // SA_NODEFER, because the kernel would block the signal itself.
+  // SIGSEGV and SIGBUS stay unblocked in the handler: it reads the program's memory, which may
+  // fault. SA_NODEFER, because the kernel would block the signal itself.
   const KernelAction ours{
       .handler = reinterpret_cast<std::uint64_t>(&headrace_trap_entry),
       .flags = kSiginfo | kRestorer | kNoDefer | (asked_flags & (kOnStack | kRestart)),
@@ -52,12 +52,12 @@ void install(int signal, std::uint64_t asked_flags) noexcept {
   kernel_action(signal, &ours, nullptr);
 }
 
-/// A child made by vfork has its parent's memory but signal actions of its own: what it asks for
-/// must not be written into the parent's table.
+/// A child of vfork shares its parent's memory but has separate signal actions: its requests must
+/// not change the parent's table.
 bool in_borrowed_memory() noexcept {
   Atomic<std::int64_t>& owner = process().owner;
   const std::int64_t self = kernel::call(__NR_getpid);
-  // relaxed: a child made by fork finds 0 and writes its own number, the same from every thread.
+  // relaxed: a child of fork finds 0 and stores its number, the same from every thread.
   const std::int64_t found = owner.load_relaxed();
   if (found == 0) owner.store_relaxed(self);
   return found != 0 && found != self;
@@ -98,12 +98,12 @@ void take_signals() noexcept {
   for (std::size_t i = 0; i < kTaken.size(); ++i) {
     KernelAction inherited;
     kernel_action(kTaken[i], nullptr, &inherited);
-    // Only "ignore" outlives exec.
+    // Only "ignore" survives exec.
     asked_actions[i].handler.store_relaxed(inherited.handler);
     install(kTaken[i], kRestart);
   }
-  // Blocked ones were blocked by the program that called exec; their deputies if that had this
-  // preload too.
+  // Signals blocked here were blocked by the program that called exec; if it had this preload, as
+  // deputies.
   const SignalSet inherited = kernel::mask();
   kernel::set_mask(to_kernel(inherited) | (inherited & kDeputySet));
   taken.store_relaxed(1);  // relaxed: as above.
@@ -112,7 +112,7 @@ void take_signals() noexcept {
 void exchange_action(std::size_t index, const KernelAction* asked, KernelAction* former) noexcept {
   const int signal = kTaken[index];
   if (in_borrowed_memory()) {
-    // Its own handlers cannot run there, but "default" and "ignore" before exec are common.
+    // Its handlers cannot run there, but "default" and "ignore" before exec are common.
     KernelAction given;
     if (asked != nullptr) {
       given = *asked;
@@ -146,7 +146,7 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   const int signal = info.si_signo;
   const std::size_t index = taken_index(signal).value_or(0);
   Asked& action = asked_actions[index];
-  // Sent by kill and the like, not by something that the thread did.
+  // Sent by kill or similar, not caused by the thread.
   const bool sent = info.si_code <= 0;
   const SignalSet interrupted = word_of(context.uc_sigmask);
   const bool blocked = (interrupted & signal_bit(kDeputies[index])) != 0;
@@ -155,8 +155,8 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   std::uint64_t flags = 0;
   SignalSet mask = 0;
   {
-    // The handler takes the signals of its own kind, and another process may send one: it would
-    // wait here for the lock that its own thread holds.
+    // This handler does not block its own signal, and another process may send one: the nested
+    // handler would wait for the lock that its thread holds.
     const kernel::Quiet quiet;
     const inject::Hold hold(process().action_lock);
     // relaxed: the lock orders them.

@@ -15,7 +15,7 @@ namespace headrace::emu {
 namespace {
 
 constexpr std::uint8_t kHlt = 0xf4;
-/// A program that submits now and then is left as it is.
+/// Programs that submit rarely are not patched.
 constexpr std::uint64_t kOftenEnough = 32;
 constexpr std::uint64_t kGivenUp = 0xff;
 
@@ -31,7 +31,7 @@ constexpr std::uint64_t count_of(std::uint64_t word) {
   return word >> 8 & 0xff;
 }
 
-/// A hypervisor says that it is there.
+/// Whether CPUID reports a hypervisor.
 bool is_virtual() noexcept {
   unsigned a = 0;
   unsigned b = 0;
@@ -64,22 +64,22 @@ void keep_code() noexcept {
 void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
   if (keeps_code.load_relaxed()) return;  // advice
   for (Atomic<std::uint64_t>& slot : slots_) {
-    // relaxed, all of it: a slot is one word and says all there is to say.
+    // relaxed, all of it: a slot is one word, and nothing else is read through it.
     std::uint64_t found = slot.load_relaxed();
     if (found == 0 && slot.compare_exchange_relaxed(found, word_of(address, 1, 0))) return;
     if (found >> 16 != address) continue;
     const std::uint64_t count = count_of(found);
     if (count == kGivenUp) return;
-    // Another thread that counts at the same time counts for us.
+    // If another thread counted concurrently, one count is lost.
     if (count + 1 < kOftenEnough) {
       slot.compare_exchange_relaxed(found, word_of(address, count + 1, 0));
       return;
     }
     const bool possible = is_virtual() && is_fixed_code(address);
-    // The table first: a thread that meets the new byte must find the old one.
+    // Table first: a thread that executes the new byte must find the old one.
     const std::uint64_t then = word_of(address, kGivenUp, possible ? first_byte : 0);
     if (!slot.compare_exchange_relaxed(found, then) || !possible) return;
-    // If it fails the byte in the table is that of the code, and is not asked for.
+    // If it fails, the byte in the table equals the code's and is never used.
     static_cast<void>(write_byte(address, kHlt));
     return;
   }
@@ -97,9 +97,8 @@ bool SiteTable::restore(std::uint64_t address, std::span<std::uint8_t> code) con
   return false;
 }
 
-/// Hook of the call by which a program begins to confine its own system calls: a filter may end the
-/// process for a file that it does not expect to be opened, so from then on nothing is opened to
-/// change its code.
+/// Hook of prctl, by which a program starts to restrict its system calls: a filter may kill the
+/// process for opening an unexpected file, so from then on no code is patched.
 extern "C" HEADRACE_HOOK int prctl(int option, ...) noexcept {
   va_list arguments;
   va_start(arguments, option);
@@ -108,7 +107,7 @@ extern "C" HEADRACE_HOOK int prctl(int option, ...) noexcept {
   const auto c = va_arg(arguments, unsigned long);
   const auto d = va_arg(arguments, unsigned long);
   va_end(arguments);
-  // Who sets a filter by a system call of his own gives up new privileges first, as libseccomp.
+  // A program that sets a filter by a raw system call sets no_new_privs first, as libseccomp does.
   if (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) keep_code();
   return next_prctl(option, a, b, c, d);
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kStackBytes = 64 * 1024;
 constexpr std::uint64_t kStackCount = 256;
 
-/// Lowest address of all; never changed after the start.
+/// Lowest address of all stacks; constant after the start.
 constinit std::uint64_t stacks_begin = 0;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// memcpy, memmove, memset and memcmp of the preload's own, local by its version script: the
-// compiler calls them wherever it likes, and the program's may be another preload's, which submits
-// from inside them. The device's copies are not made with these (emu/platform/guarded.hpp).
+// The preload's private memcpy, memmove, memset and memcmp, local by its version script: the
+// compiler may emit calls to them, and the program's may be another preload's, which submits from
+// them. The device does not copy with these (emu/platform/guarded.hpp).
 #include "inject/plain.hpp"
 
 extern "C" {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each instruction does: its page in the Software Developer's Manual, volume 2. [S]
+// Semantics of each instruction: its page in the Software Developer's Manual, volume 2. [S]
 #include "inject/trap/trap.hpp"
 
 #include <x86intrin.h>
@@ -32,12 +32,12 @@ constexpr greg_t kErrorWrite = 2;
 constexpr greg_t kErrorUser = 4;
 
 enum class Verdict : std::uint8_t {
-  done,      ///< Carried out; the thread goes on behind it.
-  not_ours,  ///< The signal is the program's, as it is.
-  faulted,   ///< The instruction would have faulted: `info` and `context` say how.
+  done,      ///< Emulated; the thread continues behind it.
+  not_ours,  ///< The signal goes to the program unchanged.
+  faulted,   ///< The instruction would have faulted: `info` and `context` describe the fault.
 };
 
-/// Reads the program's memory; false if it is not there, with the address in `fault`.
+/// Reads the program's memory; on a fault returns false with the address in `fault`.
 bool read(std::uint64_t address, std::span<std::byte> into, std::uint64_t& fault) noexcept {
   const auto reach =
       guarded::copy_up(reinterpret_cast<std::uint64_t>(into.data()), address, into.size());
@@ -45,10 +45,10 @@ bool read(std::uint64_t address, std::span<std::byte> into, std::uint64_t& fault
   return !reach.fault;
 }
 
-// UMONITOR, UMWAIT and TPAUSE: a thread may watch a line of memory and sleep until it is written,
-// or until a time; here it looks at the line and gives the processor away in between.
+// UMONITOR, UMWAIT and TPAUSE: a thread watches a line of memory and sleeps until it is written or
+// a deadline passes; here it polls the line and yields in between.
 
-/// What Linux puts into IA32_UMWAIT_CONTROL: the longest sleep, in time-stamp units. [S]
+/// Linux's IA32_UMWAIT_CONTROL: the longest sleep, in time-stamp units. [S]
 constexpr std::uint64_t kLimit = 100'000;
 
 struct Watched {
@@ -70,7 +70,7 @@ bool has_changed() noexcept {
   return false;
 }
 
-/// Waits until `done` or the deadline; true if the limit came first.
+/// Waits for `done` or the deadline; true if the limit came first.
 template <typename Done>
 bool wait(std::uint64_t deadline, Done done) noexcept {
   const std::uint64_t limit = __rdtsc() + kLimit;
@@ -83,7 +83,7 @@ bool wait(std::uint64_t deadline, Done done) noexcept {
   return false;
 }
 
-/// UMONITOR. False if there is no memory at `address`.
+/// UMONITOR. False if `address` is inaccessible.
 bool watch(std::uint64_t address) noexcept {
   watched.line = address & ~std::uint64_t{63};
   if (read_line(watched.line, watched.seen)) return true;
@@ -91,8 +91,8 @@ bool watch(std::uint64_t address) noexcept {
   return false;
 }
 
-/// UMWAIT: returns when the watched line has changed, at `deadline` (time-stamp counter), or when
-/// the operating system's limit is reached: then true. Nothing watched: at once.
+/// UMWAIT: returns when the watched line has changed, at `deadline` (time-stamp counter), or at the
+/// operating system's limit: then true. Returns at once if nothing is watched.
 bool wait_watched(std::uint64_t deadline) noexcept {
   if (watched.line == 0) return false;
   const bool limited = wait(deadline, has_changed);
@@ -100,21 +100,21 @@ bool wait_watched(std::uint64_t deadline) noexcept {
   return limited;
 }
 
-/// TPAUSE: the same without a line.
+/// TPAUSE: as UMWAIT without a line.
 bool wait_until(std::uint64_t deadline) noexcept {
   return wait(deadline, [] { return false; });
 }
 
-/// A thread's line of stores to a portal that are not one instruction of 64 bytes, not full yet. A
-/// descriptor counts as submitted when all 64 bytes of an aligned line were stored by one thread,
-/// one after the other, as a write-combining buffer would put them together.
+/// A thread's partial line of portal stores narrower than 64 bytes. A descriptor is submitted when
+/// one thread has stored all 64 bytes of an aligned line consecutively, as a write-combining buffer
+/// would merge them.
 ///
 /// Threading: owned.
 class Line {
  public:
   constexpr Line() = default;
-  /// Adds bytes, which must not reach beyond the line of `address`. True if the line is now full:
-  /// bytes() holds it until the next call. Another line's remains are dropped.
+  /// Adds bytes, which must stay within the line of `address`. True if the line is now full:
+  /// bytes() holds it until the next call. Drops a partial other line.
   bool store(std::uint64_t address, std::span<const std::byte> from) noexcept {
     const std::uint64_t line = address & ~std::uint64_t{63};
     if (line != address_ || filled_ == ~std::uint64_t{0}) {
@@ -137,7 +137,7 @@ class Line {
   std::byte bytes_[64] = {};
 };
 
-/// One instruction being carried out.
+/// Emulation of one instruction.
 ///
 /// Threading: owned by the handler.
 class Execution {
@@ -160,7 +160,7 @@ class Execution {
     frame_.skip(instruction_);
     return Verdict::done;
   }
-  /// The signal becomes that of a page fault.
+  /// Turns the signal into that of a page fault.
   Verdict page_fault(std::uint64_t address, bool write) noexcept;
   /// ... of a general protection fault, which has no address.
   Verdict protection_fault() noexcept;
@@ -169,7 +169,7 @@ class Execution {
 
   siginfo_t* info_;
   Frame frame_;
-  bool refused_;  // The CPU does not know the instruction.
+  bool refused_;  // The CPU does not support the instruction.
   std::uint8_t first_byte_ = 0;
   Instruction instruction_;
 };
@@ -201,7 +201,7 @@ Verdict Execution::run() noexcept {
   const auto reach = guarded::copy_up(reinterpret_cast<std::uint64_t>(code),
                                       frame_.instruction_pointer(), sizeof(code));
   const std::span read = std::span(code).first(reach.byte_count);
-  // What faults there is our byte, in the stead of an instruction that the CPU does not know.
+  // The fault comes from our patched byte, which replaces an unsupported instruction.
   if (sites().restore(frame_.instruction_pointer(), read) && info_->si_code == SI_KERNEL) {
     refused_ = true;
   }
@@ -214,7 +214,7 @@ Verdict Execution::run() noexcept {
       return submit(false);
     case InstructionKind::movdir64b:
       return submit(true);
-    // Ring 3 may not use it: a CPU that knows it says so.
+    // Privileged: a CPU that supports it raises a protection fault.
     case InstructionKind::enqcmds:
       return refused_ ? protection_fault() : Verdict::not_ours;
     case InstructionKind::umonitor:
@@ -231,16 +231,15 @@ Verdict Execution::run() noexcept {
   return Verdict::not_ours;
 }
 
-/// Sends the thread the signal that a CPU which knows the instruction would have raised at the
-/// portal's page. It arrives where the thread stands, once this handler has ended. False: it cannot
-/// arrive.
+/// Sends the thread the signal that a CPU with the instruction would raise at the portal's page. It
+/// is delivered after this handler, at the same instruction. False: it cannot be delivered.
 bool Execution::meet_page(std::uint64_t target) noexcept {
   if ((word_of(frame_.context().uc_sigmask) & kernel::signal_bit(SIGSEGV)) != 0) return false;
   siginfo_t access{};
   access.si_signo = SIGSEGV;
   access.si_code = SEGV_ACCERR;
   access.si_addr = reinterpret_cast<void*>(target);
-  // Not in here. The program's mask comes back with the end of the handler.
+  // Not inside this handler. Returning from it restores the program's mask.
   const kernel::SignalSet former = kernel::set_mask(kernel::kAllSignals);
   if (kernel::call(__NR_rt_tgsigqueueinfo, kernel::call(__NR_getpid), kernel::call(__NR_gettid),
                    SIGSEGV, kernel::as_argument(&access)) == 0) {
@@ -254,8 +253,8 @@ Verdict Execution::submit(bool posted) noexcept {
   const std::uint64_t target =
       frame_.address_in(instruction_, instruction_.register_index, Segment::flat);
   const Place place = place_of(target);
-  // A CPU that knows the instruction comes here because a portal is not accessible to it, or, for
-  // ENQCMD, because the process has no PASID. Any other fault is the program's.
+  // A CPU with the instruction faults here because portals are inaccessible or, for ENQCMD, because
+  // the process has no PASID. Any other fault is the program's.
   if (!refused_ && place.ground != Ground::portal) return Verdict::not_ours;
   if (refused_ && place.ground == Ground::portal && access_forced() && meet_page(target)) {
     return Verdict::done;
@@ -282,7 +281,7 @@ Verdict Execution::submit(bool posted) noexcept {
     store(place.portal, descriptor);
     return finish();
   }
-  // The CPU writes PASID and privilege over whatever the program put there.
+  // The CPU overwrites PASID and privilege.
   descriptor.pasid = 0;
   descriptor.rsvd = 0;
   descriptor.priv = 0;
@@ -320,7 +319,7 @@ void Execution::store_bytes(PortalName portal, std::uint64_t address,
 Verdict Execution::store_piece() noexcept {
   const std::uint64_t target = frame_.address(instruction_);
   const std::uint64_t last = target + instruction_.byte_count - 1;
-  // Of a store that only begins or ends in a portal the other part would have to be done as well.
+  // A store that crosses a portal's edge would need its other part done as well.
   if (target / kPageBytes != last / kPageBytes) return Verdict::not_ours;
   const Place place = place_of(target);
   if (place.ground != Ground::portal) return Verdict::not_ours;
@@ -346,7 +345,7 @@ Verdict Execution::move_string() noexcept {
   if (place.ground != Ground::portal || frame_.moves_downwards()) return Verdict::not_ours;
   const std::uint64_t mask = instruction_.address_32 ? 0xffff'ffffU : ~std::uint64_t{0};
   std::uint64_t count = instruction_.repeated ? frame_.general(kRcx) & mask : 1;
-  // To the end of the portal's page, or one piece at a time: the instruction faults again then.
+  // To the end of the portal's page, or one unit at a time: the instruction then faults again.
   while (count != 0) {
     const std::uint64_t to = frame_.address_in(instruction_, kRdi, Segment::flat);
     if (to / kPageBytes != target / kPageBytes) return Verdict::done;
@@ -372,7 +371,7 @@ Verdict Execution::umonitor() noexcept {
 }
 
 Verdict Execution::pause() noexcept {
-  // Bit 0 chooses how deep the sleep is; the others are reserved.
+  // Bit 0 selects the sleep state; the others are reserved.
   if ((frame_.general(instruction_.register_index) & 0xffff'fffeU) != 0) return protection_fault();
   const std::uint64_t deadline =
       (frame_.general(kRdx) & 0xffff'ffffU) << 32 | (frame_.general(kRax) & 0xffff'ffffU);
@@ -382,9 +381,9 @@ Verdict Execution::pause() noexcept {
   return finish();
 }
 
-/// Our handler's frame may lie on the thread's alternate stack, from which we moved to a stack of
-/// our own. A fault of ours in here would make the kernel lay its frame at the upper end of the
-/// alternate stack, over the first one: so there is none for as long as this lives.
+/// Disables the thread's alternate stack during its lifetime. The handler's frame may be on that
+/// stack, from which the entry switched to a private one; a fault in here would make the kernel
+/// place its frame at the top of the alternate stack, over the first one.
 ///
 /// Threading: owned.
 class AlternateStackPause {
@@ -417,7 +416,7 @@ Onward on_signal(siginfo_t& info, ucontext_t& context) noexcept {
   const int kept_errno = errno;
   const AlternateStackPause alternate_stack(context);
   Onward onward;
-  // What kill sent is never an instruction's doing.
+  // A signal sent by kill is never caused by an instruction.
   const Verdict verdict = info.si_code > 0 ? Execution(info, context).run() : Verdict::not_ours;
   if (verdict != Verdict::done) onward = deliver(info, context, verdict == Verdict::not_ours);
   errno = kept_errno;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trap: what happens at an instruction that the CPU refused. If it is a submission or a wait, it is
-// carried out and the thread goes on behind it; if not, the signal is the program's.
+// Trap: handles an instruction that the CPU refused. A submission or a wait is emulated and the
+// thread continues behind it; otherwise the signal goes to the program.
 #pragma once
 
 #include <ucontext.h>
@@ -11,7 +11,7 @@
 
 namespace headrace::emu {
 
-/// The handler, on a stack of its own, with all signals blocked but SIGSEGV, SIGBUS and SIGILL.
+/// The handler, on a private stack, with all signals blocked but SIGSEGV, SIGBUS and SIGILL.
 [[nodiscard]] Onward on_signal(siginfo_t& info, ucontext_t& context) noexcept;
 
 }  // namespace headrace::emu

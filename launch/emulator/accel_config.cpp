@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kNameMax = 63;
 constexpr std::uint64_t kSixteen = 15;
 
-/// Blanks out commas before a closing bracket, outside strings, so that every place stays the same.
+/// Blanks out commas before a closing bracket, outside strings, without moving other characters.
 std::string without_trailing_commas(std::string_view json) {
   std::string text(json);
   std::optional<std::size_t> comma;
@@ -41,7 +41,7 @@ std::string without_trailing_commas(std::string_view json) {
   return text;
 }
 
-/// One object of the file, with where it is; takes its fields one by one and knows what is left.
+/// A JSON object and its path; reads fields one by one and tracks which remain.
 class Object {
  public:
   Object(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
@@ -56,7 +56,7 @@ class Object {
   }
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// A whole number from `least` to `most` into `into`, if the field is there.
+  /// Reads a whole number from `least` to `most` into `into`, if the field exists.
   template <typename T>
   Result<void> take(const char* field, T& into, std::uint64_t least, std::uint64_t most) {
     known_.insert(field);
@@ -75,7 +75,7 @@ class Object {
     into = static_cast<T>(number);
     return {};
   }
-  /// A number that is 0 or 1.
+  /// Reads a number that is 0 or 1.
   Result<void> take(const char* field, bool& into) {
     std::uint32_t number = into ? 1 : 0;
     auto taken = take(field, number, 0, 1);
@@ -92,7 +92,7 @@ class Object {
     into = json_[field].get<std::string>();
     return {};
   }
-  /// Calls `read` with each object of a list. How many there are: none if the field is not there.
+  /// Calls `read` with each object of a list. Returns their number: 0 if the field does not exist.
   template <typename Read>
   Result<std::size_t> each(const char* field, Read read) {
     known_.insert(field);
@@ -109,7 +109,7 @@ class Object {
     }
     return value.size();
   }
-  /// Fails if there is a field that was not taken.
+  /// Fails if a field was not read.
   [[nodiscard]] Result<void> check_known() const {
     for (const auto& [field, ignored] : json_.items()) {
       if (!known_.contains(field)) {
@@ -137,7 +137,7 @@ std::optional<std::uint32_t> parse_member(std::string_view name, std::string_vie
   return std::nullopt;
 }
 
-/// Reads the files of one device.
+/// Reads the configuration of one device.
 class Reader {
  public:
   Reader(std::uint32_t device, DeviceConfig& config, DeviceExtras& extras,
@@ -185,7 +185,7 @@ Result<std::uint32_t> Reader::member(Object& object, const char* kind, std::uint
 Result<void> Reader::read_group_id(Object& object, std::optional<std::uint32_t> group,
                                    std::uint32_t& into) {
   std::uint32_t said = group.value_or(kNoGroup);
-  // An ungrouped one says -1.
+  // -1 if ungrouped.
   const Result<void> taken = object.take("group_id", said, 0, kGroupMax - 1);
   if (group) {
     HEADRACE_TRY(taken);
@@ -330,7 +330,7 @@ Result<void> Reader::read(Object& object) {
       fmt::format("share out {} at most", kEntryMax)));
 }
 
-/// An IAA, as accel-config calls it; its file names it beside the DSAs.
+/// Whether `name` is an IAA device (accel-config: iax), which files list beside the DSAs.
 bool is_iax(std::string_view name) {
   return name.starts_with("iax") && name.size() > 3 &&
          name.find_first_not_of("0123456789", 3) == std::string_view::npos;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of accel-config: what 'accel-config save-config' writes and 'load-config' reads, turned
-// into devices. Stricter than load-config: what it would try and fail at is refused here.
+// Reads accel-config files ('accel-config save-config' writes them, 'load-config' reads them) into
+// device configurations. Stricter than load-config: rejects what it would attempt and fail at.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@
 namespace headrace::emu {
 
 struct AccelConfig {
-  std::vector<DeviceConfig> devices;  ///< dsa0, dsa1, ...; one not named has no WQs.
+  std::vector<DeviceConfig> devices;  ///< dsa0, dsa1, ...; one that is not named has no WQs.
   std::vector<DeviceExtras> extras;   ///< For each device.
-  /// What the file has and the emulator has not: devices that are no DSA, WQs that are not for
-  /// programs. A sentence each.
+  /// One sentence for each part of the file that the emulator does not support: devices other than
+  /// DSA, WQs that are not for programs.
   std::vector<std::string> left_out;
 };
 
-/// Reads the text of a file. As json-c, it lets a comma stand before a closing bracket.
+/// Parses the text of a file. As json-c, accepts a comma before a closing bracket.
 ///
 /// Fails: corrupt_data naming the file, the field and what is allowed there.
 [[nodiscard]] Result<AccelConfig> parse_accel_config(std::string_view json,

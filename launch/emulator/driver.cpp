@@ -15,10 +15,10 @@
 namespace headrace::emu {
 namespace {
 
-/// How long unbinding waits for what a WQ has accepted; the driver's own drain has no limit.
+/// How long unbinding waits for accepted descriptors; the driver's drain is unlimited.
 constexpr std::chrono::seconds kDrainMax{5};
 
-/// What the driver's probe function returns along with each cmd_status.
+/// The errno that the driver's probe function returns with each cmd_status.
 int errno_of(const Error& error) {
   switch (static_cast<std::uint32_t>(error.os_errno)) {
     case IDXD_SCMD_WQ_ENABLED:
@@ -37,7 +37,7 @@ struct Named {
   std::optional<QueueId> queue;  ///< Nothing: the device itself.
 };
 
-/// What "dsa0" or "wq0.1" names among `device_count` devices.
+/// Resolves "dsa0" or "wq0.1" among `device_count` devices.
 std::optional<Named> parse_name(std::string_view text, std::uint32_t device_count) {
   text = without_line_end(text);
   for (std::uint32_t d = 0; d < device_count; ++d) {
@@ -88,7 +88,7 @@ int Driver::bind_queue(DeviceId device, QueueId queue, std::string_view driver_n
   QueueConfig& own = config.queues[queue.value()];
   if (is_queue_on(device, queue)) return EBUSY;
   if (own.driver_name != driver_name) return ENODEV;
-  // The driver that takes a WQ says what type it is of.
+  // The bound driver determines the WQ's type.
   own.type = driver_name;
   if (!control_.configure(device, config)) return EINVAL;
   const auto done = control_.enable_queue(device, queue);
@@ -104,7 +104,7 @@ int Driver::unbind_queue(DeviceId device, QueueId queue) {
 int Driver::unbind_device(DeviceId device) {
   const Lock lock(mutex_);
   if (!is_device_on(device)) return ENODEV;
-  // As idxd, which releases the drivers of the WQs first.
+  // As idxd: releases the WQs' drivers first.
   for (std::uint32_t q = 0; q < kQueueMax; ++q) {
     if (is_queue_on(device, QueueId(q))) {
       static_cast<void>(control_.disable_queue(device, QueueId(q), kDrainMax));

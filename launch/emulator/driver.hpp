@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver: the kernel's side of a DSA, as the idxd driver shows it: the files below /sys/bus/dsa,
-// /sys/devices, /sys/module/idxd and /dev/dsa, and what reading and writing them does to the
-// devices. Each rule is idxd's: file mode, what may be written when, errno, cmd_status. WQs of type
-// kernel (the driver dmaengine) have no driver here.
+// Driver: emulates the idxd driver's files below /sys/bus/dsa, /sys/devices, /sys/module/idxd and
+// /dev/dsa, and the effect of reads and writes on the devices. Follows idxd's rules: file mode,
+// what may be written when, errno, cmd_status. WQs of type kernel (the driver dmaengine) have no
+// driver here.
 #pragma once
 
 #include <array>
@@ -19,9 +19,9 @@
 
 namespace headrace::emu {
 
-// Where the parts of the tree belong in the namespace of the command.
+// Paths of the parts of the tree in the command's namespace.
 inline constexpr std::string_view kBusPath = "/sys/bus/dsa";
-/// A PCI domain that no machine has, so that it collides with nothing real.
+/// A PCI domain that no real machine uses.
 inline constexpr std::string_view kRootPath = "/sys/devices/pcid5a0:00";
 inline constexpr std::string_view kModulePath = "/sys/module/idxd";
 inline constexpr std::string_view kPortalPath = "/dev/dsa";
@@ -29,7 +29,7 @@ inline constexpr std::string_view kCharPath = "/dev/char";
 inline constexpr std::string_view kPciPath = "/sys/bus/pci";
 inline constexpr std::string_view kTracePath = "/dev/dsa-emulator/trace";
 
-/// What sysfs shows and keeps but the model has no use for.
+/// Settings that sysfs shows and stores but the model does not use.
 struct GroupExtras {
   std::uint32_t read_buffers_reserved = 0;
   std::uint32_t read_buffers_allowed = kReadBufferMax;
@@ -40,10 +40,10 @@ struct GroupExtras {
   std::uint32_t batch_progress_limit = 0;
 };
 
-/// The files of groups that show these: the smallest number is 0.
+/// The sysfs files for these settings; the minimum is 0.
 struct GroupField {
   const char* name;
-  const char* former_name;  ///< In older files of accel-config; null if it was never another.
+  const char* former_name;  ///< In older files of accel-config; null if the name never changed.
   std::uint32_t GroupExtras::* field;
   std::uint32_t most;
   bool needs_version_2;
@@ -74,7 +74,7 @@ class Driver {
   /// Adds every file. The nodes refer to this object.
   void add_files(Tree& tree);
 
-  /// Enables a device, or a WQ, as a write to `bind` does: 0 or the errno, and cmd_status is set.
+  /// Enables a device or WQ as a write to `bind` does. Returns 0 or the errno; sets cmd_status.
   int bind_device(DeviceId device);
   int bind_queue(DeviceId device, QueueId queue, std::string_view driver_name = "user");
   int unbind_device(DeviceId device);
@@ -90,22 +90,22 @@ class Driver {
 
   [[nodiscard]] bool is_device_on(DeviceId device) const;
   [[nodiscard]] bool is_queue_on(DeviceId device, QueueId queue) const;
-  /// Changes the configuration of a device by `change`, which gives 0 or an errno.
+  /// Applies `change`, which returns 0 or an errno, to the configuration of a device.
   int change(DeviceId device, const std::function<int(DeviceConfig&)>& change);
   int bind(std::string_view driver, std::string_view name);
   int unbind(std::string_view driver, std::string_view name);
 
   Control& control_;
   std::vector<std::unique_ptr<PciFunction>> functions_;
-  Mutex mutex_;  ///< One writer of configuration at a time.
+  Mutex mutex_;  ///< Serialises writers of the configuration.
   std::vector<DeviceExtras> extras_;
 };
 
 /// The directory of a device below kRootPath.
 [[nodiscard]] std::string device_path(DeviceId device);
 
-/// Adds the links of this machine in kCharPath and among the PCI devices, beside which those of the
-/// emulated devices will be.
+/// Adds the real links of this machine in kCharPath and among the PCI devices, next to the emulated
+/// ones.
 void add_real_links(Tree& tree);
 
 }  // namespace headrace::emu

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of the bus, the module and each device: what idxd's sysfs.c shows and accepts. A number
-// in a file is the driver's own choice unless a rule says where it comes from. [S]
-// drivers/dma/idxd/sysfs.c
+// The files of the bus, the module and each device, as in idxd's sysfs.c. Numbers in files are the
+// driver's, unless a rule gives another source. [S] drivers/dma/idxd/sysfs.c
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -15,9 +14,9 @@
 namespace headrace::emu {
 namespace {
 
-constexpr std::uint32_t kReadBuffersLeast = 4;  // Of each engine of a group.
+constexpr std::uint32_t kReadBuffersLeast = 4;  // For each engine of a group.
 
-/// Names and texts of files that never change.
+/// Files with constant content.
 using Constants = std::initializer_list<std::pair<const char*, std::string>>;
 void add_constants(Tree& tree, const std::string& directory, Constants constants) {
   for (const auto& [name, text] : constants) tree.add(directory + "/" + name, constant(text));
@@ -85,7 +84,7 @@ void Driver::add_device(Tree& tree, DeviceId device) {
                  {"configurable", "1"},
                  {"pasid_enabled", "1"},
                  {"cdev_major", fmt::to_string(kPortalMajor)}});
-  // What changes: `what` gives the value.
+  // Changing values: `what` returns the current one.
   const auto show = [&](const char* name, auto what, Store store = {}) {
     tree.add(
         path + "/" + name,
@@ -93,7 +92,7 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   };
   using State = const Control&;
   show("numa_node", [](State state, DeviceId d) { return state.config(d).numa_node; });
-  // "unknown" of what a client has written into the registers.
+  // "unknown" if a client has overwritten the registers.
   show("state", [](State state, DeviceId d) { return enumerator_name(state.phase(d)); });
   show("clients", [](State state, DeviceId d) {
     std::uint32_t count = 0;
@@ -132,7 +131,7 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   tree.add(fmt::format("{}/drivers/idxd/{}", kBusPath, device_name(device)),
            link("../../../.." + path.substr(4), is_on));  // Below /sys.
 
-  // The bus has links to the device and to each of its parts.
+  // The bus links to the device and to each of its parts.
   const auto member = [&](const std::string& name, const std::string& at) {
     tree.add(fmt::format("{}/devices/{}", kBusPath, name), link("../../.." + at.substr(4)));
     if (name != device_name(device)) tree.add(at + "/subsystem", link("../../../../../bus/dsa"));
@@ -163,13 +162,13 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   for (std::uint32_t q = 0; q < kQueueMax; ++q) add_queue(tree, part("wq", q), device, QueueId(q));
 }
 
-/// The device on the PCI bus, with what lspci and libaccel-config read.
+/// The device on the PCI bus, as lspci and libaccel-config read it.
 void Driver::add_pci(Tree& tree) {
   const std::string bus(kPciPath);
   const std::string driver = bus + "/drivers/idxd";
   tree.add(driver + "/module", link("../../../../module/idxd"));
   for (const char* name : {"/bind", "/unbind", "/new_id", "/remove_id"}) {
-    // The emulated function stays with its driver; its WQs are bound on the bus dsa.
+    // The emulated function cannot be unbound; its WQs are bound on the bus dsa.
     tree.add(driver + name, attribute({}, [](std::string_view) { return ENODEV; }));
   }
   for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
@@ -218,7 +217,7 @@ void add_real_links(Tree& tree) {
          entries.increment(error)) {
       std::error_code no_link;
       const std::string target = std::filesystem::read_symlink(entries->path(), no_link);
-      // An emulation inside an emulation shows its own devices only.
+      // A nested emulation shows only its own devices.
       const bool is_emulated =
           target.find("/pcid5a0:00/") != std::string::npos || target.starts_with("../dsa/wq");
       if (!no_link && !is_emulated) tree.add(entries->path(), link(target));
@@ -227,8 +226,8 @@ void add_real_links(Tree& tree) {
 }
 
 void Driver::add_group(Tree& tree, const std::string& path, DeviceId device, std::uint32_t group) {
-  // The members of the group, of `count` in all, by what `group_of` says; nothing, not even a line
-  // end, where there is none: as idxd.
+  // Names of the `count` members for which `group_of` returns this group; empty, without a line
+  // end, if there are none: as idxd.
   const auto members = [&](const char* file, const char* kind, std::uint32_t count, auto group_of) {
     tree.add(path + "/" + file, attribute([this, device, group, kind, count, group_of] {
                std::string names;
@@ -254,7 +253,7 @@ void Driver::add_group(Tree& tree, const std::string& path, DeviceId device, std
       const auto number = parse_number(text);
       if (!number) return EINVAL;
       if (is_device_on(device)) return EPERM;
-      // DSA 1.0 has one traffic class that works; idxd does not let it be changed.
+      // DSA 1.0 has one usable traffic class; idxd does not allow changing it.
       if (each.needs_version_2) return EPERM;
       if (*number < 0 || *number > each.most) return EINVAL;
       const DeviceConfig config = control_.config(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that set a WQ up: what idxd's sysfs.c shows and accepts, and when. [S]
+// The files that configure a WQ: what idxd's sysfs.c shows and accepts, and when. [S]
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -15,7 +15,7 @@ constexpr std::size_t kNameMax = 63;        // WQ_NAME_SIZE is 1024; the registe
 constexpr std::size_t kDriverNameMax = 31;  // DRIVER_NAME_SIZE is 128; the same.
 constexpr std::int64_t kPriorityMax = 15;   // IDXD_MAX_PRIORITY.
 
-/// Takes a number over if it is one from `least` to `most`. 0 or EINVAL, as all below.
+/// Stores a number if it is from `least` to `most`. Returns 0 or EINVAL, as all functions below.
 template <typename T>
 int set(T& into, std::optional<std::int64_t> number, std::int64_t least, std::uint64_t most) {
   if (!number || *number < least || *number > static_cast<std::int64_t>(most)) return EINVAL;
@@ -35,7 +35,7 @@ int set(bool& into, std::string_view text) {
   return flag ? 0 : EINVAL;
 }
 
-/// As __get_sysfs_u64 and what follows it: the next power of two.
+/// As __get_sysfs_u64 and its callers: rounds up to a power of two.
 std::optional<std::int64_t> parse_size(std::string_view text) {
   const auto number = parse_number(text);
   if (!number || *number <= 0 || *number > std::int64_t{1} << 62U) return std::nullopt;
@@ -56,7 +56,7 @@ int set_type(QueueConfig& queue, std::string_view text) {
   return 0;
 }
 
-/// What the device does not know at all cannot be allowed: ~0 in the model means "all of op_cap".
+/// The allowed opcodes that the device supports: ~0 in the model means all of op_cap.
 std::string shown_opcodes(const QueueConfig& queue) {
   std::array<std::uint64_t, 4> shown = capabilities().op_cap;
   for (std::size_t i = 0; i < shown.size(); ++i) shown[i] &= queue.op_config[i];
@@ -74,7 +74,7 @@ int set_opcodes(QueueConfig& queue, std::string_view text) {
   return 0;
 }
 
-/// One file of a WQ: how its value is written, and how a new one is taken over.
+/// One file of a WQ: formats its value and applies a new one.
 struct Setting {
   const char* name;
   std::string (*show)(const QueueConfig& queue);
@@ -158,12 +158,12 @@ void Driver::add_queue_settings(Tree& tree, const std::string& path, DeviceId de
           others -= own.size;
           if (static_cast<std::uint64_t>(*number) > kEntryMax - others) return EINVAL;
           own.size = static_cast<std::uint32_t>(*number);
-          // idxd leaves a threshold above the size to the device's own check at enabling.
+          // idxd accepts a threshold above the size here; the device checks it when enabled.
           own.threshold = std::min(own.threshold, own.size);
           return 0;
         });
       });
-  // idxd does not show that of a dedicated WQ (EOPNOTSUPP); here it is a number without meaning.
+  // For a dedicated WQ idxd fails (EOPNOTSUPP); here the number has no meaning.
   file(
       "enqcmds_retries", [current] { return line(current().write_retries); },
       [this, device, queue, current](std::string_view text) {

@@ -30,17 +30,17 @@ namespace headrace::emu {
 namespace {
 
 constexpr off_t kPageBytes = 4096;
-/// Of requests that wait at once: write() waits for its descriptor.
+/// Limit of concurrent requests: write() blocks until its descriptor completes.
 constexpr unsigned kThreadMax = 64;
-/// How long a write() waits for its descriptor before it gives up with EIO.
+/// After this long, write() fails with EIO.
 constexpr std::chrono::seconds kWriteWaitMax{30};
 constexpr std::chrono::seconds kErrorWaitMax{60};
 
-/// What stands behind an open file.
+/// State of an open file.
 struct OpenFile {
   const Node* node;
   std::int32_t process_id;
-  fuse_pollhandle* poll = nullptr;  ///< Of a caller of poll() that waits; guarded by Files.
+  fuse_pollhandle* poll = nullptr;  ///< Of a waiting poll(); guarded by Files.
 };
 
 class Files {
@@ -52,18 +52,18 @@ class Files {
   [[nodiscard]] const Node* find(const char* path) const { return served_.tree.find(path); }
   int append_trace(std::string_view lines);
   [[nodiscard]] const Atomic<int>& trace_error() const { return trace_error_; }
-  /// Keeps the handle of a poll() that waits, and wakes it when the device records an error.
+  /// Stores the handle of a waiting poll(), and wakes it when the device records an error.
   void keep(fuse_pollhandle* handle, OpenFile& file);
   void forget(OpenFile& file);
 
  private:
-  /// A thread for each device whose portals are polled, until its first error: errors stay.
+  /// One thread for each device with polled portals, until its first error: errors persist.
   void wake_at_error(DeviceId device);
 
   fuse* made_ = nullptr;  ///< Never destroyed.
   const Served served_;
   Reaper& reaper_;
-  Mutex trace_mutex_;  ///< Lines are whole.
+  Mutex trace_mutex_;  ///< Keeps lines whole.
   Atomic<int> trace_error_;
   Mutex poll_mutex_;
   std::vector<OpenFile*> polled_ HEADRACE_GUARDED_BY(poll_mutex_);
@@ -137,17 +137,17 @@ int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fus
     if (node == nullptr) continue;
     struct stat status{};
     fill(*node, status);
-    // Its type in the directory is the driver's; the trap shows the same in its attributes.
+    // Directory entries have the driver's type; the trap shows the same type in attributes.
     if (node->kind == NodeKind::portal) status.st_mode = S_IFCHR | node->permissions;
     add(into, name.c_str(), &status, 0, fuse_fill_dir_flags{});
   }
   return 0;
 }
 
-/// idxd_cdev_open: a WQ that is not enabled has no device, a dedicated one serves one client.
+/// idxd_cdev_open: a disabled WQ has no device; a dedicated WQ serves one client.
 int open_portal(const Served& served, const Node& node) {
   if (served.control.phase(node.device, node.queue) != QueuePhase::enabled) return -ENXIO;
-  // A client may have died a moment ago.
+  // A client may have just died.
   static_cast<void>(served.control.reap());
   return served.control.open_queue(node.device, node.queue) ? 0 : -EBUSY;
 }
@@ -159,13 +159,13 @@ int open_file(const char* path, fuse_file_info* info) {
   const int access = info->flags & O_ACCMODE;
   switch (node->kind) {
     case NodeKind::attribute:
-      // Root passes any mode; sysfs still refuses what has no function.
+      // Root passes any mode; sysfs still refuses files without a read or write function.
       if (access != O_WRONLY && !node->show) return -EACCES;
       if (access != O_RDONLY && !node->store) return -EACCES;
       info->direct_io = 1;
       break;
     case NodeKind::binary:
-      // The kernel's file belongs to root; ours to the user, who configures the devices.
+      // The kernel's file is root's; ours is the user's, who configures the devices.
       if (access != O_RDONLY && fuse_get_context()->uid != 0) return -EACCES;
       info->direct_io = 1;
       break;
@@ -174,7 +174,7 @@ int open_file(const char* path, fuse_file_info* info) {
       break;
     case NodeKind::portal:
       if (const int error = open_portal(served, *node); error != 0) return error;
-      // Past the page cache, a file cannot be mapped for shared writing.
+      // Bypassing the page cache prevents shared writable mappings.
       info->direct_io = served.refuse_mmap ? 1 : 0;
       break;
     case NodeKind::directory:
@@ -193,7 +193,7 @@ int release_file(const char*, fuse_file_info* info) {
   if (file->node->kind == NodeKind::portal) {
     files().forget(*file);
     files().served().control.release_queue(file->node->device, file->node->queue);
-    // Not a death: a dying process still runs when its files go.
+    // Not necessarily a death: a dying process is still alive when its files are closed.
     files().reaper().look();
   }
   return 0;
@@ -202,7 +202,7 @@ int release_file(const char*, fuse_file_info* info) {
 int read_file(const char*, char* into, std::size_t count, off_t offset, fuse_file_info* info) {
   const Node& node = *opened(info).node;
   if (node.kind == NodeKind::portal) {
-    // What a mapping shows; a device file has nothing to read.
+    // As a mapping would read; a device file has no content.
     if (offset >= kPageBytes) return 0;
     const std::size_t given = std::min(count, static_cast<std::size_t>(kPageBytes - offset));
     std::memset(into, 0, given);
@@ -215,21 +215,20 @@ int read_file(const char*, char* into, std::size_t count, off_t offset, fuse_fil
   return static_cast<int>(text.copy(into, count, static_cast<std::size_t>(offset)));
 }
 
-/// idxd_cdev_write: whole descriptors, one after the other; what was taken before an error counts.
+/// idxd_cdev_write: whole descriptors, sequentially; those accepted before an error count.
 int write_portal(const Served& served, const OpenFile& file, std::span<const char> bytes) {
   const std::int32_t thread = fuse_get_context()->pid;
   if (thread != file.process_id && process_of_thread(thread) != file.process_id) {
-    return -EPERM;  // An fd inherited over fork: the descriptors' addresses are another process's.
+    return -EPERM;  // An inherited descriptor: the addresses belong to another process.
   }
-  // The kernel tells of any signal, once. Most go by; one that ends the writer waits for our
-  // answer.
+  // The kernel reports any signal, once. Most are ignored; a fatal one waits for our reply.
   const auto is_over = [thread] { return fuse_interrupted() != 0 && is_ending(thread); };
   std::size_t written = 0;
   while (written + sizeof(dsa::Descriptor) <= bytes.size()) {
     dsa::Descriptor descriptor;
     std::memcpy(&descriptor, bytes.data() + written, sizeof descriptor);
     int error = 0;
-    // A misaligned record would end in a device error that no client sees. [S] idxd_submit_user_...
+    // A misaligned record would cause a device error that no client sees. [S] idxd_submit_user_...
     if (descriptor.opcode == DSA_OPCODE_BATCH ||
         descriptor.completion_addr % sizeof(dsa::CompletionRecord) != 0) {
       error = -EINVAL;
@@ -250,7 +249,7 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
 
 int write_file(const char*, const char* from, std::size_t count, off_t offset,
                fuse_file_info* info) {
-  // Stores into the mapped page that no trap caught: a page, not descriptors.
+  // Writeback of a mapped page (stores that no trap caught), not descriptors.
   if (info->writepage != 0) return static_cast<int>(count);
   const OpenFile& file = opened(info);
   switch (file.node->kind) {
@@ -272,14 +271,14 @@ int write_file(const char*, const char* from, std::size_t count, off_t offset,
   return -EINVAL;
 }
 
-/// idxd_cdev_poll: a WQ is readable when its device has recorded an error (SWERROR), and a
-/// caller that waits for it is woken. It never signals completions.
+/// idxd_cdev_poll: a WQ becomes readable, and waiting callers are woken, when its device has
+/// recorded an error (SWERROR). Completions are never signalled.
 int poll_file(const char*, fuse_file_info* info, fuse_pollhandle* handle, unsigned* events) {
   OpenFile& file = opened(info);
   const bool is_portal = file.node->kind == NodeKind::portal;
   if (handle != nullptr) {
     if (is_portal) {
-      files().keep(handle, file);  // Before the look, so that no error comes in between.
+      files().keep(handle, file);  // Before the check, so that no error is missed.
     } else {
       fuse_pollhandle_destroy(handle);
     }
@@ -322,11 +321,11 @@ fuse_operations operations() {
 Result<void> Files::start(OwnedFile file) {
   if (served_.trace_file >= 0) {
     served_.control.set_options({.trace = [this](const TraceEvent& event) {
-      // The command is carried out even if the disk is full.
+      // The command succeeds even if the disk is full.
       static_cast<void>(append_trace(to_json(event) + "\n"));
     }});
   }
-  // Messages about a client's odd request go nowhere.
+  // Discards libfuse's messages about malformed requests.
   fuse_set_log_func([](fuse_log_level, const char*, std::va_list) {});
   std::string name = "headrace-emulator";
   char* words = name.data();
@@ -334,13 +333,13 @@ Result<void> Files::start(OwnedFile file) {
   const fuse_operations table = operations();
   made_ = fuse_new(&arguments, &table, sizeof table, this);
   fuse_opt_free_args(&arguments);
-  // It is mounted already: libfuse takes the file by this name.
+  // Already mounted: libfuse accepts the descriptor under this name.
   if (made_ == nullptr || fuse_mount(made_, fmt::format("/dev/fd/{}", file.get()).c_str()) != 0) {
     return fail(Code::out_of_memory, "serve the files of the emulated devices by FUSE",
                 "libfuse has no memory for it", "free some");
   }
   static_cast<void>(file.release());
-  // It serves until the process ends: what still waits for an answer then gets ENOTCONN.
+  // Serves until the process ends: pending requests then get ENOTCONN.
   std::thread([made = made_] {
     fuse_loop_config* config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_max_threads(config, kThreadMax);
@@ -388,7 +387,7 @@ int Files::append_trace(std::string_view lines) {
     if (count <= 0) {
       const int error = count < 0 ? errno : ENOSPC;
       int none = 0;
-      // relaxed: a number, no order.
+      // relaxed: only a number.
       static_cast<void>(trace_error_.compare_exchange_relaxed(none, error));
       return -error;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves a Tree by FUSE. Attributes are read and written past any cache; portals are
-// pages that can be mapped, opened by the driver's rules, and take descriptors by write().
+// Serves a Tree by FUSE. Attributes bypass caches; portals are pages that can be mapped, are opened
+// by the driver's rules, and accept descriptors by write().
 #pragma once
 
 #include "emu/device/device.hpp"
@@ -12,16 +12,16 @@
 
 namespace headrace::emu {
 
-/// What is served, all of which outlives the file system.
+/// What to serve; all of it must outlive the file system.
 struct Served {
   const Tree& tree;
   Control& control;          ///< Commands to it are traced.
   bool refuse_mmap = false;  ///< Portals cannot be mapped.
-  int trace_file = -1;       ///< Lines of the trace are appended to it; -1: there is no trace.
+  int trace_file = -1;       ///< Trace lines are appended to it; -1: no trace.
 };
 
-/// Serves what is mounted and answered by `file`, from threads of its own, until this process ends.
-/// `reaper` is notified of every process that opens a portal.
+/// Serves the FUSE connection `file` on separate threads until this process ends. `reaper` is
+/// notified of every process that opens a portal.
 ///
 /// Returns: the errno of the first line of the trace that could not be written, or 0.
 /// Fails:   out_of_memory.

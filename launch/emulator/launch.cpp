@@ -43,11 +43,11 @@ using launch::write_whole;
 constexpr const char* kPreloadName = "libheadrace-dsa-trap.so";
 constexpr std::size_t kTextBytesMax = 16U << 20U;
 
-/// What the command will find, put together before anything is started.
+/// The emulated environment, prepared before anything starts.
 struct Plan {
   EmulatorConfig config;
   std::vector<DeviceExtras> extras;
-  std::vector<std::string> left_out;  ///< Of the configuration, a sentence each.
+  std::vector<std::string> left_out;  ///< Ignored parts of the configuration, one sentence each.
   std::string preload_path;
   Program program;
 };
@@ -157,7 +157,7 @@ Result<Plan> make_plan(const Options& options) {
   return plan;
 }
 
-/// LD_PRELOAD with ours first, where nothing better makes the loader load it.
+/// LD_PRELOAD with our library first, for when ld.so.preload is not available.
 std::string preload_variable() {
   std::string text = kPreloadPath;
   const char* given = std::getenv("LD_PRELOAD");
@@ -166,7 +166,7 @@ std::string preload_variable() {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find_first_of(": "), rest.size());
     const std::string_view each = rest.substr(0, end);
-    // An emulation inside an emulation finds the outer one's.
+    // A nested emulation sees the outer one's entry.
     if (!each.empty() && each != kPreloadPath) text += fmt::format(":{}", each);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
@@ -175,8 +175,8 @@ std::string preload_variable() {
 
 std::span<std::byte> mapped_registers;
 
-/// Every program of the command may write to the registers' file, so any of them may cut it off:
-/// what is gone becomes zero to us, which is a device that is disabled.
+/// Every program of the command may write to the registers' file, and so may truncate it: replaces
+/// the mapping by zeros, which is a disabled device.
 void on_bus_error(int, siginfo_t* info, void*) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   const bool ours = at >= mapped_registers.data() &&
@@ -185,7 +185,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
     return;
   }
-  ::signal(SIGBUS, SIG_DFL);  // Happens again, and ends us.
+  ::signal(SIGBUS, SIG_DFL);  // The fault recurs and ends this process.
 }
 
 Result<std::span<std::byte>> map_registers(int file) {
@@ -203,7 +203,7 @@ Result<std::span<std::byte>> map_registers(int file) {
   return mapped_registers;
 }
 
-/// Enables what the configuration sets up, as 'accel-config load-config -e'.
+/// Enables what is configured, as 'accel-config load-config -e'.
 Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
   for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
     const auto& queues = config.devices[d].queues;
@@ -240,8 +240,8 @@ Result<int> open_trace(const Options& options) {
   return file;
 }
 
-/// A file in the namespace that every program of the command maps. The trap finds its options as
-/// files beside it, so that it needs no variable of the environment.
+/// Creates the file that every program of the command maps. The trap's options are files beside it,
+/// so that it needs no environment variable.
 Result<std::span<std::byte>> make_registers(const Options& options) {
   const auto make = [](const std::string& path) {
     OwnedFile file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -258,14 +258,14 @@ Result<std::span<std::byte>> make_registers(const Options& options) {
   return map_registers(file.get());
 }
 
-/// Everything that a running emulation consists of, in this process.
+/// A running emulation, in this process.
 struct Emulation {
   std::optional<Control> control;
   std::optional<Driver> driver;
   Tree tree;
   OwnedFile trace_file;
   std::optional<Server> server;
-  bool everywhere = false;  ///< The loader loads the trap into every program.
+  bool everywhere = false;  ///< The trap is preloaded by ld.so.preload.
 };
 
 Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
@@ -312,12 +312,12 @@ Result<void> judge_trace(const Options& options, int error) {
               "events are missing in it", "free space there, or name another file", error);
 }
 
-/// Runs the command in the namespace until nothing of it is left. Its wait status.
+/// Runs the command in the namespace until all its processes have ended. Returns its wait status.
 Result<int> run(Emulation& emulation, const Options& options, const Program& program) {
   launch::Command command{
       .path = program.path, .words = options.command, .fixed_addresses = options.seed.has_value()};
   if (!emulation.everywhere) command.environment.emplace_back("LD_PRELOAD", preload_variable());
-  // What the command leaves behind becomes our child, not that of a process outside.
+  // Orphans of the command become our children, not those of an outside process.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto child = launch::Child::start(command);
   if (!child) return fail(child.error());
@@ -367,7 +367,7 @@ Result<std::string> statistics_of(const std::string& path) {
     return fail(errno == ENOENT ? Code::not_found : Code::permission_denied, tried,
                 "it cannot be opened", "name those of an emulation of this user", errno);
   }
-  // A copy: no process can change or truncate what is read.
+  // A copy: no process can change or truncate it.
   const std::size_t byte_count = registers_bytes();
   void* memory =
       ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 'headrace emulate' from its options to the end of the command.
+// Runs 'headrace emulate', from its options to the end of the command.
 #pragma once
 
 #include "headrace/base/result.hpp"
@@ -7,13 +7,13 @@
 
 namespace headrace::emu {
 
-/// Runs the command on emulated devices. Its wait status, as of waitpid.
+/// Runs the command on emulated devices. Returns its wait status, as waitpid does.
 ///
-/// Fails: before the command was started; nothing is left then.
+/// Fails: only before the command starts; everything is cleaned up then.
 [[nodiscard]] Result<int> launch_emulation(const Options& options);
 
-/// What the devices of a running emulation have done until now, as the document of --stats. `path`
-/// is its /dev/dsa-emulator/registers, which may be cut off or spoiled meanwhile.
+/// Statistics of a running emulation so far, as the --stats document. `path` is its
+/// /dev/dsa-emulator/registers, which may be truncated or overwritten at any time.
 ///
 /// Fails: not_found, permission_denied or io_failed for the file; corrupt_data or version_mismatch
 ///        for what is in it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace-emulator: runs a command on emulated DSAs; the front is 'headrace emulate'. Exit codes:
-// the command's own; 1 if it could not be started, 2 for wrong use, 126 and 127 as of a shell.
+// headrace-emulator: runs a command on emulated DSAs; the implementation of 'headrace emulate'.
+// Exit codes: the command's; 1 if it could not be started, 2 for wrong use, 126 and 127 as of a
+// shell.
 #include <unistd.h>
 
 #include <span>
@@ -21,7 +22,7 @@ constexpr int kExitUsage = 2;
 int main(int argc, char** argv) {
   using namespace headrace;
   launch::occupy_closed_files();
-  // For 'headrace top', which cannot look into registers itself.
+  // For 'headrace top', which cannot parse registers.
   if (argc == 3 && std::string_view(argv[1]) == "--statistics-of") {
     const auto text = emu::statistics_of(argv[2]);
     if (!text) launch::complain(text.error().message());

@@ -41,7 +41,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-/// The value of a field of /proc/self/status.
+/// A field of /proc/self/status.
 std::string status_field(std::string_view name) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -56,7 +56,7 @@ bool is_mount_point(const char* path) {
          (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
-/// Why unshare(CLONE_NEWUSER), or the first mount after it, was refused.
+/// Explains a refused unshare(CLONE_NEWUSER), or first mount after it.
 Failure explain(int error) {
   const auto refused = [error](std::string cause, std::string remedy) {
     return fail(Code::unsupported, kTried, std::move(cause), std::move(remedy), error);
@@ -115,7 +115,7 @@ bool make_file(const std::string& path) {
   return OwnedFile(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0444)).valid();
 }
 
-/// Puts what is in the directory `from` into the directory `to`, but for the names in `hidden`.
+/// Binds the entries of `from` into `to`, except those named in `hidden`.
 Result<void> populate(const std::string& from, const std::string& to,
                       const std::vector<std::string_view>& hidden) {
   std::error_code error;
@@ -132,7 +132,7 @@ Result<void> populate(const std::string& from, const std::string& to,
     }
     const bool made =
         entries->is_directory(ignored) ? ::mkdir(target.c_str(), 0755) == 0 : make_file(target);
-    // Entries of /dev come and go.
+    // Entries of /dev may disappear meanwhile.
     const std::string source = entries->path();
     if (made && ::mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0 &&
         errno != ENOENT) {
@@ -142,7 +142,7 @@ Result<void> populate(const std::string& from, const std::string& to,
   return {};
 }
 
-/// Covers `path` by a tmpfs with the same content. Returns the directory that is covered.
+/// Mounts a tmpfs with the same content on `path`. Returns the covered directory.
 Result<OwnedFile> cover(const char* path, const std::vector<std::string_view>& hidden) {
   OwnedFile former(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!former.valid()) {
@@ -174,7 +174,7 @@ Result<OwnedFile> open_fuse() {
     return fail(code, "serve the files of the emulated devices by FUSE", std::move(cause),
                 std::move(remedy), error);
   };
-  // A container may put another file in its place, such as /dev/null.
+  // A container may replace it with another file, such as /dev/null.
   struct stat status{};
   if (::stat("/dev/fuse", &status) != 0) {
     return refused(Code::unsupported, "there is no /dev/fuse",
@@ -201,7 +201,7 @@ Result<OwnedFile> open_fuse() {
                  "load the kernel module fuse as root (modprobe fuse)", errno);
 }
 
-/// A mount below /etc, taken before the overlay covers it.
+/// A mount below /etc, detached before the overlay covers it.
 struct Submount {
   std::string path;
   OwnedFile tree;
@@ -235,7 +235,7 @@ Result<void> enter_namespace() {
   const unsigned user = ::geteuid();
   const unsigned group = ::getegid();
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return explain(errno);
-  // Without the right to change groups, so that a user needs no privilege to map its own.
+  // Without the right to change groups, no privilege is needed to map the own group.
   static_cast<void>(write_file("/proc/self/setgroups", "deny"));
   if (!write_file("/proc/self/uid_map", fmt::format("{} {} 1", user, user)) ||
       !write_file("/proc/self/gid_map", fmt::format("{} {} 1", group, group))) {
@@ -268,7 +268,7 @@ Result<OwnedFile> make_places() {
   if (made = populate(real_pci + "/drivers", pci + "/drivers", {"idxd"}); !made) {
     return fail(made.error());
   }
-  // Root's programs may become other users.
+  // Programs of root may switch to other users.
   const std::string options =
       fmt::format("fd={},rootmode=40000,user_id={},group_id={},default_permissions{}", fuse->get(),
                   ::geteuid(), ::getegid(), ::geteuid() == 0 ? ",allow_other" : "");
@@ -309,7 +309,7 @@ Result<bool> preload_everywhere(const std::string& path) {
   std::ofstream list(layer + "/ld.so.preload");
   list << kPreloadPath << '\n';
   for (std::string line; std::getline(given, line);) {
-    // An emulation inside an emulation finds the outer one's.
+    // A nested emulation sees the outer one's entry.
     if (line != kPreloadPath) list << line << '\n';
   }
   list.close();

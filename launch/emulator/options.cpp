@@ -20,7 +20,7 @@ Failure wrong_use(std::string sentence) {
   return fail(Code::invalid_argument, "read the options", std::move(sentence), "");
 }
 
-/// A whole number from `least` to `most`.
+/// Parses a whole number from `least` to `most`.
 template <typename T>
 Result<void> take_count(std::string_view option, const std::string& text, std::uint64_t least,
                         std::uint64_t most, std::optional<T>& into) {
@@ -42,8 +42,7 @@ struct Unit {
 constexpr std::array<Unit, 4> kTimeUnits{{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
 constexpr std::array<Unit, 4> kRateUnits{{{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}}};
 
-/// A number with one of `units` behind it, which 0 needs not; nothing if it is none, negative or
-/// not finite.
+/// Parses a finite, non-negative number with one of `units`, which 0 may omit.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -57,10 +56,10 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   return std::nullopt;
 }
 
-/// As QueueChoice.
+/// In the order of QueueChoice.
 constexpr std::array<std::string_view, 3> kModes{"shared", "dedicated", "both"};
 
-/// Options that --config leaves nothing to say about.
+/// Options that conflict with --config.
 constexpr std::array<std::string_view, 3> kSaidByConfig{"--wq", "--wq-name", "--engines"};
 
 struct Parser {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of headrace-emulator, read and judged before anything is started.
+// The command line of headrace-emulator, parsed and validated before anything starts.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 
 namespace headrace::emu {
 
-/// A name that begins so is what DPDK's driver looks for: it takes each such WQ for a dedicated
-/// one.
+/// Prefix that DPDK's driver looks for; it takes each such WQ for a dedicated one.
 inline constexpr std::string_view kDpdkPrefix = "dpdk_";
 
 enum class QueueChoice : std::uint8_t { shared, dedicated, both };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers by name: <linux/pci_regs.h>. The capabilities are those that DSA 1.0 has; the
-// identifiers are its. [S] Intel DSA architecture specification, configuration registers
+// Register names: <linux/pci_regs.h>. Capabilities and identifiers are those of DSA 1.0. [S] Intel
+// DSA architecture specification, configuration registers
 #include "launch/emulator/pci.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace headrace::emu {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
-// Two regions of memory: control registers, and the portals of the WQs.
+// Two memory regions: control registers, and the portals of the WQs.
 constexpr std::uint64_t kControlBytes = 64 << 10U;
 constexpr std::uint64_t kPortalBytes = 128 << 10U;
 constexpr std::uint64_t kMemoryBegin = 0x203f'fe00'0000;
@@ -20,7 +20,7 @@ constexpr std::uint64_t kMemoryStride = 0x10'0000;
 constexpr std::uint64_t kPortalOffset = 0x8'0000;
 constexpr std::uint32_t kRegionFlags = PCI_BASE_ADDRESS_MEM_TYPE_64 | PCI_BASE_ADDRESS_MEM_PREFETCH;
 
-// Places of the capabilities.
+// Offsets of the capabilities.
 constexpr std::size_t kExpress = 0x40;
 constexpr std::size_t kMsix = 0x80;
 constexpr std::size_t kPower = 0x90;

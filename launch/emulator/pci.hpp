@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PciFunction: the configuration space of an emulated DSA as lspci and setpci see it. Nothing that
-// is written there changes what the device does.
+// PciFunction: the configuration space of an emulated DSA for lspci and setpci. Writes do not
+// affect the device.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ inline constexpr std::size_t kConfigBytes = 4096;
 /// Threading: shared.
 class PciFunction {
  public:
-  /// `index`: number of the device, which places its memory.
+  /// `index`: device number, which determines its memory address.
   explicit PciFunction(std::uint32_t index);
-  /// What a process reads: all of it if it is root, else the standard header of 64 bytes, as Linux.
+  /// What a process reads: everything as root, else the 64-byte standard header, as on Linux.
   [[nodiscard]] std::string read(bool privileged) const;
-  /// Writes the bits that are writable, as the device's; others stay.
+  /// Writes the writable bits, as on the device; other bits stay unchanged.
   void write(std::size_t offset, std::string_view bytes);
   /// The file `resource`: first and last address and flags of each region.
   [[nodiscard]] std::string resources() const;

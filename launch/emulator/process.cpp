@@ -20,7 +20,7 @@ constexpr std::uint64_t bits_of(std::initializer_list<int> signals) {
   for (const int number : signals) bits |= std::uint64_t{1} << (number - 1);
   return bits;
 }
-/// Those that end no process by default.
+/// Signals whose default action does not end a process.
 constexpr std::uint64_t kHarmlessSignals =
     bits_of({SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU});
 
@@ -63,7 +63,7 @@ bool is_ending(std::int32_t thread_id) {
       if (!line.starts_with(name)) return;
       const char* end = line.data() + line.size();
       std::uint64_t bits = 0;
-      // "SigPnd:", a tabulator, hexadecimal digits.
+      // "SigPnd:", a tab, hexadecimal digits.
       std::from_chars(line.data() + name.size() + 1, end, bits, 16);
       into |= bits;
     };

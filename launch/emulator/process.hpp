@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes and file descriptors, as little as the launcher needs of them.
+// Processes and file descriptors, as far as the launcher needs them.
 #pragma once
 
 #include <cstdint>
 
 namespace headrace::emu {
 
-/// A file descriptor that is closed at the end.
+/// Owns a file descriptor and closes it.
 ///
 /// Threading: confined.
 class OwnedFile {
@@ -25,9 +25,9 @@ class OwnedFile {
   int file_ = -1;
 };
 
-/// The process that a thread belongs to; 0 if it is not seen from here.
+/// The process of a thread; 0 if it is not visible from here.
 [[nodiscard]] std::int32_t process_of_thread(std::int32_t thread_id);
-/// Whether a thread is about to end by a signal that it cannot take while it waits for us: SIGKILL,
-/// or another one that it neither handles, ignores nor blocks. True if there is no such thread.
+/// Whether a thread that waits for us is about to be killed: by SIGKILL, or by another signal that
+/// it neither handles, ignores nor blocks. True if there is no such thread.
 [[nodiscard]] bool is_ending(std::int32_t thread_id);
 }  // namespace headrace::emu

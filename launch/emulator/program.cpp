@@ -24,7 +24,7 @@ namespace {
 constexpr int kScriptDepthMax = 4;
 constexpr std::size_t kHeadBytes = 4096;
 
-/// The first bytes of a file; nothing if it cannot be read (a program may be executable only).
+/// The first bytes of a file; nothing if unreadable (it may be execute-only).
 std::optional<std::string> head_of(const std::string& path) {
   const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;
@@ -38,7 +38,8 @@ Refusal refuse(std::string sentence) {
   return Refusal{.exit_code = kExitNotExecutable, .sentence = std::move(sentence)};
 }
 
-/// Judges the ELF file `path`; `whose` says why it would run, if it is not the command itself.
+/// Judges the ELF file `path`; `whose` says how it relates to the command, unless it is the
+/// command.
 Refusal judge_elf(const std::string& path, const std::string& whose) {
   const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const std::string_view why =
@@ -53,7 +54,7 @@ Refusal judge_elf(const std::string& path, const std::string& whose) {
       path, whose, why, inject::kReachRemedy));
 }
 
-/// The interpreter in a "#!" line; empty if `head` is no such line.
+/// The interpreter of a "#!" line; empty if `head` has none.
 std::string interpreter_of(std::string_view head) {
   if (!head.starts_with("#!")) return "";
   std::string_view line = head.substr(2, head.find('\n') - 2);
@@ -63,7 +64,7 @@ std::string interpreter_of(std::string_view head) {
   return std::string(line.substr(0, line.find_first_of(" \t\r")));
 }
 
-/// What "#!/usr/bin/env NAME" runs; empty if that is not what it is.
+/// The program that "#!/usr/bin/env NAME" runs; empty for other lines.
 std::string name_behind_env(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\n'));
   const std::size_t env = line.find("/env ");
@@ -75,7 +76,7 @@ std::string name_behind_env(std::string_view head) {
   return std::string(rest.substr(0, rest.find_first_of(" \t\r")));
 }
 
-/// As execvp: the first executable file of that name, or why none will do.
+/// As execvp: the first executable file of that name, or why there is none.
 std::string find_in_path(const std::string& command, Refusal& refusal) {
   int worst = ENOENT;
   const auto is_good = [&worst](const std::string& path) {
@@ -88,7 +89,7 @@ std::string find_in_path(const std::string& command, Refusal& refusal) {
   const bool has_slash = command.find('/') != std::string::npos;
   if (has_slash && is_good(command)) return command;
   const char* variable = std::getenv("PATH");
-  // An entry that is empty, also the last one, is the current directory.
+  // An empty entry, also at the end, is the current directory.
   std::istringstream directories((variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin") +
                                  std::string(":"));
   for (std::string directory;
@@ -126,13 +127,13 @@ Program judge_program(const std::string& command) {
   std::string whose;
   for (int depth = 0; depth <= kScriptDepthMax; ++depth) {
     const auto head = head_of(current);
-    if (!head) return program;  // Executable but not readable: the loader will tell.
+    if (!head) return program;  // Executable but not readable: the loader decides.
     if (head->starts_with(ELFMAG)) {
       program.refusal = judge_elf(current, whose);
       return program;
     }
     std::string interpreter = interpreter_of(*head);
-    // Without "#!" execvp hands the file to the shell.
+    // execvp passes a file without "#!" to the shell.
     if (interpreter.empty()) interpreter = "/bin/sh";
     Refusal unfound;
     std::string found = find_in_path(interpreter, unfound);

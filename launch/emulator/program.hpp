@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command is, judged before it is started: whether it exists, and whether a library can be
-// put under it. Does not start anything.
+// Examines a command before it starts: whether it exists, and whether a library can be preloaded
+// into it. Starts nothing.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ namespace headrace::emu {
 using launch::kExitNotExecutable;
 using launch::kExitNotFound;
 
-/// Why a command is not started, and the exit code that a shell would give.
+/// Why a command cannot be started, and the exit code that a shell would return.
 struct Refusal {
-  int exit_code = 0;  ///< 0: it may be started.
+  int exit_code = 0;  ///< 0: it can be started.
   std::string sentence;
 };
 
 struct Program {
   std::string path;  ///< Found as execvp finds it.
-  std::string note;  ///< Something to know, or empty; does not keep it from running.
+  std::string note;  ///< A remark that does not prevent the start, or empty.
   Refusal refusal;
 };
 
 /// Finds `command` in PATH unless it has a slash, follows "#!" lines, and reads the ELF header of
-/// what would run in the end.
+/// the final program.
 [[nodiscard]] Program judge_program(const std::string& command);
 
 }  // namespace headrace::emu

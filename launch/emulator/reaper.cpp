@@ -14,11 +14,11 @@
 namespace headrace::emu {
 namespace {
 
-/// While a portal is open: a process may come by one that it did not open (an inherited file
-/// descriptor), and nothing tells us that it has become a client.
+/// While a portal is open: a process may inherit its file descriptor and become a client without
+/// notice.
 constexpr int kSeldomMs = 1000;
 /// While a client cannot be watched (no pidfds: Linux before 5.3, a container's seccomp filter, no
-/// file descriptor left), or is dead and what it held could not be given back yet.
+/// free file descriptor), or is dead and not yet reaped.
 constexpr int kOftenMs = 20;
 
 bool contains(const std::vector<pid_t>& processes, pid_t process_id) {
@@ -68,12 +68,11 @@ void Reaper::look() {
 
 void Reaper::ring() const {
   const std::uint64_t one = 1;
-  // It fails only when the counter is full: then it rings already.
+  // Fails only if the counter is full: then the bell is already ringing.
   [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
 }
 
-/// Opens a pidfd, which can be polled: readable when the last thread has ended, which is what
-/// is_dead asks for, too.
+/// Opens pidfds to poll: readable when the last thread has ended, the same condition as is_dead.
 void Reaper::take_in() {
   std::vector<pid_t> processes = control_.client_processes();
   {
@@ -91,8 +90,8 @@ void Reaper::take_in() {
   }
 }
 
-/// Drops those that hold nothing any more. A process that cannot be watched stays while it is a
-/// client, and is looked at often.
+/// Drops processes that hold nothing. A process that cannot be watched stays while it is a client,
+/// and is checked often.
 void Reaper::strike_out() {
   const std::vector<pid_t> clients = control_.client_processes();
   std::erase_if(watched_, [&clients](const Watched& each) {
@@ -113,7 +112,7 @@ void Reaper::run() {
       const Lock lock(mutex_);
       if (stopping_) return;
     }
-    // First watch, then reap: poll reports one that dies in between.
+    // Watch first, then reap: poll reports a death in between.
     take_in();
     static_cast<void>(control_.reap());
     strike_out();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reaper: gives back what dead clients held in the queues, as soon as they are dead and however
-// they came to be clients. That a portal's file was released does not say it: the kernel drops a
-// dying process's files before it calls the process dead, and a client may close its portal and
-// live on. So the processes themselves are watched.
+// Reaper: releases what clients held in the queues as soon as they die. Watches the processes
+// themselves, because the release of a portal's file is not enough: the kernel closes a dying
+// process's files before it reports the death, and a client may close its portal and live on.
 #pragma once
 
 #include <sys/types.h>
@@ -19,29 +18,28 @@
 
 namespace headrace::emu {
 
-/// A thread that sleeps until a client dies; while no portal is open it has no other reason
-/// to wake up.
+/// A thread that sleeps until a client dies; while no portal is open it never wakes otherwise.
 ///
 /// Threading: shared.
 class Reaper {
  public:
   /// `control` must outlive it.
   ///
-  /// Fails: capacity_exceeded if the system gives no file descriptor or thread.
+  /// Fails: capacity_exceeded if no file descriptor or thread is available.
   static Result<std::unique_ptr<Reaper>> start(Control& control);
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
   ~Reaper();
 
-  /// A process that has opened a portal: may become a client from now on.
+  /// Watches a process that has opened a portal and may become a client.
   void watch(pid_t process_id);
-  /// A portal was closed, for one reason or another.
+  /// Checks for dead clients after a portal was closed.
   void look();
 
  private:
   struct Watched {
     pid_t process_id;
-    OwnedFile file;  ///< A pidfd; none where it was refused, or has told of the death.
+    OwnedFile file;  ///< A pidfd; none if it was refused or has reported the death.
     bool is_dead = false;
   };
 
@@ -57,7 +55,7 @@ class Reaper {
   Mutex mutex_;
   std::vector<pid_t> announced_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
-  std::vector<Watched> watched_;  ///< The thread's own.
+  std::vector<Watched> watched_;  ///< Used by the thread only.
   std::thread thread_;
 };
 

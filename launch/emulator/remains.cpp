@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr long kLookEveryNs = 10'000'000;
 constexpr int kAskedLooks = 100;
 constexpr int kKilledLooks = 500;
-/// A process that forks and ends during a look hides its child from it; a daemon does so twice.
+/// A process that forks and exits during a scan hides its child from it; a daemon does so twice.
 constexpr int kEmptyLooksMin = 3;
 
 struct Found {
@@ -38,12 +38,12 @@ int send(const Found& process, int number) {
   return static_cast<int>(::syscall(SYS_pidfd_send_signal, process.file.get(), number, nullptr, 0));
 }
 
-/// The parent of a process that has not ended; 0 if it has.
+/// The parent of a running process; 0 if it has ended.
 pid_t parent_of(pid_t process_id) {
   std::ifstream file("/proc/" + std::to_string(process_id) + "/stat");
   std::string line;
   std::getline(file, line);
-  // "1 (name) S 0": the name may hold anything.
+  // "1 (name) S 0": the name may contain anything.
   const std::size_t end = line.rfind(')');
   if (end == std::string::npos || end + 4 >= line.size()) return 0;
   const char state = line[end + 2];
@@ -59,7 +59,7 @@ bool is_in(pid_t process_id, const struct stat& mounts) {
          status.st_ino == mounts.st_ino;
 }
 
-/// Every process, held before its parent is read.
+/// Every process, with a pidfd taken before its parent is read.
 std::vector<Found> all_processes() {
   std::vector<Found> all;
   std::error_code ignored;
@@ -110,7 +110,7 @@ std::vector<pid_t> end_processes(Ending ending, const std::vector<pid_t>& spared
   int empty_count = 0;
   std::vector<pid_t> left;
   for (int look = 0; look < asked_looks + kKilledLooks && empty_count < kEmptyLooksMin; ++look) {
-    // By their numbers, so that one that is spared is left for its own wait.
+    // By number, so that spared children are left for their own waiter.
     for (const pid_t each : left) ::waitpid(each, nullptr, WNOHANG);
     left.clear();
     for (const Found& each : find(ending, spared)) {
@@ -118,7 +118,7 @@ std::vector<pid_t> end_processes(Ending ending, const std::vector<pid_t>& spared
       if (look >= asked_looks) send(each, SIGKILL);
       if (look != 0 || asked_looks == 0) continue;
       send(each, SIGTERM);
-      send(each, SIGCONT);  // A stopped process takes its SIGTERM when it goes on.
+      send(each, SIGCONT);  // A stopped process handles SIGTERM only after SIGCONT.
     }
     empty_count = left.empty() ? empty_count + 1 : 0;
     if (left.empty()) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends what a command has left running. Every process is held by a pidfd before it is looked at, so
-// a signal never reaches another process that has got its number.
+// Ends processes that a command left running. Takes a pidfd of every process before inspecting it,
+// so that a signal never reaches another process that reuses its number.
 #pragma once
 
 #include <sys/types.h>
@@ -10,14 +10,14 @@
 namespace headrace::emu {
 
 enum class Ending : unsigned char {
-  ask_descendants,    ///< Of this process, which must be a subreaper: SIGTERM, then SIGKILL.
-  kill_in_namespace,  ///< Those in this process's mount namespace: SIGKILL.
+  ask_descendants,    ///< Descendants of this process, which must be a subreaper: SIGTERM, then
+                      ///< SIGKILL.
+  kill_in_namespace,  ///< Processes in this process's mount namespace: SIGKILL.
 };
 
-/// Ends them, but for `spared`, and reaps children of this process.
+/// Ends them, except `spared`, and reaps children of this process.
 ///
-/// Returns: those that still run after seconds, because they wait in the kernel for something that
-///          does not come.
+/// Returns: processes that still run after some seconds, because they are blocked in the kernel.
 [[nodiscard]] std::vector<pid_t> end_processes(Ending ending, const std::vector<pid_t>& spared);
 
 }  // namespace headrace::emu

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchemaVersion = 1;
 
-/// A figure of a WQ or an engine, and what its sum is in the summary; null: it has none.
+/// A statistic of a WQ or an engine, and the name of its sum in the summary, or null.
 template <typename Part>
 struct Figure {
   const char* name;

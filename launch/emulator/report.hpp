@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The document of --stats: what the devices did, in the shape that every document of the command
-// has.
+// The --stats document: what the devices did, in the common format of the command's documents.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace headrace::emu {
 
-/// Facts of the run beside the devices' own figures.
+/// Facts of the run besides the devices' statistics.
 struct RunFacts {
   double seconds = 0;
   int exit_code = -1;  ///< -1: ended by a signal.

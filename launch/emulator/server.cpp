@@ -35,7 +35,7 @@ Result<Pipe> make_pipe() {
   return Pipe{OwnedFile(files[0]), OwnedFile(files[1])};
 }
 
-/// The parts of the error, null if there is none.
+/// Serialises the error; "null" if there is none.
 std::string to_text(const Result<void>& result) {
   if (result) return "null";
   const Error& error = result.error();
@@ -54,10 +54,10 @@ Result<void> read_report(const OwnedFile& from) {
   return fail(said[0], said[2], said[3], said[4], said[1]);
 }
 
-/// The server itself. Never returns: libfuse's threads use what is on this stack.
+/// Runs the server. Never returns: libfuse's threads use this stack.
 [[noreturn]] void serve(OwnedFile fuse, const Served& served, const OwnedFile& line,
                         OwnedFile ready) {
-  // A kill of the launcher's process group must not reach it.
+  // Must survive a kill of the launcher's process group.
   ::setsid();
   ::prctl(PR_SET_NAME, "headrace-files");
   auto reaper = Reaper::start(served.control);

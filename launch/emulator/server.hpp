@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: the process that serves the files of the devices. The launcher forks it inside the
-// namespace; when the launcher is killed it ends what runs there, and with that the namespace.
+// Server: the process that serves the devices' files. The launcher forks it inside the namespace;
+// if the launcher is killed, the server ends all processes there, and so the namespace.
 #pragma once
 
 #include <sys/types.h>
@@ -14,18 +14,18 @@ namespace headrace::emu {
 /// Threading: confined.
 class Server {
  public:
-  /// Forks it and waits until the files are in their places. Before the first thread, with all
-  /// signals blocked.
+  /// Forks the server and waits until the files are in place. Call before creating threads, with
+  /// all signals blocked.
   ///
-  /// Fails: with what the server could not do.
+  /// Fails: with the error of the server.
   static Result<Server> start(OwnedFile fuse, const Served& served);
   [[nodiscard]] pid_t process_id() const { return process_id_; }
-  /// Ends it. The errno of the first line of the trace that could not be written, or 0.
+  /// Stops the server. Returns the errno of the first trace line that could not be written, or 0.
   int stop();
 
  private:
-  OwnedFile line_;  ///< The server reads the other end: a byte asks it to stop, the end of the file
-                    ///< says that the launcher is dead.
+  OwnedFile line_;  ///< The server reads the other end: a byte asks it to stop; end of file means
+                    ///< that the launcher is dead.
   pid_t process_id_ = -1;
 };
 

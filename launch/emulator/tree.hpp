@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tree: the files of the emulated machine by path, with what reading and writing them does. Knows
-// neither FUSE nor DSA.
+// Tree: the files of the emulated machine by path, and the effect of reading and writing them.
+// Independent of FUSE and DSA.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace headrace::emu {
 
 enum class NodeKind : std::uint8_t {
   directory,
-  attribute,  ///< One value; a write replaces the whole of it.
-  binary,     ///< Bytes that are read and written at any offset.
+  attribute,  ///< One value; a write replaces all of it.
+  binary,     ///< Bytes, readable and writable at any offset.
   link,
   portal,  ///< /dev/dsa/wqD.Q: one page.
   trace,   ///< Lines are appended.
@@ -35,15 +35,15 @@ struct Node {
   std::function<bool()> present{};      ///< Empty: always there.
   DeviceId device{};                    ///< portal.
   QueueId queue{};                      ///< portal.
-  std::uint64_t number = 0;             ///< Of the inode; given by Tree.
-  std::vector<std::string> children{};  ///< Names, in the order they were added.
+  std::uint64_t number = 0;             ///< Inode number; assigned by Tree.
+  std::vector<std::string> children{};  ///< Names, in order of insertion.
 };
 
 using Show = std::function<std::string()>;
 using Store = std::function<int(std::string_view)>;
-/// A value that is read by one function and written by the other, with the mode of what there is.
+/// A value read by one function and written by the other; the mode follows from which are given.
 [[nodiscard]] Node attribute(Show show, Store store = {});
-/// A value, with its line end, that stays.
+/// A constant value, with its line end.
 [[nodiscard]] Node constant(std::string text);
 [[nodiscard]] Node link(std::string target, std::function<bool()> present = {});
 
@@ -51,12 +51,12 @@ using Store = std::function<int(std::string_view)>;
 class Tree {
  public:
   Tree();
-  /// Adds a node and the directories that lead to it. Precondition: `path` begins with a slash and
-  /// is not there yet.
+  /// Adds a node and its parent directories. Precondition: `path` begins with a slash and does not
+  /// exist yet.
   void add(const std::string& path, Node node);
-  /// Null if there is none, or it is not present now.
+  /// Null if it does not exist or is not present now.
   [[nodiscard]] const Node* find(std::string_view path) const;
-  /// Names of what is in the directory `path` now.
+  /// Names of the nodes now present in the directory `path`.
   [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
 
  private:
