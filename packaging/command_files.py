@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write man pages and shell completions from what `--help` prints.
+"""Write man pages and shell completions from the output of `--help`.
 
-The help is the one place where commands and options are described, so every command is asked for
-it: `headrace`, each of its subcommands, and the emulator's program. Completions are static: a shell
-that completes starts no Python.
+Only the help describes commands and options, so this runs it for every command: `headrace`, each of
+its subcommands, and the emulator's program. Completions are static: completing starts no Python.
 
 Usage: command_files.py headrace-emulator=PATH headrace=PATH DIRECTORY
 
@@ -35,7 +34,7 @@ EXIT_CODES = (
 
 @dataclass
 class Help:
-    """What one command says of itself."""
+    """The parsed help of one command."""
 
     words: list[str]
     usage: str = ""
@@ -44,17 +43,17 @@ class Help:
 
     @property
     def name(self) -> str:
-        """As of its man page: headrace-pmem-ring."""
+        """Name of its man page: headrace-pmem-ring."""
         return "-".join(self.words)
 
     @property
     def subcommands(self) -> list[str]:
-        """In the order of the help."""
+        """Subcommands in the order of the help."""
         return [name for name, _ in self.sections.get("Commands", [])]
 
     @property
     def options(self) -> list[tuple[str, str]]:
-        """Option and its description, the first sentence."""
+        """Options, each with the first sentence of its description."""
         found = {
             option: text.partition(". ")[0].rstrip(".")
             for name, text in self.sections.get("Options", [])
@@ -64,7 +63,7 @@ class Help:
 
 
 def read_help(words: list[str], text: str) -> Help:
-    """Take the plain form of a help apart: usage, prose, and sections of two columns."""
+    """Parse plain help: usage, prose, and sections of two columns."""
     found = Help(words)
     section = ""
     lines = text.splitlines()
@@ -93,7 +92,7 @@ def read_help(words: list[str], text: str) -> Help:
 
 
 def ask(program: list[str], words: list[str]) -> list[Help]:
-    """The help of a command and of all below it."""
+    """Read the help of a command and of all its subcommands."""
     done = subprocess.run(
         [*program, *words[1:], "--help"],
         env=os.environ | ENVIRONMENT,
@@ -106,13 +105,13 @@ def ask(program: list[str], words: list[str]) -> list[Help]:
 
 
 def escaped(text: str) -> str:
-    """As troff wants it: a hyphen in a command is a minus, and no line begins with a control."""
+    """Escape for troff: hyphens become minus signs, and no line begins with a control character."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return "\\&" + text if text.startswith(".") else text
 
 
 def man_page(of: Help, version: str) -> str:
-    """The man page of one command."""
+    """Make the man page of one command."""
     summary = SUMMARIES.get(of.name) or (of.paragraphs[0] if of.paragraphs else of.name)
     summary = summary.partition(". ")[0].rstrip(".")
     title = of.name.upper().replace("-", "\\-")
@@ -145,7 +144,7 @@ def man_page(of: Help, version: str) -> str:
 
 
 def bash_completion(tree: list[Help]) -> str:
-    """Subcommands, options, and files for the rest."""
+    """Complete subcommands, options, and files otherwise."""
     cases = "\n".join(
         f'    "{" ".join(of.words)}") words="{" ".join([*of.subcommands, *dict(of.options)])}" ;;'
         for of in tree
@@ -178,7 +177,7 @@ complete -o default -F _headrace headrace
 
 
 def zsh_completion() -> str:
-    """By bash's: zsh runs its functions."""
+    """Use bash's completion, which zsh can run."""
     return """#compdef headrace
 # SPDX-License-Identifier: Apache-2.0
 # Completion of headrace for zsh, by that for bash.
@@ -188,7 +187,7 @@ source /usr/share/bash-completion/completions/headrace
 
 
 def fish_completion(tree: list[Help]) -> str:
-    """One line for each subcommand and option."""
+    """Make one line for each subcommand and option."""
     lines = ["# SPDX-License-Identifier: Apache-2.0", "# Completion of headrace for fish."]
     for of in tree:
         below = of.words[1:]
@@ -204,18 +203,18 @@ def fish_completion(tree: list[Help]) -> str:
 
 
 def quoted(text: str) -> str:
-    """As one word of fish."""
+    """Quote as one word of fish."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file and the directories above it."""
+    """Write a file, creating its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
-    """Ask each program named, and write its files."""
+    """Read the help of each program named, and write its files."""
     *programs, directory = sys.argv[1:]
     share = Path(directory) / "share"
     for program in programs:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy the Python modules that the command needs, with what they need, into a directory.
+"""Copy the Python modules that the command needs, with their dependencies, into a directory.
 
-The Debian package `headrace` uses it: Debian's own click is older than what the command needs. The
-modules come from the environment that runs this script, which the tests were run in. numpy and
-pygments are the distribution's.
+The Debian package `headrace` uses it: Debian's click is too old for the command. The modules come
+from the environment that runs this script, in which the tests ran. numpy and pygments come from the
+distribution.
 
 Usage: private_modules.py DIRECTORY [NAME...], by default click and rich.
 """
@@ -21,7 +21,7 @@ LEFT_OUT = {"pygments"}
 
 
 def closure(roots: tuple[str, ...]) -> list[str]:
-    """The names of what is needed, without optional parts."""
+    """The names of the distributions and their required dependencies."""
     found: list[str] = []
     waiting = list(roots)
     while waiting:
@@ -30,7 +30,7 @@ def closure(roots: tuple[str, ...]) -> list[str]:
             continue
         found.append(name)
         for requirement in distribution(name).requires or []:
-            # Every condition that these modules have is of an extra or of another platform.
+            # All markers of these modules are for extras or other platforms.
             if ";" in requirement:
                 continue
             waiting.append(re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0].lower())
@@ -38,7 +38,7 @@ def closure(roots: tuple[str, ...]) -> list[str]:
 
 
 def copy_distribution(name: str, target: Path) -> None:
-    """Copy the modules, their types and their licences; no commands, no compiled files."""
+    """Copy modules, types and licences, but no commands and no compiled files."""
     of = distribution(name)
     for file in of.files or []:
         is_module = not str(file).startswith("..") and "__pycache__" not in file.parts
@@ -50,7 +50,7 @@ def copy_distribution(name: str, target: Path) -> None:
 
 
 def main() -> None:
-    """Copy the modules named, and say which."""
+    """Copy the named modules, and print them."""
     target = Path(sys.argv[1])
     for name in closure(tuple(sys.argv[2:]) or ROOTS):
         copy_distribution(name, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The back end HEADRACE in an unmodified NIXL: transfers, their ends, and beside UCX.
+"""Tests the back end HEADRACE in an unmodified NIXL, and compares it with UCX.
 
 Run by scripts/integrations with NIXL_PLUGIN_DIR set, in an environment that has nixl-cu12.
 """
@@ -35,14 +35,14 @@ class Pair:
         ]
 
     def add_file(self, descriptor: int, byte_count: int) -> None:
-        """Register a file, which gets that length if it is shorter."""
+        """Register a file; a shorter one is extended to that length."""
         whole = [(0, byte_count, descriptor, "")]
         self.registered.append(self.agent.register_memory(whole, "FILE", backends=[self.backend]))
 
     def file_request(  # noqa: ANN201 - NIXL has no types.
         self, kind: str, memory: np.ndarray, descriptor: int, length: int
     ):
-        """Prepare a "WRITE" of memory to a file, or a "READ", in blocks, the last one first."""
+        """Prepare a "WRITE" of memory to a file, or a "READ", in blocks in reverse order."""
         places = range(0, memory.nbytes, length)
         lists = [
             self.agent.get_xfer_descs(descriptors, name)
@@ -54,7 +54,7 @@ class Pair:
         return self.agent.initialize_xfer(kind, *lists, "self", backends=[self.backend])
 
     def request(self, count: int, length: int):  # noqa: ANN201 - NIXL has no types.
-        """Prepare `count` copies of `length` bytes, in another order in the target."""
+        """Prepare `count` copies of `length` bytes to shuffled places in the target."""
         order = np.random.default_rng(2).permutation(count)
         self.order, self.length = order, length
         lists = [
@@ -66,7 +66,7 @@ class Pair:
         return self.agent.initialize_xfer("WRITE", *lists, "self", backends=[self.backend])
 
     def run(self, handle) -> tuple[float, float]:  # noqa: ANN001
-        """Post and wait; seconds until the post returned and until the end."""
+        """Post and wait; return the seconds of the post and of the transfer."""
         begin = time.perf_counter()
         state = self.agent.transfer(handle)
         posted = time.perf_counter()
@@ -76,7 +76,7 @@ class Pair:
         return posted - begin, time.perf_counter() - begin
 
     def check(self) -> None:
-        """Every block is where it belongs, and nothing else has changed."""
+        """Check that every block is in its place, and nothing else has changed."""
         count = len(self.order)
         moved = count * self.length
         expected = np.zeros_like(self.target)
@@ -86,7 +86,7 @@ class Pair:
 
 
 def check_backend() -> None:
-    """Bytes, repetition, release in flight, and what is refused."""
+    """Test contents, repetition, release in flight, and refused requests."""
     pair = Pair("HEADRACE", 64 * MIB)
     for count, length in SHAPES.values():
         pair.target[:] = 0
@@ -106,7 +106,7 @@ def check_backend() -> None:
 
 
 def check_large() -> None:
-    """Each large shape once, and nothing else: the caller counts what devices have written."""
+    """Run only each large shape once: the caller counts the bytes that devices wrote."""
     pair = Pair("HEADRACE", 64 * MIB)
     byte_count = 0
     for count, length in list(SHAPES.values())[1:]:
@@ -118,7 +118,7 @@ def check_large() -> None:
 
 
 def check_files() -> None:
-    """Blocks in a file and back; what is not open, or not for writing, is refused."""
+    """Write blocks to a file and read them back; closed and read-only files are refused."""
     byte_count = 16 * MIB
     pair = Pair("HEADRACE", byte_count)
     with tempfile.NamedTemporaryFile() as file:
@@ -155,7 +155,7 @@ def must_be_refused(call: Callable[[], object]) -> None:
 
 
 def compare(rounds: int) -> None:
-    """HEADRACE and UCX in turns."""
+    """Compare HEADRACE and UCX in alternating rounds."""
     pairs = [Pair(backend, 64 * MIB) for backend in ("HEADRACE", "UCX")]
     for name, (count, length) in SHAPES.items():
         handles = [pair.request(count, length) for pair in pairs]
@@ -186,5 +186,5 @@ if __name__ == "__main__":
     if chosen.compare:
         compare(chosen.compare)
         sys.stdout.flush()
-        # Libraries that UCX brings crash when they are unloaded (rtnl_tc_unregister of libnl).
+        # Libraries of UCX crash on unloading (rtnl_tc_unregister of libnl).
         os._exit(0)

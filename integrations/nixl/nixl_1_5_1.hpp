@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NIXL 1.5.1 and a plug-in agree on in memory: the order of virtual functions and the offsets
-// of members, as they are in the plug-ins of the package nixl-cu12 1.5.1 from PyPI (that package
-// has no headers). Exactly that version: the interface number of NIXL does not tell versions apart,
-// so the plug-in looks at the installed package (plugin.cpp). docs/decisions/0017 has the choice.
+// The ABI of NIXL 1.5.1 plug-ins: the order of virtual functions and the offsets of members, taken
+// from the plug-ins of the package nixl-cu12 1.5.1 on PyPI, which has no headers. Only for that
+// version: NIXL's interface number does not distinguish versions, so the plug-in checks the
+// installed package (plugin.cpp). See docs/decisions/0017.
 //
 // The names are NIXL's, because its exceptions and casts compare them.
 #pragma once
@@ -47,7 +47,7 @@ class nixlBackendInitParams {
 static_assert(offsetof(nixlBackendInitParams, parameters) == 0x40 &&
               offsetof(nixlBackendInitParams, has_telemetry) == 0x5c);
 
-/// What a plug-in knows of registered memory.
+/// A plug-in's data about registered memory.
 class nixlBackendMD {
  public:
   explicit nixlBackendMD(bool is_private) : is_private_(is_private) {}
@@ -76,7 +76,7 @@ struct nixlMetaDesc {
   std::uint64_t device;
   nixlBackendMD* metadata;
 };
-/// Read only: its virtual functions are NIXL's.
+/// Only read here: NIXL implements its virtual functions.
 struct MetaList {
   const void* virtual_table;
   nixl_mem_t type;
@@ -95,7 +95,7 @@ class nixlBackendEngine {
   nixlBackendEngine(const nixlBackendEngine&) = delete;
   nixlBackendEngine& operator=(const nixlBackendEngine&) = delete;
 
-  // In the order of their places in the table of virtual functions.
+  // In the order of the vtable.
   virtual ~nixlBackendEngine() = default;
   virtual bool supports_remote() const = 0;
   virtual bool supports_local() const = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A back end of NIXL for transfers within one process, by the engine of Headrace: worker threads,
-// or a DSA. A post returns before anything is copied. Memory is DRAM, or a file that is mapped
-// (plain or on DAX, or a DAX device). Transfers between machines are other back ends' (UCX).
+// A NIXL back end for transfers within one process, by Headrace's engine: worker threads or a DSA.
+// A post of more than 64 KiB does not wait for the copy. Memory is DRAM or a mapped file (plain, on
+// DAX, or a DAX device). Not for transfers between machines: use another back end (UCX).
 #include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -34,14 +34,14 @@ using headrace::pmem::Mapping;
 using SharedMapping = std::shared_ptr<const Mapping>;
 using Clock = std::chrono::steady_clock;
 
-/// Of one job: so that several workers share a transfer, and others can come in between.
+/// Bytes of one job: several workers share a transfer, and other jobs run in between.
 constexpr std::size_t kJobBytes = std::size_t{4} << 20U;
 
-/// The posting thread copies so much itself, as it does in headrace::engine::route.
+/// The posting thread copies up to this many bytes itself, as in headrace::engine::route.
 constexpr std::size_t kInlineBytesMax = std::size_t{64} << 10U;
 
-/// Who looks again so soon does nothing else: the processor is offered to the workers, which else
-/// share it with the looking thread where there are no more processors than workers.
+/// A thread that polls again within this time does nothing else: it yields its processor, which a
+/// worker may need if there are no more processors than workers.
 constexpr std::chrono::microseconds kLookingInterval{20};
 
 void tell(const char* tried, const char* cause, const char* remedy) {
@@ -55,10 +55,10 @@ struct Part {
   Job job;
 };
 
-/// Threading: confined, as NIXL has it.
+/// Threading: confined, as NIXL uses it.
 class Transfer final : public nixlBackendReqH {
  public:
-  /// `files`: whose memory the operations use.
+  /// `files`: mappings that the operations use.
   Transfer(std::vector<Operation> operations, std::vector<SharedMapping> files)
       : files_(std::move(files)), operations_(std::move(operations)) {
     for (std::size_t first = 0; first < operations_.size();) {
@@ -74,10 +74,10 @@ class Transfer final : public nixlBackendReqH {
       first += count;
     }
   }
-  // The end of a job stops it and waits for what has begun.
+  // The destructor of a job stops it and waits for operations in progress.
 
   [[nodiscard]] bool is_running() const { return running_; }
-  /// Starts it, or does it at once if it is small.
+  /// Starts the transfer; copies inline if it is small.
   [[nodiscard]] nixl_status_t begin(Engine& engine) {
     if (byte_count_ <= kInlineBytesMax) {
       for (const Operation& operation : operations_) {
@@ -94,7 +94,7 @@ class Transfer final : public nixlBackendReqH {
     running_ = true;
     return advance(engine);
   }
-  /// Submits what the engine takes, and looks what has ended.
+  /// Submits as many parts as the engine accepts, and polls submitted ones.
   [[nodiscard]] nixl_status_t advance(Engine& engine) {
     if (!running_) return NIXL_ERR_INVALID_PARAM;
     while (submitted_ < parts_.size() && !has_failed_) {
@@ -117,7 +117,7 @@ class Transfer final : public nixlBackendReqH {
     running_ = false;
     return ended(!has_failed_);
   }
-  /// As advance(), for a thread that may have nothing else to do.
+  /// As advance(), but yields if the thread does nothing but poll.
   [[nodiscard]] nixl_status_t look(Engine& engine) {
     const nixl_status_t status = advance(engine);
     if (status != NIXL_IN_PROG) return status;
@@ -128,7 +128,7 @@ class Transfer final : public nixlBackendReqH {
   }
 
  private:
-  /// Stores into a file that lost pages went nowhere.
+  /// Fails also if a mapped file lost pages: stores to those were lost.
   [[nodiscard]] nixl_status_t ended(bool done) const {
     const bool whole = std::ranges::none_of(files_, [](const SharedMapping& file) {
       return file->fault() != headrace::pmem::Fault::none;
@@ -136,7 +136,7 @@ class Transfer final : public nixlBackendReqH {
     return done && whole ? NIXL_SUCCESS : NIXL_ERR_BACKEND;
   }
 
-  std::vector<SharedMapping> files_;  ///< Outlive the jobs.
+  std::vector<SharedMapping> files_;  ///< Must outlive the jobs.
   std::vector<Operation> operations_;
   std::vector<std::unique_ptr<Part>> parts_;
   std::size_t byte_count_ = 0;
@@ -147,7 +147,7 @@ class Transfer final : public nixlBackendReqH {
   bool has_failed_ = false;
 };
 
-/// What was registered: memory that was mapped then, or a part of a file.
+/// A registration: memory that was mapped at that time, or a part of a file.
 class Memory final : public nixlBackendMD {
  public:
   Memory(std::uintptr_t address, std::size_t byte_count)
@@ -155,7 +155,7 @@ class Memory final : public nixlBackendMD {
         address_(address),
         byte_count_(byte_count),
         first_(reinterpret_cast<std::byte*>(address)) {}
-  /// `file`: all of it, which has more bytes than `offset` and `byte_count`.
+  /// `file`: mapping of the whole file, of at least `offset + byte_count` bytes.
   Memory(std::uintptr_t offset, std::size_t byte_count, SharedMapping file, bool can_write)
       : nixlBackendMD(true),
         address_(offset),
@@ -163,16 +163,16 @@ class Memory final : public nixlBackendMD {
         first_(file->bytes().data() + offset),
         file_(std::move(file)),
         can_write_(can_write) {}
-  /// Null if the entry is not within what was registered.
+  /// Null if the entry exceeds the registration.
   [[nodiscard]] std::byte* find(const nixlMetaDesc& entry) const {
     const bool is_within = entry.address >= address_ && entry.byte_count <= byte_count_ &&
                            entry.address - address_ <= byte_count_ - entry.byte_count;
     return is_within ? first_ + (entry.address - address_) : nullptr;
   }
-  /// Null: it is DRAM.
+  /// Null for DRAM.
   [[nodiscard]] const SharedMapping& file() const { return file_; }
   [[nodiscard]] bool can_write() const { return can_write_; }
-  /// True if copies have to leave the caches of the processor by themselves.
+  /// True if copies must flush the processor's caches to be durable.
   [[nodiscard]] bool is_durable() const {
     return file_ != nullptr && file_->granularity() == headrace::pmem::Granularity::line;
   }
@@ -188,14 +188,14 @@ class Memory final : public nixlBackendMD {
 bool is_mapped(std::uintptr_t address, std::size_t byte_count) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t first = address / page * page;
-  // Writes nothing: asks only whether all pages are there.
+  // MS_ASYNC writes nothing; ENOMEM reports unmapped pages.
   return ::msync(reinterpret_cast<void*>(first), address + byte_count - first, MS_ASYNC) == 0;
 }
 
-/// Maps a file by its descriptor, which is the number of its "device" to NIXL. One that is shorter
-/// and may be written is made longer, with its room on the disk.
+/// Maps a file by its descriptor, which NIXL passes as the device number. Extends a shorter
+/// writable file, with blocks allocated on the disk.
 ///
-/// Returns: null if that cannot be; says why.
+/// Returns: null on failure; prints the cause to stderr.
 nixlBackendMD* map_file(const nixlBlobDesc& asked) {
   const char* const tried = "register a file with NIXL";
   const int descriptor = static_cast<int>(asked.device);
@@ -231,7 +231,7 @@ bool is_known(nixl_mem_t kind) {
   return kind == DRAM_SEG || kind == FILE_SEG;
 }
 
-/// Threading: as NIXL has it; the engine is shared.
+/// Threading: as NIXL uses it; the engine is shared.
 class HeadraceBackend final : public nixlBackendEngine {
  public:
   HeadraceBackend(const nixlBackendInitParams& parameters, std::unique_ptr<Engine> engine)
@@ -335,7 +335,7 @@ nixlBackendEngine* create(const nixlBackendInitParams* parameters) {
   return new HeadraceBackend(*parameters, std::move(*engine));
 }
 
-/// True if the libnixl.so of this process belongs to an installed package of the right version.
+/// True if the libnixl.so of this process belongs to an installed package of `kNixlVersion`.
 bool is_right_version() {
   bool found = false;
   ::dl_iterate_phdr(

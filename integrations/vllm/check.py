@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HeadraceTier made and used by the classes of an unmodified vLLM; no model, no GPU.
+"""Tests HeadraceTier with the classes of an unmodified vLLM; without a model or GPU.
 
 Run by scripts/integrations in an environment that has vllm.
 """
@@ -22,7 +22,7 @@ CONFIG = {
 
 
 def ended(tier: SecondaryTierManager) -> JobResult:
-    """Ask until the one job under way has ended."""
+    """Poll until the one job in flight has completed."""
     while not (results := list(tier.get_finished_jobs())):
         time.sleep(0.001)
     (result,) = results
@@ -30,12 +30,12 @@ def ended(tier: SecondaryTierManager) -> JobResult:
 
 
 def main() -> None:
-    """Store chunks, and load them into others in another order."""
+    """Store chunks, and load them into other places in another order."""
     random = np.random.default_rng(1)
     memory = np.zeros((2 * CHUNKS, CHUNK_BYTES), np.uint8)
     memory[:CHUNKS] = random.integers(0, 256, (CHUNKS, CHUNK_BYTES), np.uint8)
     view = memoryview(memory)
-    # The specification is kept by the base class alone.
+    # Only the base class uses the specification.
     tier = SecondaryTierFactory.create_secondary_tier(CONFIG, view, offloading_spec=None)
     assert isinstance(tier, SecondaryTierManager)
     request = ReqContext(req_id="1")

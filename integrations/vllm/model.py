@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose KV cache goes to HeadraceTier and comes back, in an unmodified vLLM for processors.
+"""Offloads a model's KV cache to HeadraceTier and reloads it, in an unmodified vLLM for CPUs.
 
-The weights are random by a seed, prompts are numbers of tokens. vLLM's own copies between its cache
-and its first tier are for GPUs alone: here they are made in between, by ProcessorTiers.
+Weights are random with a seed, prompts are token numbers. vLLM copies between its cache and its
+first tier only on GPUs; ProcessorTiers replaces these copies.
 """
 
 import json
@@ -48,7 +48,7 @@ TIERS: list["CountedTier"] = []
 
 
 class CountedTier(HeadraceTier):
-    """A HeadraceTier that this script finds again."""
+    """A HeadraceTier that registers itself in TIERS."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
         super().__init__(*arguments, **named)
@@ -56,7 +56,7 @@ class CountedTier(HeadraceTier):
 
 
 class ProcessorWorker(OffloadingWorker):
-    """Copies blocks between vLLM's cache and its first tier, both in memory, at once."""
+    """Copies blocks synchronously between vLLM's cache and its first tier, both in memory."""
 
     def __init__(self, spec: TieringOffloadingSpec, caches: Any) -> None:  # noqa: ANN401
         region = SharedOffloadRegion(
@@ -73,41 +73,41 @@ class ProcessorWorker(OffloadingWorker):
         self._ended: list[TransferResult] = []
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
-        """From vLLM's cache."""
+        """Copy from vLLM's cache to the tier."""
         for cache, tier in self._pairs:
             tier[dst_spec.block_ids] = cache[src_spec.block_ids]
         self._ended.append(TransferResult(job_id, success=True))
         return True
 
     def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
-        """Back into it."""
+        """Copy from the tier to vLLM's cache."""
         for cache, tier in self._pairs:
             cache[dst_spec.block_ids] = tier[src_spec.block_ids]
         self._ended.append(TransferResult(job_id, success=True))
         return True
 
     def get_finished(self) -> list[TransferResult]:
-        """Once each."""
+        """Return finished jobs, each once."""
         ended, self._ended = self._ended, []
         return ended
 
     def wait(self, job_ids: set[int]) -> None:
-        """Nothing is under way."""
+        """Do nothing: no job is in flight."""
         del job_ids
 
 
 class ProcessorTiers(TieringOffloadingSpec):
-    """vLLM's tiers with that worker."""
+    """vLLM's tiers with a ProcessorWorker."""
 
     def get_worker(self, kv_caches: Any) -> ProcessorWorker:  # noqa: ANN401
-        """One for all caches."""
+        """Return one worker for all caches."""
         self._worker = self._worker or ProcessorWorker(self, kv_caches)
         return self._worker
 
 
 def main() -> None:
-    """Generate, forget everything but the store, generate again: the same tokens."""
-    # A block of tokens has so many bytes; the first tier has room for two prompts.
+    """Check that the same tokens are generated again after dropping all but the store."""
+    # The first tier has room for two prompts.
     block_bytes = BLOCK_TOKENS * MODEL["num_hidden_layers"] * 2 * MODEL["hidden_size"] * 4
     primary_bytes = 2 * PROMPT_TOKENS // BLOCK_TOKENS * block_bytes
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +148,7 @@ def main() -> None:
     how = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
 
     def generate() -> list[list[int]]:
-        # One by one, so that the first tier has room for each.
+        # Sequentially, so that the first tier has room for each.
         outputs = [model.generate(each, how, use_tqdm=False)[0] for each in prompts]
         return [list(each.outputs[0].token_ids) for each in outputs]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies an array by the engine and reads it through the cache: what a user tries first."""
+"""Copies an array by the engine and reads it through the cache, as a new user would."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands behind the commands: TPC-H, tuning, the doctor, DSA configuration.
+"""Implementation of the commands: TPC-H, tuning, the doctor, DSA configuration.
 
-Not the public interface: that is `headrace` itself.
+Private: the public interface is `headrace`.
 """

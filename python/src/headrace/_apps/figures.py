@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is quoted of several rounds: the median, its quartiles, and how certain it is."""
+"""Statistics over several rounds: median, quartiles, and confidence interval."""
 
 import functools
 import statistics
@@ -14,7 +14,7 @@ class Figure:
     """A figure with its spread: median, lower and upper quartile over the rounds.
 
     Attributes:
-        interval: The 95 % confidence interval of the median; None of what is counted.
+        interval: The 95 % confidence interval of the median; None for counts.
     """
 
     median: float
@@ -24,11 +24,11 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Format for display."""
         return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
 
     def document(self) -> dict[str, float]:
-        """As part of the JSON document."""
+        """Convert to JSON fields."""
         known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
         if self.interval is None:
             return known
@@ -42,10 +42,10 @@ def figure_of(values: Sequence[float]) -> Figure:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the median of what the values are drawn from.
+    """The 95 % confidence interval of the median, for any distribution of the values.
 
-    Whatever its distribution is: the closest pair of values, as many from below as from above, with
-    the median between them so often. All values, of less than six.
+    By order statistics: the narrowest pair of values with equal ranks from below and above. With
+    less than six values, their whole range.
     """
     rank = _outer_rank(len(values))
     ordered = sorted(values)
@@ -54,7 +54,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @functools.cache
 def _outer_rank(count: int) -> int:
-    # The median is below the value of a rank as often as so many coins show no more heads than it.
+    # The number of values below the median is binomial, with p = 1/2.
     most = int(_OUTSIDE / 2 * 2**53) * 2**count >> 53
     rank, cases = 0, 1
     cases_or_fewer = 1

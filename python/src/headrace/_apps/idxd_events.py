@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of real DSA devices: those that the kernel's driver idxd offers by perf_event_open(2).
+"""Counters of real DSA devices, from the kernel's driver idxd by perf_event_open(2).
 
-The encoding is what the driver states in sysfs; which events there are is not there, but in the
-specification of the device. The ones here are those of Intel's PCM. No real device has run this:
-the tests read a recorded folder of sysfs, and a software event by the same calls.
+The encoding is from the driver's sysfs folder; the events are not listed there, but in the
+specification of the device. The ones here are those of Intel's PCM. Not tested on a real device:
+the tests use a recorded sysfs folder, and a software event through the same calls.
 """
 
 import ctypes
@@ -34,13 +34,13 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The counters of a device, as sysfs describes them.
+    """The counters of a device, as described in sysfs.
 
     Attributes:
-        name: Of the device: "dsa0".
-        type: Its number in perf_event_attr.
-        cpu: The processor that counters are opened on; they count for all.
-        format: Where a field lies: number of the config word, and its lowest and highest bit.
+        name: Name of the device: "dsa0".
+        type: Its type in perf_event_attr.
+        cpu: The processor to open counters on; they count for all processors.
+        format: For each field: number of the config word, lowest and highest bit.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Unit:
         """Encode fields as config, config1 and config2.
 
         Raises:
-            ValueError: The device has no such field, or the value does not fit it.
+            ValueError: The device lacks a field, or the value does not fit it.
         """
         words = [0, 0, 0]
         for name, value in fields.items():
@@ -66,7 +66,7 @@ class Unit:
 
 
 def units(folder: Path = FOLDER) -> list[Unit]:
-    """Read what sysfs has of DSA devices; one that cannot be understood is not there."""
+    """Read the DSA devices in sysfs; skip those that cannot be parsed."""
     found = []
     for path in sorted(folder.glob("dsa*")):
         with suppress(OSError, ValueError):
@@ -81,7 +81,7 @@ def units(folder: Path = FOLDER) -> list[Unit]:
 
 
 def _format(text: str) -> tuple[int, int, int]:
-    """Read "config1:32-39"."""
+    """Parse a field such as "config1:32-39"."""
     matched = re.fullmatch(r"config([12]?):(\d{1,2})(?:-(\d{1,2}))?\s*", text)
     if matched is None:
         raise ValueError(text)
@@ -91,7 +91,7 @@ def _format(text: str) -> tuple[int, int, int]:
 
 @dataclass
 class Counters:
-    """Open counters of all devices, as long as a block runs.
+    """A context manager that opens counters of all devices.
 
     Attributes:
         state: What is counted, or why nothing is, with the remedy.
@@ -128,7 +128,7 @@ class Counters:
             os.close(self._open.pop()[3])
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Give what was counted since the block began, by device and event."""
+        """Return the counts since the block began, by device and event."""
         found: dict[str, dict[str, int]] = {}
         for device, name, scale, descriptor in self._open:
             (count,) = struct.unpack("=Q", os.read(descriptor, 8))
@@ -140,7 +140,7 @@ def _open_event(unit: Unit, words: list[int]) -> int:
     """Call perf_event_open for all processes.
 
     Raises:
-        OSError: It is refused.
+        OSError: The call fails.
     """
     config, config1, config2 = words
     packed = _ATTRIBUTES.pack(

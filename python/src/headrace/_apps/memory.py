@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory there is to be had, and how much of it a measurement takes."""
+"""Available memory, and the share of it that a measurement uses."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _MEMORY_SHARE = 0.7
 
 
 def available_bytes() -> int | None:
-    """Memory that can be had without swapping, as the kernel estimates it; None if it does not."""
+    """Memory available without swapping, by the kernel's estimate; None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -24,17 +24,17 @@ def available_bytes() -> int | None:
 
 
 def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
-    """The size of each of two pools whose bytes are in no cache when they are used in turn.
+    """The size of each of two pools that, used in turn, are never in a cache.
 
     Args:
         bytes_max: The longest call.
-        l3_bytes: What a pool has to exceed, or it would not be cold.
-        free_bytes: Memory that can be had; None if that is not known.
+        l3_bytes: Size of the last-level cache, which a pool must exceed to be cold.
+        free_bytes: Available memory; None if unknown.
 
     Raises:
-        CapacityExceededError: There is not enough for the smallest that will do.
+        CapacityExceededError: There is not enough for the smallest usable pools.
     """
-    # Room for two places of the longest call, whatever its offset.
+    # Room for two places of the longest call at any offset.
     room_bytes = 2 * bytes_max + (64 << 10)
     wanted = max(_CACHES * l3_bytes, room_bytes)
     if free_bytes is None:
@@ -47,7 +47,7 @@ def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
 
 
 def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
-    """What is raised where pools cannot be had."""
+    """Make the error for insufficient memory."""
     return CapacityExceededError(
         "measure with bytes that are in no cache",
         f"that takes {_core.bytes_text(needed_bytes)} of memory: {cause}",
@@ -56,12 +56,12 @@ def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
 
 
 def resident_bytes() -> int | None:
-    """What this process has in memory; None if the kernel does not tell."""
+    """Resident memory of this process; None if unknown."""
     return _status_bytes("VmRSS:")
 
 
 def peak_bytes() -> int | None:
-    """The most that this process had in memory since `begin_peak`, or since it began."""
+    """Peak resident memory of this process since `begin_peak`, or since its start."""
     return _status_bytes("VmHWM:")
 
 

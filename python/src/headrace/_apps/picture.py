@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every picture needs: a file opened early, matplotlib settled, a file written whole."""
+"""Common steps of all pictures: open the file early, configure matplotlib, write atomically."""
 
 import io
 import os
@@ -22,14 +22,14 @@ PICTURE_SUFFIXES = (".png", ".svg")
 
 
 def open_picture(path: str, subject: str) -> Output:
-    """Open what a picture goes to, before anything is measured.
+    """Open the file of a picture, before anything is measured.
 
     Args:
-        path: Where the picture is to go.
-        subject: What it shows, for the message: "the timeline".
+        path: Path of the file.
+        subject: What it shows, for messages: "the timeline".
 
     Raises:
-        InvalidArgumentError: It does not end in .png or .svg, or is no file.
+        InvalidArgumentError: It does not end in .png or .svg, or is not a file.
         Error: It cannot be written.
     """
     tried = f"draw {subject} into '{path}'"
@@ -45,7 +45,7 @@ def _suffix(path: str) -> str:
 
 @contextmanager
 def matplotlib_settled() -> Iterator[None]:
-    """Give matplotlib a directory of its own for the block if it cannot keep its caches."""
+    """Give matplotlib a temporary directory for the block if it cannot write its caches."""
     with ExitStack() as left_behind:
         if "MPLCONFIGDIR" not in os.environ and not all(
             _can_be_made(Path(os.environ.get(variable) or Path.home() / usual) / "matplotlib")
@@ -70,7 +70,7 @@ def _can_be_made(directory: Path) -> bool:
 
 
 def save_picture(figure: "Figure", picture: Output) -> None:
-    """Write the picture whole or not at all.
+    """Write the picture atomically.
 
     Raises:
         Error: The file cannot be written.

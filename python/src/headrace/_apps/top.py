@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What running processes publish: totals, rates between two looks, and lines for scrapers.
+"""Statistics that running processes publish: totals, rates between two reads, Prometheus text.
 
-Beside them, what the devices of running emulations have done for any process.
+Also those of the devices of running emulations, for any process.
 """
 
 import json
@@ -29,15 +29,15 @@ Key = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One engine, device or cache of a process at one look.
+    """One engine, device or cache of a process at one time.
 
     Attributes:
-        process: Number of the process; 0: the kernel's driver, for all processes.
-        program: Its name.
+        process: PID; 0: the kernel's driver, for all processes.
+        program: Name of the process.
         kind: "engine", "device", "cache", "emulated device", "emulated wq" or "idxd device".
-        name: Of the engine, device or cache.
-        values: Totals since it was made, by name.
-        rates: What was added per second since the look before; empty at the first.
+        name: Name of the engine, device or cache.
+        values: Totals since its creation, by name.
+        rates: Increase per second since the previous read; empty at the first.
     """
 
     process: int
@@ -49,20 +49,20 @@ class Line:
 
     @property
     def key(self) -> Key:
-        """What says that the lines of two looks are the same thing's."""
+        """Identifies the same engine, device or cache across reads."""
         return (self.process, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Everything that was published at one moment.
+    """Everything that was published at one time.
 
     Attributes:
-        time_ns: When it was read, since 1970.
-        processes: As the extension gives them, without their rows.
-        lines: Of all processes.
-        unreadable: Files that could not be read, each with the sentence why.
-        emulations: Running ones, by the number of their process.
+        time_ns: Time of the read, since 1970.
+        processes: From the extension, without their rows.
+        lines: Lines of all processes.
+        unreadable: Files that could not be read, each with the reason.
+        emulations: Running emulations by PID.
     """
 
     time_ns: int
@@ -74,7 +74,7 @@ class Look:
 
 @dataclass
 class Watch:
-    """Looks one after the other, and what is needed to make rates of them."""
+    """Reads repeatedly and computes rates."""
 
     directory: str
     counters: Counters = field(default_factory=Counters)
@@ -84,7 +84,7 @@ class Watch:
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:
-        """Read what is published now.
+        """Read the published statistics.
 
         Raises:
             NotFoundError, PermissionDeniedError, IoFailedError: The directory cannot be read.
@@ -138,9 +138,9 @@ _EMULATOR_TIME_S = 10
 
 
 def _read_emulations() -> list[dict[str, Any]]:
-    """What the devices of running emulations have done, as processes that publish rows.
+    """Read the statistics of running emulations in the format of publishing processes.
 
-    An emulation that ends meanwhile, or is another user's, is not there.
+    Emulations that end meanwhile, or belong to other users, are skipped.
     """
     program = built(f"_emulator/{_EMULATOR}")
     found: dict[tuple[int, int], dict[str, Any]] = {}
@@ -155,7 +155,7 @@ def _read_emulations() -> list[dict[str, Any]]:
             continue
         process = int(folder.name)
         same = found.get((status.st_dev, status.st_ino))
-        # It is several processes; the first one is that of the command.
+        # An emulation has several processes; the command's has the lowest PID.
         if same is not None:
             same["process"] = min(same["process"], process)
             continue
@@ -178,7 +178,7 @@ def _rows_of(command: list[str]) -> list[dict[str, Any]]:
             text=True,
             timeout=_EMULATOR_TIME_S,
             check=True,
-            # It is no client of the devices.
+            # It must not be a client of the devices.
             env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
         )
         devices = json.loads(done.stdout)["results"]["devices"]
@@ -205,7 +205,7 @@ def _rows_of(command: list[str]) -> list[dict[str, Any]]:
 
 
 def activity_of(line: Line) -> str:
-    """Name the value whose rate tells how busy it is."""
+    """The name of the value whose rate shows the activity."""
     names = {
         "engine": "bytes_moved",
         "cache": "hits",
@@ -225,7 +225,7 @@ def sparkline(rates: Iterable[float]) -> str:
 
 
 def hit_rate(line: Line) -> float | None:
-    """Share of the accesses to a cache that were hits; of the last interval if there is one."""
+    """Hit rate of a cache: in the last interval if it had accesses, else in total."""
     for numbers in (line.rates, line.values):
         hits, misses = numbers.get("hits", 0), numbers.get("misses", 0)
         if hits + misses > 0:
@@ -234,7 +234,7 @@ def hit_rate(line: Line) -> float | None:
 
 
 def prometheus_text(look: Look) -> str:
-    """Write the totals in the text format that Prometheus scrapes (version 0.0.4)."""
+    """Format the totals for Prometheus (text format 0.0.4)."""
     metrics: dict[str, list[str]] = {}
     for line in look.lines:
         labels = ",".join(
@@ -244,7 +244,7 @@ def prometheus_text(look: Look) -> str:
                 ("program", line.program),
                 ("name", line.name),
             )
-            # What is of no process has neither.
+            # The driver's counts have no process and no program.
             if line.process or name == "name"
         )
         for name, value in line.values.items():

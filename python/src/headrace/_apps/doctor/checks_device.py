@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what the driver shows: devices, groups, WQs, files, and how a process gets at them.
+"""Checks of devices, groups, WQs and device files as the driver shows them, and access to them.
 
 Pure functions of the facts.
 """
@@ -16,7 +16,7 @@ _CONFIGURE = "see 'headrace dsa configure --preset shared', and apply it as root
 
 
 def queues_of(facts: Facts) -> Iterator[tuple[Device, Queue]]:
-    """Every WQ that has entries or is on, or is a user's and might have, with its device."""
+    """Every WQ that has entries, is enabled, or is a user WQ of unknown size; with its device."""
     for device in facts.devices or ():
         for queue in device.queues or ():
             possible = queue.size is None and queue.type == "user"
@@ -30,12 +30,12 @@ def is_configured(device: Device) -> bool:
 
 
 def user_queues(facts: Facts) -> list[tuple[Device, Queue]]:
-    """Those of `queues_of` that are for programs, or might be: their type is not known."""
+    """Those of `queues_of` of type user or unknown."""
     return [(device, queue) for device, queue in queues_of(facts) if queue.type in {"user", None}]
 
 
 def queues_on(facts: Facts) -> list[tuple[Device, Queue]]:
-    """Those of `user_queues` that are enabled, as their device is."""
+    """Those of `user_queues` that are enabled on an enabled device."""
     return [
         (device, queue)
         for device, queue in user_queues(facts)
@@ -44,7 +44,7 @@ def queues_on(facts: Facts) -> list[tuple[Device, Queue]]:
 
 
 def _unseen(facts: Facts) -> bool:
-    """Whether there may be WQs for programs that cannot be seen, or none can."""
+    """Whether no user WQ is visible, or some may be hidden."""
     devices = facts.devices
     return not devices or any(d.queues is None for d in devices) or not user_queues(facts)
 
@@ -57,12 +57,12 @@ def _file(queue: Queue) -> CharacterDevice:
 
 
 def is_in_use(queue: Queue) -> bool:
-    """Whether a dedicated WQ has its one client already."""
+    """Whether a dedicated WQ already has its one client."""
     return queue.mode == "dedicated" and (bool(queue.clients) or _file(queue).opened == "EBUSY")
 
 
 def way_in(device: Device, queue: Queue) -> str | None:
-    """How this process submits to a WQ: "portal", "write", or None if it cannot or is not known."""
+    """How this process submits to a WQ: "portal", "write", None if it cannot or is unknown."""
     file = _file(queue)
     if device.state != "enabled" or queue.state != "enabled" or queue.type != "user":
         return None
@@ -72,7 +72,7 @@ def way_in(device: Device, queue: Queue) -> str | None:
 
 
 def check_pasid(facts: Facts) -> Finding:
-    """Are users' addresses shared with the devices (PASID, SVA)?"""
+    """Do the devices use the processes' addresses (PASID, SVA)?"""
     devices = facts.devices
     if not devices:
         return _UNSEEN
@@ -99,7 +99,7 @@ def check_pasid(facts: Facts) -> Finding:
 
 
 def check_library(facts: Facts) -> Finding:
-    """Is libaccel-config there, by which programs find the WQs?"""
+    """Is libaccel-config installed, with which programs find the WQs?"""
     package = facts.accel_config
     if package.found is None:
         return unknown("whether libaccel-config.so.1 can be loaded is not known")
@@ -125,7 +125,7 @@ def check_library(facts: Facts) -> Finding:
 
 
 def check_errors(facts: Facts) -> Finding:
-    """Have the devices noted errors?"""
+    """Have the devices recorded errors?"""
     devices = facts.devices
     if not devices:
         return _UNSEEN
@@ -228,7 +228,7 @@ def check_settings(facts: Facts) -> Finding:
     unseen = []
     for device, queue in user_queues(facts):
         if queue.state == "enabled":
-            continue  # The driver has judged.
+            continue  # The driver has accepted its settings.
         name = f"{device.name}/{queue.name}"
         if queue.mode == "shared" and queue.threshold == 0:
             return failed(
@@ -262,7 +262,7 @@ def check_settings(facts: Facts) -> Finding:
 
 
 def check_enabled(facts: Facts) -> Finding:
-    """Are devices and WQs on?"""
+    """Are devices and WQs enabled?"""
     wanted = user_queues(facts)
     off = list(dict.fromkeys(d.name for d, _ in wanted if d.state not in {"enabled", None}))
     if off:
@@ -289,7 +289,7 @@ def check_enabled(facts: Facts) -> Finding:
 
 
 def _not_enabled(facts: Facts, names: list[str], device_name: str, remedy: str) -> Finding:
-    """It is not enabled, or its device refused."""
+    """A device or WQ is not enabled, perhaps because the device refused it."""
     finding = f"{are(names)} not enabled"
     device = next(each for each in facts.devices or () if each.name == device_name)
     refusal = explain_command_status(device.cmd_status)
@@ -361,7 +361,7 @@ _WRITE_ONLY = "by write() only: mmap() of the portal gives EPERM"
 
 
 def check_submission(facts: Facts) -> Finding:
-    """Does a WQ take this process's work, and which way?"""
+    """Can this process submit to a WQ, and how?"""
     queues = queues_on(facts) or user_queues(facts)
     ways = [way for device, queue in queues if (way := way_in(device, queue))]
     if "portal" in ways:
@@ -513,7 +513,7 @@ def check_huge_pages(facts: Facts) -> Finding:
 
 
 def check_surroundings(facts: Facts) -> Finding:
-    """What is this process in?"""
+    """Does this process run in a virtual machine or container?"""
     platform = facts.platform
     if platform.emulated:
         return ok("the devices are those of 'headrace emulate'")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of how the firmware divides memory: HBM, nodes, and the width of addresses.
+"""Checks of the firmware's memory settings: HBM, nodes, and the width of addresses.
 
-Pure functions of the facts. None can be the root cause: a DSA works with all of it, but copies go
-elsewhere than one thinks, or a cache has no fast node to copy to.
+Pure functions of the facts. None can be the root cause: a DSA works with every setting, but copies
+may go to unexpected memory, or a cache has no fast node to copy to.
 """
 
 import re
@@ -23,7 +23,7 @@ def _with_processors(facts: Facts) -> list[MemoryNode]:
 
 
 def _sizes(sizes: list[int | None]) -> str:
-    """The size of each, such as "16 GiB each", or nothing if one is unknown."""
+    """Format the sizes, such as " of 16 GiB each"; "" if one is unknown."""
     known = sorted({size for size in sizes if size})
     if not known or None in sizes:
         return ""
@@ -69,7 +69,7 @@ def check_hbm(facts: Facts) -> Finding:
 
 
 def check_clustering(facts: Facts) -> Finding:
-    """How many nodes has a socket, and has each a device?"""
+    """How many nodes does a socket have, and does each have a device?"""
     if facts.platform.emulated:
         return NOT_NEEDED
     nodes = _with_processors(facts)
@@ -93,7 +93,7 @@ def check_clustering(facts: Facts) -> Finding:
 
 
 def check_address_width(facts: Facts) -> Finding:
-    """Are addresses as wide as processor and IOMMU have them?"""
+    """Are physical addresses as wide as processor and IOMMU support?"""
     platform = facts.platform
     if platform.emulated:
         return NOT_NEEDED

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what is below the driver's devices: hardware, processor, firmware, kernel, IOMMU.
+"""Checks below the driver: hardware, processor, firmware, kernel, IOMMU.
 
-Pure functions of the facts. Where the devices are emulated none of this is needed.
+Pure functions of the facts. Emulated devices need none of this.
 """
 
 import re
@@ -12,7 +12,7 @@ from headrace._apps.dsa.gather import DSA_PCI_DEVICES
 
 NOT_NEEDED = ok("not needed: the device is emulated")
 
-# Before it the kernel hid ENQCMD from user space, and shared WQs with it.
+# Older kernels disable ENQCMD, and so shared WQs, for user space.
 _KERNEL_FOR_SHARED = (5, 18)
 _KERNEL_FOR_IDXD = (5, 6)
 
@@ -27,12 +27,12 @@ _SCALABLE_REMEDY = (
 
 
 def pasid_works(facts: Facts) -> bool:
-    """Whether some device has PASID on: proof that processor, IOMMU and kernel play together."""
+    """Whether some device has PASID on: proof that processor, IOMMU and kernel support it."""
     return any(device.pasid_enabled for device in facts.devices or ())
 
 
 def check_device(facts: Facts) -> Finding:
-    """Is there a DSA in this machine at all?"""
+    """Is there a DSA in this machine?"""
     if facts.platform.emulated:
         return NOT_NEEDED
     found = [pci for pci in facts.pci_devices or () if pci.device in DSA_PCI_DEVICES]
@@ -124,7 +124,7 @@ def check_kernel(facts: Facts) -> Finding:
     release, version = facts.kernel.release, _version(facts)
     if version is None:
         return unknown("its version cannot be seen")
-    # Their vendor carries the driver back into old kernels.
+    # RHEL backports the driver to older kernels.
     backported = re.search(r"\.el(?:8|9)", release or "") is not None
     if version >= _KERNEL_FOR_SHARED or backported:
         return ok(f"{release}")
@@ -138,7 +138,7 @@ def check_kernel(facts: Facts) -> Finding:
 
 
 def check_kernel_config(facts: Facts) -> Finding:
-    """Was the kernel built with all that is needed?"""
+    """Was the kernel built with all needed options?"""
     if facts.platform.emulated:
         return NOT_NEEDED
     config = facts.kernel.config
@@ -210,7 +210,7 @@ def check_iommu(facts: Facts) -> Finding:
 
 
 def _switched_on(facts: Facts, values: set[str], said: str) -> Finding | None:
-    """What is wrong if the IOMMU is not on; `values` are those of the kernel's command line."""
+    """The finding if the IOMMU is off, else None; `values` are from the kernel's command line."""
     if "off" in values:
         return failed(
             "the IOMMU is turned off", f"the kernel's command line has {said}", _SCALABLE_REMEDY
@@ -227,7 +227,7 @@ def _switched_on(facts: Facts, values: set[str], said: str) -> Finding | None:
 
 
 def _scalable(facts: Facts, values: set[str], said: str) -> Finding | None:
-    """What is wrong if scalable mode is not on."""
+    """The finding if scalable mode is off, else None."""
     if "sm_off" in values:
         cause = f"the kernel's command line has {said}"
         return failed("scalable mode of the IOMMU is turned off", cause, _SCALABLE_REMEDY)
@@ -244,7 +244,7 @@ def _scalable(facts: Facts, values: set[str], said: str) -> Finding | None:
 
 
 def registers_of(facts: Facts) -> list[tuple[int, int]]:
-    """(cap, ecap) of each IOMMU unit, those that can be read."""
+    """(cap, ecap) of each IOMMU unit whose registers are readable."""
     pairs = [pair for pair in facts.kernel.iommu_capabilities or () if len(pair) == _PAIR]
     numbers = [
         [int(text, 16) for text in pair if re.fullmatch(r"[0-9a-fA-F]{1,16}", text)]
@@ -261,7 +261,7 @@ def five_levels_refused(facts: Facts) -> bool:
 
 
 def check_module(facts: Facts) -> Finding:
-    """Is the driver idxd there?"""
+    """Is the driver idxd loaded?"""
     kernel = facts.kernel
     if kernel.module_loaded or facts.devices:
         return ok("idxd is loaded")
@@ -288,7 +288,7 @@ def check_module(facts: Facts) -> Finding:
 
 
 def check_driver(facts: Facts) -> Finding:
-    """Does the driver idxd hold the devices?"""
+    """Is the driver idxd bound to the devices?"""
     devices = facts.devices
     if devices is None:
         return unknown("/sys/bus/dsa cannot be seen")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The diagnosis: all checks in the order in which one needs the other, and the true reason.
+"""The diagnosis: all checks in dependency order, and the root cause.
 
-The root cause is the first check that failed; the checks that need it say so and say nothing
-else. Nothing that is unknown is taken for good: "usable" is said only where a WQ was seen to take
-work.
+The root cause is the first check that failed; checks that depend on it are skipped and name it.
+Unknown never counts as success: the verdict is "usable" only if a WQ accepted the trial.
 """
 
 from collections.abc import Callable
@@ -23,14 +22,14 @@ EXIT_ABSENT = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check by name, and the checks that it needs: without these it could only repeat them.
+    """A check and its dependencies: if one failed, it is skipped.
 
     Attributes:
-        name: What it is about.
+        name: Name of the check.
         function: The check.
-        needs: Names of checks before it.
-        of_what_is_on: It judges the WQs that are on, so that it also runs where a check of
-            `_OF_PARTS` failed for others.
+        needs: Names of earlier checks that it depends on.
+        of_what_is_on: It tests only enabled WQs, so it also runs if a check of `_OF_PARTS` failed
+            for others.
     """
 
     name: str
@@ -72,26 +71,26 @@ CHECKS = (
     Check("surroundings", device.check_surroundings),
 )
 
-# These are about one device or WQ: others may work all the same.
+# These may fail for one device or WQ while others work.
 _OF_PARTS = ("driver", "pasid", "errors", "groups", "settings", "enabled")
 
-# What must have been seen, and seen to be well, before anything is called usable.
+# Checks that must pass before the DSA is called usable.
 _DECISIVE = ("device", "cpu", "driver", "library", "enabled", "permissions", "submission")
 _SEEN: tuple[State, ...] = ("ok", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What all checks together say.
+    """The result of all checks.
 
     Threading: immutable.
 
     Attributes:
         findings: One for each of `CHECKS`, in their order.
-        root: The finding that names the true reason: the first that failed, else the first
-            decisive one that is unknown; None if the DSA can be used.
-        exit_code: 0 usable, 1 something is wrong with what is there or cannot be told, 3 absent.
-        headline: One sentence that says it.
+        root: The root cause: the first failed finding, else the first decisive one that is
+            unknown; None if the DSA can be used.
+        exit_code: 0 usable, 1 a check failed or is unknown, 3 no DSA.
+        headline: The result in one sentence.
     """
 
     findings: tuple[Finding, ...]
@@ -100,7 +99,7 @@ class Diagnosis:
     headline: str
 
     def finding(self, check: str) -> Finding:
-        """The finding of the check of that name."""
+        """The finding of a check."""
         return next(finding for finding in self.findings if finding.check == check)
 
 
@@ -130,7 +129,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def _blocker(check: Check, done: dict[str, Finding], facts: Facts) -> str | None:
-    """The check that failed first among those that this one needs, also through others."""
+    """The first failed check that this one depends on, directly or not; None if all passed."""
     names = []
     for needed in check.needs:
         if done[needed].state == "failed":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says: its state, what was found, why that is so, and what to do about it."""
+"""The result of a check: state, finding, cause and remedy."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,16 +9,15 @@ State = Literal["ok", "failed", "skipped", "unknown", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check; sentences begin small and have no full stop.
+    """The outcome of one check. Sentences start in lower case and have no full stop.
 
     Attributes:
         check: Name of the check; `diagnosis` fills it in.
-        state: "ok"; "failed": nothing works, or part of what is set up does not; "note": it works
-            and there is something to know; "unknown": it could not be seen; "skipped": an earlier
-            check failed and this one could only repeat it.
-        finding: What was seen.
-        cause: Why that is, or what it means; empty where the finding says it all.
-        remedy: What to do; empty where nothing is to be done.
+        state: "ok"; "failed": nothing works, or a configured part does not; "note": works, with a
+            remark; "unknown": could not be checked; "skipped": depends on a failed check.
+        finding: What was found.
+        cause: Why, or what it means; may be empty.
+        remedy: What to do; empty if nothing.
     """
 
     state: State
@@ -29,34 +28,34 @@ class Finding:
 
 
 def ok(finding: str, cause: str = "") -> Finding:
-    """Nothing to do."""
+    """Make a finding without a problem."""
     return Finding("ok", finding, cause)
 
 
 def note(finding: str, cause: str = "", remedy: str = "") -> Finding:
-    """It works, but."""
+    """Make a finding that works, with a remark."""
     return Finding("note", finding, cause, remedy)
 
 
 def failed(finding: str, cause: str, remedy: str) -> Finding:
-    """It does not work."""
+    """Make a finding that does not work."""
     return Finding("failed", finding, cause, remedy)
 
 
 def unknown(finding: str, remedy: str = "") -> Finding:
-    """It could not be seen."""
+    """Make a finding that could not be checked."""
     return Finding("unknown", finding, "", remedy)
 
 
 def listed(names: list[str], most: int = 4) -> str:
-    """Write names in a row, the first few of many."""
+    """Join names with commas; of more than `most`, only the first."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return ", ".join(names)
 
 
 def are(names: list[str]) -> str:
-    """Write names with the verb that fits their number: "dsa0 is", "dsa0, dsa2 are"."""
+    """Join names with the matching verb: "dsa0 is", "dsa0, dsa2 are"."""
     return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intel's Data Streaming Accelerator as the operating system shows it, and setting it up.
+"""Inspects and configures the Intel Data Streaming Accelerator.
 
-`facts` are read by `gather`; `configuration` makes a configuration and `apply` loads it. Nothing
-here moves bytes: the engine does.
+`gather` reads `facts` from the operating system; `configuration` makes a configuration and `apply`
+loads it. Nothing here moves bytes: the engine does.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading a configuration: by accel-config, with a way back, and looked at afterwards.
+"""Loads a configuration by accel-config, saves the old one, and verifies the result.
 
-What the program says is not relied on: it passes over devices that are enabled and calls that
-success. Whether a step worked is read from the system. Devices are disabled beforehand and not by
-its option -f: in 3.5.3 that leaves an errno behind by which it takes the next 0 for a mistake.
+accel-config's exit code is not trusted: it skips enabled devices and reports success. Whether a
+step worked is read from sysfs. Devices are disabled by a separate command, not by the option -f,
+which in 3.5.3 leaves a stale errno that makes accel-config take the next 0 for an error.
 """
 
 import os
@@ -42,12 +42,12 @@ _TRIED = "apply the configuration"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done, and how it ended.
+    """One step and its result.
 
     Attributes:
-        what: What was done, as a clause.
-        done: Whether the system shows it.
-        cause: Why not.
+        what: The step, as a clause.
+        done: Whether it succeeded.
+        cause: Why it failed.
     """
 
     what: str
@@ -57,11 +57,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The way back.
+    """How to restore the previous configuration.
 
     Attributes:
-        path: File with the configuration of before, None if nothing was configured.
-        commands: What to run as root.
+        path: File with that configuration; None if nothing was configured.
+        commands: Commands to run as root.
     """
 
     path: Path | None
@@ -69,7 +69,7 @@ class Undo:
 
 
 def check_applicable(configuration: Configuration, facts: Facts) -> None:
-    """Check what can be checked before anything is changed.
+    """Check the preconditions; changes nothing.
 
     Raises:
         HardwareAbsentError: A device is not in this machine.
@@ -96,12 +96,12 @@ def check_applicable(configuration: Configuration, facts: Facts) -> None:
 
 
 def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
-    """Write down the present configuration of the devices that are about to change.
+    """Save the present configuration of the devices that will change.
 
-    A file that is there is not replaced: it may be the only way back from an earlier change.
+    An existing file is not replaced: it may hold the configuration before an earlier change.
 
     Raises:
-        IoFailedError: The file is there, or cannot be written.
+        IoFailedError: The file exists, or cannot be written.
     """
     names = {device["dev"] for device in configuration}
     before = [device for device in present(facts) if device["dev"] in names]
@@ -123,14 +123,14 @@ def apply(
 
     Args:
         configuration: What to load.
-        facts: The machine as it is.
-        read_again: Reads the machine as it is afterwards.
+        facts: The machine before.
+        read_again: Reads the machine afterwards.
 
     Returns:
-        What was done, every step that failed with its cause.
+        All steps; failed ones with their cause.
 
     Raises:
-        IoFailedError: accel-config cannot be started, or does not end.
+        IoFailedError: accel-config cannot be started, or does not exit in time.
     """
     names = {device["dev"] for device in configuration}
     program = facts.accel_config.program or "accel-config"
@@ -162,12 +162,12 @@ def _step(arguments: list[str]) -> Step:
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run a program to its end; its exit code and all that it said."""
+    """Run a program; return its exit code and its output."""
     tried = f"run {arguments[0]}"
     with ExitStack() as ending:
         try:
             with held():
-                # No shell, and the arguments are ours.
+                # No shell; the arguments are built here.
                 child = subprocess.Popen(  # noqa: S603
                     arguments,
                     stdin=subprocess.DEVNULL,
@@ -193,7 +193,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 
 def _explained(said: str, code: int) -> str:
-    """Put what accel-config complained of in one clause, with its usual reasons in words."""
+    """Join accel-config's errors to one clause, with a remedy for the common ones."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     complaints = [line for line in lines if not line.startswith(("Enabling", "Warning"))]
     text = "; ".join(complaints[:4]) or f"exit code {code}"
@@ -205,7 +205,7 @@ def _explained(said: str, code: int) -> str:
 
 
 def _seen(configuration: Configuration, facts: Facts) -> list[Step]:
-    """What the system shows of it."""
+    """Compare the configuration with the machine's state, a step for each device and WQ."""
     by_name = {device.name: device for device in facts.devices or ()}
     steps = []
     for wanted in configuration:
@@ -222,7 +222,7 @@ def _seen(configuration: Configuration, facts: Facts) -> list[Step]:
 
 
 def _differing(asked: dict[str, Any], queue: Queue) -> str:
-    """The attributes of a WQ that are not as asked for, "" if all are."""
+    """The attributes of a WQ that differ from the request; "" if none."""
     shown = queue_attributes(queue)
     return "; ".join(
         f"{key} is {shown.get(key, 'unknown')} and not {value}"

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a wish to a configuration that accel-config loads, and what it would change.
+"""Makes the configuration for a `Wish`, in accel-config's format, and lists its changes.
 
-A configuration is the document of `accel-config save-config`: a list of devices, in each the
-groups with their WQs and engines. In it "dev" comes first in each object, and the attributes in the
-order in which the driver takes them: size and mode before threshold. Nothing here touches the
-system: see `apply`.
+A configuration is the document of `accel-config save-config`: a list of devices, each with groups
+of WQs and engines. "dev" comes first in each object; attributes are in the order that the driver
+requires: size and mode before threshold. Nothing here touches the system: see `apply`.
 """
 
 import json
@@ -30,7 +29,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device can be divided into; the defaults are those of DSA 1.0."""
+    """The resource limits of a device; defaults are those of DSA 1.0."""
 
     group_count_max: int = 4
     engine_count_max: int = 4
@@ -43,22 +42,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How every device shall be divided.
+    """The requested configuration, the same for every device.
 
     Attributes:
-        device_count: Devices to set up; None for all that there are, or one.
-        group_count: Groups; WQs and engines are dealt out to them in turn.
-        engine_count: Engines that work.
+        device_count: Devices to configure; None for all of the machine, or one if it has none.
+        group_count: Groups; WQs and engines are assigned round-robin.
+        engine_count: Engines in use.
         queue_count: WQs.
         mode: Mode of the WQs; "both" alternates, a shared one first.
-        entry_counts: Entries of the WQs, dealt out in turn; none shares out all that there are.
+        entry_counts: Entries of the WQs, assigned round-robin; if empty, all are divided evenly.
         threshold: Entries of a shared WQ that programs may fill; None for all of them.
-        priorities: Weights of the WQs within their groups, dealt out in turn.
+        priorities: Weights of the WQs within their groups, assigned round-robin.
         block_on_fault: Whether an engine waits for a page that is not present.
         batch_count_max: Descriptors of the largest batch, a power of two.
-        transfer_bytes_max: Bytes of the largest descriptor, a power of two.
-        label: What the attribute "name" of the WQs begins with; their number follows if there are
-            several.
+        transfer_bytes_max: Bytes of the largest transfer, a power of two.
+        label: Prefix of the attribute "name" of the WQs; numbered if there are several.
     """
 
     device_count: int | None = None
@@ -75,7 +73,7 @@ class Wish:
     label: str = "headrace"
 
 
-# Why each is as it is: docs/guide/doctor.md.
+# Reasons: docs/guide/doctor.md.
 PRESETS: Mapping[str, Wish] = {
     "shared": Wish(block_on_fault=True),
     "8n1d1e1w": Wish(
@@ -87,7 +85,7 @@ PRESETS: Mapping[str, Wish] = {
 
 
 def limits_of(device: Device | None) -> Limits:
-    """The limits that a device states; what it does not state is as in DSA 1.0."""
+    """The limits of a device; unknown ones are those of DSA 1.0."""
     if device is None:
         return Limits()
     stated = {
@@ -103,12 +101,12 @@ def limits_of(device: Device | None) -> Limits:
 
 
 def device_names(wish: Wish, facts: Facts) -> list[str]:
-    """Names of the devices to set up: those of the machine, or dsa0 and on where it has none.
+    """Names of the devices to configure: the machine's, or dsa0, dsa1, ... if it has none.
 
-    The driver numbers DSA and IAA in one row on some machines: only the machine knows the names.
+    On some machines the driver numbers DSA and IAA together, so names cannot be assumed.
 
     Raises:
-        HardwareAbsentError: The machine has DSA, but fewer.
+        HardwareAbsentError: The machine has fewer DSA devices than requested.
     """
     there = [device.name for device in facts.devices or ()]
     if not there:
@@ -124,10 +122,10 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
 
 
 def check(wish: Wish, limits: Limits, name: str) -> None:
-    """Check that a device can be divided so.
+    """Check a request against the limits of a device.
 
     Raises:
-        InvalidArgumentError: It cannot; the message names the limit.
+        InvalidArgumentError: It exceeds a limit; the message names it.
     """
     for cause, remedy in _impossible(wish, limits):
         raise InvalidArgumentError(f"divide {name} so", cause, remedy)
@@ -187,16 +185,16 @@ def entry_count(wish: Wish, limits: Limits, number: int) -> int:
 
 
 def configure(wish: Wish, facts: Facts, names: Iterable[str] | None = None) -> Configuration:
-    """Make the configuration for the wish.
+    """Make the configuration for a request.
 
     Args:
-        wish: How every device shall be divided.
+        wish: The request.
         facts: The machine, for the names and limits of its devices.
-        names: Devices to set up, if not those of `device_names`.
+        names: Devices to configure; None for those of `device_names`.
 
     Raises:
-        InvalidArgumentError: A device cannot be divided so; the message names the limit.
-        HardwareAbsentError: The machine has DSA, but fewer.
+        InvalidArgumentError: The request exceeds a limit; the message names it.
+        HardwareAbsentError: The machine has fewer DSA devices than requested.
     """
     by_name = {device.name: device for device in facts.devices or ()}
     result = []
@@ -216,7 +214,7 @@ def _device(wish: Wish, limits: Limits, name: str) -> dict[str, Any]:
                 "dev": f"group{index}.{group}",
                 "read_buffers_reserved": 0,
                 "use_read_buffer_limit": 0,
-                # All of them: fewer would hold back the bandwidth of the group.
+                # All of them: fewer would limit the bandwidth of the group.
                 "read_buffers_allowed": limits.read_buffer_count_max,
                 "grouped_workqueues": [
                     _queue(wish, limits, f"wq{index}.{queue}", queue, group)
@@ -255,7 +253,7 @@ def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> di
 
 
 def present(facts: Facts) -> Configuration:
-    """The configuration that the machine has now, of the devices that have one."""
+    """The present configuration of the devices that have one."""
     return [_present_device(device) for device in facts.devices or () if is_configured(device)]
 
 
@@ -280,7 +278,7 @@ def _present_device(device: Device) -> dict[str, Any]:
             "read_buffers_allowed": group.read_buffers_allowed,
             "traffic_class_a": group.traffic_class_a,
             "traffic_class_b": group.traffic_class_b,
-            # accel-config refuses a list without members.
+            # accel-config rejects an empty list.
             "grouped_workqueues": queues or None,
             "grouped_engines": engines or None,
         }
@@ -291,7 +289,7 @@ def _present_device(device: Device) -> dict[str, Any]:
 
 
 def queue_attributes(queue: Queue) -> dict[str, Any]:
-    """The attributes that a WQ has now, as a configuration writes them."""
+    """The present attributes of a WQ, in a configuration's format."""
     attributes: dict[str, Any] = {
         "dev": queue.name,
         "mode": queue.mode,
@@ -327,7 +325,7 @@ def queues_in(configuration: Configuration) -> Iterator[tuple[str, dict[str, Any
 
 
 def engines_in(device: Mapping[str, Any]) -> dict[str, int]:
-    """Group of each engine of a device of a configuration."""
+    """Group of each engine of a device in a configuration."""
     return {
         engine["dev"]: engine["group_id"]
         for group in device["groups"]
@@ -336,7 +334,7 @@ def engines_in(device: Mapping[str, Any]) -> dict[str, int]:
 
 
 def changes(configuration: Configuration, facts: Facts) -> list[str]:
-    """What loading the configuration would change, a line each."""
+    """The changes that loading the configuration would make, one a line."""
     by_name = {device.name: device for device in facts.devices or ()}
     lines = []
     for wanted in configuration:
@@ -378,5 +376,5 @@ def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
 
 
 def to_text(configuration: Configuration) -> str:
-    """Write the configuration as accel-config reads it."""
+    """Format the configuration for accel-config."""
     return json.dumps(configuration, indent=2) + "\n"

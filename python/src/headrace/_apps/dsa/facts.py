@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything about a machine that decides whether its DSA can be used, as plain values.
+"""Plain values of a machine that decide whether its DSA can be used, and records of them.
 
-None is "unknown" everywhere: not readable, not there in this kernel, or not asked. No field is
-derived from another and nothing here reads the system: that is `gather`. A record of these values
-stands for the machine in everything that follows.
+None means "unknown": not readable, not in this kernel, or not read. No field is derived from
+another and nothing here reads the system: `gather` does. A record can replace the machine in all
+checks.
 """
 
 import functools
@@ -26,12 +26,12 @@ _RECORD_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """A PCI function that is an accelerator of the family.
+    """A PCI function that is a DSA or IAA.
 
     Attributes:
         address: Such as "0000:6a:01.0".
         device: Device number of vendor 8086, such as "0b25".
-        driver: Name of the driver that holds it, "" if none does.
+        driver: Name of the driver bound to it, "" if none.
         node: NUMA node, -1 if the firmware does not say.
     """
 
@@ -43,17 +43,17 @@ class PciDevice:
 
 @dataclass(frozen=True, slots=True)
 class CharacterDevice:
-    """The file of /dev/dsa through which a user's work comes into a WQ.
+    """The file in /dev/dsa through which programs submit to a WQ.
 
     Attributes:
-        path: Where it is, or should be.
-        exists: Whether it is there.
+        path: Actual or expected path.
+        exists: Whether it exists.
         owner: User that owns it.
         group: Group that owns it.
         mode: Permission bits in octal, such as "0600".
         writable: Whether this process may read and write it, ACLs included.
-        opened: Name of the errno that a trial open() gave, "" if it worked.
-        mapped: Name of the errno that a trial mmap() of the portal gave, "" if it worked.
+        opened: Name of the errno of a trial open(), "" if it worked.
+        mapped: Name of the errno of a trial mmap() of the portal, "" if it worked.
     """
 
     path: str
@@ -68,7 +68,7 @@ class CharacterDevice:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A WQ as sysfs shows it; `label` is its attribute "name", the others are called as there."""
+    """A WQ as in sysfs; `label` is its attribute "name", other fields are named as there."""
 
     name: str
     state: str | None = None
@@ -91,7 +91,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine of a device, and the group it works for; -1 for none."""
+    """An engine of a device, and its group; -1 for none."""
 
     name: str
     group_id: int | None = None
@@ -99,7 +99,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a device: the read buffers that its engines may use, and their traffic classes."""
+    """A group of a device: the read buffers of its engines, and their traffic classes."""
 
     name: str
     read_buffers_reserved: int | None = None
@@ -111,7 +111,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of the driver idxd as sysfs shows it; `node` is its attribute numa_node."""
+    """A device of the driver idxd as in sysfs; `node` is its attribute numa_node."""
 
     name: str
     pci_address: str | None = None
@@ -138,15 +138,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Processor and what it runs in.
+    """The processor, and whether a VM, container or emulator is in use.
 
     Attributes:
-        architecture: As uname says it.
+        architecture: From uname.
         cpu_model: Name of the processor.
-        cpu_flags: Those of the flags asked for that the processor has.
+        cpu_flags: The processor's flags, of those that `gather` looks for.
         hypervisor: Whether this is a virtual machine.
-        machine_vendor: What the firmware names itself, such as "QEMU Standard PC".
-        container: What kind of container this process is in, "" if it is in none.
+        machine_vendor: The name in the firmware, such as "QEMU Standard PC".
+        container: Kind of container of this process, "" if none.
         emulated: Whether the devices are those of `headrace emulate`.
         physical_address_bits: Width of a physical address.
     """
@@ -163,18 +163,18 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The kernel, how it was built and started, and its driver for the devices.
+    """The kernel: its build, its command line, and its driver for the devices.
 
     Attributes:
-        release: As uname says it.
-        parameters: Those of the command line that concern the IOMMU or modules.
-        config: Options of its build by name without CONFIG_: "y", "m" or "n".
-        module_loaded: Whether the driver idxd is there, as a module or built in.
+        release: From uname.
+        parameters: Command-line parameters that concern the IOMMU or modules.
+        config: Build options by name without CONFIG_: "y", "m" or "n".
+        module_loaded: Whether the driver idxd is loaded or built in.
         module_available: Whether the module is installed for this kernel.
-        module_blacklisted_by: Where loading it is forbidden, such as a file of /etc/modprobe.d.
-        dmar_table: Whether the firmware describes an IOMMU of Intel's to the kernel.
+        module_blacklisted_by: What blacklists it, such as a file of /etc/modprobe.d.
+        dmar_table: Whether the firmware has an ACPI table DMAR (an Intel IOMMU).
         iommu_count: IOMMU units that the kernel uses.
-        iommu_capabilities: Registers of each unit, (cap, ecap) in hexadecimal.
+        iommu_capabilities: Capability registers of each unit, (cap, ecap) in hexadecimal.
     """
 
     release: str | None = None
@@ -195,7 +195,7 @@ class AccelConfig:
     Attributes:
         found: Whether the loader finds the library.
         version: Its version.
-        program: Where the program accel-config is, "" if it is not installed.
+        program: Path of the program accel-config, "" if it is not installed.
     """
 
     found: bool | None = None
@@ -218,10 +218,10 @@ class MemoryNode:
 
     Attributes:
         name: Such as "node0".
-        cpu_count: Its processors.
+        cpu_count: Number of processors.
         package: Number of their socket.
-        memory_bytes: Its memory.
-        side_cache_bytes: The memory-side cache in front of it, 0 if it has none.
+        memory_bytes: Size of its memory.
+        side_cache_bytes: Size of its memory-side cache, 0 if it has none.
     """
 
     name: str
@@ -233,7 +233,7 @@ class MemoryNode:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who asks.
+    """The process that runs the checks.
 
     Attributes:
         user: Name of the user.
@@ -248,7 +248,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it.
+    """All facts.
 
     Threading: immutable.
     """
@@ -270,7 +270,7 @@ def number_in(name: str) -> int | None:
 
 
 def to_document(facts: Facts, origin: str) -> dict[str, Any]:
-    """Make the record of these facts; `origin` says where they come from."""
+    """Make a record of the facts; `origin` names the machine."""
     return {
         "schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION},
         "origin": origin,
@@ -285,8 +285,8 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
         The facts and their origin.
 
     Raises:
-        CorruptDataError: It is no record; the message names the field.
-        VersionMismatchError: It is a record of a version that this build does not read.
+        CorruptDataError: It is not a record; the message names the field.
+        VersionMismatchError: This build does not read that version of a record.
     """
     remedy = "make a record by 'headrace doctor --record FILE'"
     if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
@@ -318,16 +318,16 @@ def record_text(facts: Facts, origin: str) -> str:
 
 
 def load_record(path: str) -> tuple[Facts, str]:
-    """Read the record of a file.
+    """Read a record from a file.
 
     Raises:
         NotFoundError: There is no such file.
         PermissionDeniedError: This user may not read it.
-        InvalidArgumentError: It is no regular file.
+        InvalidArgumentError: It is not a regular file.
         CapacityExceededError: It is too large for a record.
         IoFailedError: The file cannot be read.
-        CorruptDataError: It is no record; the message names the field.
-        VersionMismatchError: It is a record of a version that this build does not read.
+        CorruptDataError: It is not a record; the message names the field.
+        VersionMismatchError: This build does not read that version of a record.
     """
     tried = f"read the record {path}"
     data = read_file(path, tried, _RECORD_BYTES_MAX)
@@ -357,7 +357,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 40 else text[:36] + '..."'  # noqa: PLR2004 - One line's share.
 
 
-_hints = functools.cache(typing.get_type_hints)  # Which takes its time.
+_hints = functools.cache(typing.get_type_hints)  # It is slow.
 
 _LEAVES: dict[Any, str] = {str: "a text", int: "a whole number", bool: "true or false"}
 _INTEGER_BITS_MAX = 64
@@ -383,11 +383,11 @@ def _read(kind: Any, value: object, path: str) -> object:  # noqa: ANN401 - A ty
 
 
 def _leaf(kind: type, value: object, path: str) -> object:
-    # True is an int to Python.
+    # bool is a subclass of int.
     fits = type(value) is kind
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
         fits = False
-    # What is read is shown: a record of somebody else's must not steer a terminal.
+    # Strings are printed: a foreign record must not send control characters to a terminal.
     if isinstance(value, str) and not value.isprintable():
         fits = False
     if not fits:
@@ -396,7 +396,7 @@ def _leaf(kind: type, value: object, path: str) -> object:
 
 
 def _group(kind: Any, known: dict[str, object], path: str) -> object:  # noqa: ANN401 - As above.
-    """Read a group of facts; unknown fields are of a later build and are left out."""
+    """Read a group of facts; unknown fields, of later versions, are ignored."""
     hints = _hints(kind)
     given = {
         field.name: _read(hints[field.name], known[field.name], f"{path}.{field.name}")

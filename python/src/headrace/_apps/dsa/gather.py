@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the facts: every look at the system that the doctor takes is in this file.
+"""Reads the facts: all accesses of the doctor to the system are in this file.
 
-Nothing here judges, needs root, or fails: what cannot be read is unknown. The system is changed
-in one way only: a WQ's file is opened and its portal mapped for a moment, which submits nothing
-and tells what no attribute does. A dedicated WQ that somebody uses is not opened.
+Nothing here judges, needs root, or fails: what cannot be read is unknown. The only side effect: a
+WQ's file is opened and its portal mapped briefly, because no attribute shows whether that works.
+Nothing is submitted. A dedicated WQ in use is not opened.
 """
 
 import ctypes
@@ -66,8 +66,8 @@ def gather(root: str = "/") -> Facts:
     """Read the facts of this machine.
 
     Args:
-        root: Where the system's folders are; another one is for tests, and is not asked what only
-            this machine's kernel knows.
+        root: Directory that contains sys, proc and the like. With another one than "/", for tests,
+            facts that only the running kernel has are not read.
     """
     here = Path(root)
     cpu = _cpu_information(here)
@@ -84,7 +84,7 @@ def gather(root: str = "/") -> Facts:
 
 
 def _text(path: Path) -> str | None:
-    """The text of a file without the white space around it, None if it cannot be read."""
+    """The stripped text of a file, None if it cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX)
@@ -94,7 +94,7 @@ def _text(path: Path) -> str | None:
 
 
 def _word(path: Path) -> str | None:
-    """The text of an attribute, as one line that may be shown."""
+    """The text of an attribute as one printable line."""
     text = _text(path)
     return None if text is None else _printable(text)
 
@@ -113,7 +113,7 @@ def _integer(path: Path) -> int | None:
 
 
 def _names(folder: Path) -> list[str] | None:
-    """What is in a folder, in the order of its numbers; None if it cannot be listed."""
+    """The names in a directory, in numeric order; None if it cannot be listed."""
     try:
         return sorted((path.name for path in folder.iterdir()), key=_by_number)
     except OSError:
@@ -125,12 +125,12 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _exists(path: Path) -> bool | None:
-    """Whether it is there; None if that cannot be known, its folder not being there either."""
+    """Whether a path exists; None if unknown, also if its directory does not exist."""
     return _is_there(path) if _is_there(path.parent) else None
 
 
 def _is_there(path: Path) -> bool | None:
-    """Whether it is there; None if that may not be known."""
+    """Whether a path exists; None if unknown."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -180,7 +180,7 @@ def _container(root: Path) -> str:
     for kind, mark in (("docker", ".dockerenv"), ("podman", "run/.containerenv")):
         if _is_there(root / mark):
             return kind
-    # Only readable by root; a container that hides all its marks is taken for none.
+    # Only readable by root. A container without any of these marks is not detected.
     environment = _text(root / "proc/1/environ") or ""
     found = re.search(r"(?:^|\0)container=([^\0]+)", environment)
     return _printable(found[1]) if found else ""
@@ -234,7 +234,7 @@ def _config_texts(root: Path, release: str | None) -> Iterator[str]:
 
 
 def _module_available(root: Path, release: str | None) -> bool | None:
-    """Whether modprobe would find it; unknown where the kernel's folder is not to be seen."""
+    """Whether modprobe would find idxd; None if the kernel's modules are not readable."""
     if not release or "/" in release:
         return None
     folder = root / "lib/modules" / release
@@ -294,7 +294,7 @@ def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
 
 
 def _link_name(path: Path) -> str | None:
-    """The last part of where a link points, "" if there is none."""
+    """The last component of a link's target, "" if there is no link."""
     try:
         return _printable(path.readlink().name)
     except FileNotFoundError:
@@ -307,7 +307,7 @@ def _devices(root: Path) -> tuple[Device, ...] | None:
     folder = root / "sys/bus/dsa/devices"
     names = _names(folder)
     if names is None:
-        # No bus, no device: the driver is not there.
+        # Without the bus the driver is not loaded.
         return () if _exists(folder.parent) is False else None
     return tuple(
         _device(root, folder / name) for name in names if re.fullmatch(r"dsa\d{1,9}", name)
@@ -318,7 +318,7 @@ def _device(root: Path, folder: Path) -> Device:
     def number(name: str) -> int | None:
         return _integer(folder / name)
 
-    # The driver's own folders: the bus lists WQs and engines of all devices in one heap.
+    # The device's directory: the bus mixes WQs and engines of all devices.
     inside = _names(folder) or []
     index = folder.name.removeprefix("dsa")
     real = Path(os.path.realpath(folder))
@@ -364,7 +364,7 @@ def _queue(root: Path, folder: Path) -> Queue:
 
     state, mode, kind = (_word(folder / name) for name in ("state", "mode", "type"))
     clients = number("clients")
-    # To open a dedicated WQ is to take it: not if it is in use, or if that is unknown.
+    # Opening a dedicated WQ claims it: only if it is known to be free.
     free = mode == "shared" or clients == 0
     file = None
     if kind == "user":
@@ -406,10 +406,10 @@ def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
 
 
 def _try_portal(path: Path) -> tuple[str | None, str | None]:
-    """Open a WQ's file and map its portal, and let go of both.
+    """Open a WQ's file and map its portal, then close both.
 
     Returns:
-        The name of the errno of each, "" if it worked, None if it was not tried.
+        The name of the errno of each: "" if it worked, None if not tried.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -420,7 +420,7 @@ def _try_portal(path: Path) -> tuple[str | None, str | None]:
             return "", ""
     except OSError as problem:
         return "", errno.errorcode.get(problem.errno or 0, str(problem.errno))
-    except ValueError:  # A plain file that is too short: no device of the kernel's.
+    except ValueError:  # A regular file that is too short, not a device.
         return "", "ENODEV"
     finally:
         os.close(descriptor)
@@ -456,7 +456,7 @@ def _accel_config(root: Path) -> AccelConfig:
 
 
 def _library_version(root: Path) -> str | None:
-    """What the package manager or the package's own description for compilers says."""
+    """The version in the pkg-config file or the package manager's database."""
     for folder in ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"):
         text = _text(root / folder / "pkgconfig/libaccel-config.pc")
         found = re.search(r"^Version:\s*(\S+)", text or "", re.MULTILINE)
@@ -532,7 +532,7 @@ def _own_nodes(root: Path) -> tuple[int, ...] | None:
 
 
 def _cpus(text: str) -> set[int]:
-    """Read a list as the kernel writes it: "0-3,8"."""
+    """Parse a CPU list of the kernel: "0-3,8"."""
     cpus: set[int] = set()
     for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
         cpus.update(range(int(first), int(last or first) + 1))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the attributes cmd_status and errors of a device mean, in words.
+"""Explains a device's attributes cmd_status and errors in words.
 
-cmd_status holds the last refusal: of the driver (bit 31 set, the numbers IDXD_SCMD_* of
-<linux/idxd.h>) or of the device itself (its command status register). errors holds four 64-bit
-words of the device's software error register, whose codes are those of completion records.
+cmd_status holds the status of the last command: of the driver (bit 31 set, numbers IDXD_SCMD_* of
+<linux/idxd.h>) or of the device itself (its command status register). errors holds the four 64-bit
+words of the device's software error register; its codes are those of completion records.
 """
 
 import re
@@ -82,7 +82,7 @@ _ERRORS_WQ_VALID = 1 << 3
 
 
 def explain_command_status(text: str | None) -> str:
-    """Say what cmd_status means, "" if the last command went well or nothing is known."""
+    """Explain cmd_status; "" if the last command succeeded or the status is unknown."""
     number = _number(text)
     if not number:
         return ""
@@ -92,7 +92,7 @@ def explain_command_status(text: str | None) -> str:
 
 
 def explain_errors(text: str | None) -> str:
-    """Say what the first error in `errors` is, "" if there is none or nothing is known."""
+    """Explain the first error in `errors`; "" if there is none or it is unknown."""
     number = _number((text or "").split()[0] if text else None)
     if number is None or not number & _ERRORS_VALID:
         return ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one list of what can be measured of a machine and simulated of another.
+"""The list of families, which are measured, and of the scenarios that simulate the same.
 
-A family is a subcommand of ``headrace bench``; a scenario is a question to ``headrace sim``. What
-is measured and simulated alike is found in both by this list. The points of each family are in
-`points`; this module imports nothing, so that listing commands costs nothing.
+A family is a subcommand of ``headrace bench``; a scenario is an experiment of ``headrace sim``. The
+points of each family are in `points`; this module imports no others, so that listing commands is
+fast.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ __all__ = ["FAMILIES", "MEASURED_ELSEWHERE", "ONLY_SIMULATED", "Family"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is measured of movers, by points that differ in few things.
+    """A set of related measurements of movers.
 
     Attributes:
-        name: Of the subcommand of ``headrace bench``.
+        name: Name of the subcommand of ``headrace bench``.
         summary: One sentence for its help.
-        scenarios: That simulate the same thing.
+        scenarios: Scenarios that simulate the same.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a machine decides which points can be measured."""
+"""The facts of a machine that decide which points can be measured."""
 
 import os
 import shutil
@@ -18,17 +18,17 @@ class Queue:
     """A work queue that this process can use.
 
     Attributes:
-        name: As the engine has it: "dsa0/wq0.0".
-        device: "dsa0".
+        name: The engine's name for it: "dsa0/wq0.0".
+        device: Name of its device: "dsa0".
         mode: "shared" or "dedicated".
-        node: Of its device.
-        entries: Of the queue, as it is configured.
-        depth_max: Entries that one channel can have.
-        batch_max: Descriptors of a batch.
+        node: Node of its device.
+        entries: Configured number of entries.
+        depth_max: Largest depth of one channel.
+        batch_max: Most descriptors in a batch.
         block_on_fault: Whether its engines may wait for pages.
-        priority: Of the arbiter, 1 to 15.
-        engines: Of its group.
-        group: Of its device.
+        priority: Priority at the arbiter, 1 to 15.
+        engines: Number of engines of its group.
+        group: Number of its group.
         emulated: Whether its device is emulated.
     """
 
@@ -57,12 +57,12 @@ class MemoryNode:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where files of persistent memory can lie.
+    """A directory for files on persistent memory.
 
     Attributes:
-        path: Of the folder.
-        dax: Whether its file system is mounted with DAX; else the page cache answers.
-        free_bytes: For new files.
+        path: Path of the directory.
+        dax: Whether its file system is mounted with DAX; else files are in the page cache.
+        free_bytes: Free space.
     """
 
     path: str
@@ -71,25 +71,25 @@ class Folder:
 
     @property
     def label(self) -> str:
-        """For people: what is no persistent memory says so."""
+        """Name for display; marks a directory without DAX."""
         return self.path if self.dax else f"{self.path} without DAX"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The machine, as far as points are about it.
+    """Facts of the machine.
 
     Attributes:
-        queues: That can be used.
+        queues: Usable work queues.
         no_queue: Why there is none.
-        nodes: Of memory, ascending.
-        available_bytes: Of memory that is free.
-        cpus: That this process may use.
-        last_cache_bytes: Of the last-level cache.
-        folders: Of persistent memory.
+        nodes: Memory nodes, ascending.
+        available_bytes: Available memory.
+        cpus: Number of processors that this process may use.
+        last_cache_bytes: Size of the last-level cache.
+        folders: Directories on persistent memory.
         perf_allowed: Whether a process may count its cycles.
-        monitors_cache: Whether resctrl tells what lies in caches.
-        transfer_bytes: What is written to persistent memory at a time.
+        monitors_cache: Whether resctrl reports cache occupancy.
+        transfer_bytes: Bytes of one write to persistent memory.
     """
 
     queues: tuple[Queue, ...]
@@ -105,26 +105,26 @@ class Facts:
 
     @property
     def emulated(self) -> bool:
-        """Whether devices are emulated: figures of them say nothing of real ones."""
+        """Whether devices are emulated; their figures say nothing about real ones."""
         return any(queue.emulated for queue in self.queues)
 
     def queue(self, mode: str = "") -> Queue | None:
-        """Give the first queue of a mode, or of any."""
+        """The first queue of a mode, or of any mode; None if there is none."""
         return next((each for each in self.queues if mode in ("", each.mode)), None)
 
     @property
     def devices(self) -> list[Queue]:
-        """Give the first queue of each device."""
+        """The first queue of each device."""
         return list({queue.device: queue for queue in reversed(self.queues)}.values())[::-1]
 
     @property
     def home(self) -> MemoryNode:
-        """Give the first node with processors."""
+        """The first node with processors."""
         return next((node for node in self.nodes if node.cpus), self.nodes[0])
 
 
 def gather_facts() -> Facts:
-    """Ask the machine.
+    """Read the facts of this machine.
 
     Raises:
         Error: An engine cannot be made.
@@ -147,7 +147,7 @@ def gather_facts() -> Facts:
                 (found and found.mode) or "shared",
                 mover.node,
                 entries,
-                # One entry is for jobs, and an engine uses 63 of a queue.
+                # An engine uses at most 63 entries of a queue, one of them for jobs.
                 max(1, min(entries, 63) - 1),
                 (found and found.max_batch_size) or 1,
                 bool(found and found.block_on_fault),
@@ -188,7 +188,7 @@ def _available_bytes() -> int:
 
 
 def folder_at(path: str) -> Folder:
-    """Look at a folder for files of persistent memory."""
+    """Read the facts of a directory."""
     real = os.path.realpath(path)
     dax = {
         point: has_dax for point, has_dax in _mounts() if os.path.commonpath([point, real]) == point
@@ -197,7 +197,7 @@ def folder_at(path: str) -> Folder:
 
 
 def _mounts() -> Iterator[tuple[str, bool]]:
-    """Where file systems are mounted, each whether with DAX; a later one hides earlier ones."""
+    """Yield mount points and whether each has DAX; a later mount hides earlier ones."""
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         _, folder, _, options, *_ = line.split(" ")
         yield folder.replace("\\040", " "), bool({"dax", "dax=always"} & set(options.split(",")))
@@ -208,5 +208,5 @@ def _perf_allowed() -> bool:
         level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return False
-    # Up to 2 a process may count what it does in user mode.
+    # Up to 2 a process may count its own events in user mode.
     return level <= 2 or os.geteuid() == 0  # noqa: PLR2004

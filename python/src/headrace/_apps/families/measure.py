@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the points of a family, by the program headrace-bench-movement."""
+"""Measures the points of a family with the program headrace-bench-movement."""
 
 import json
 import signal
@@ -34,8 +34,8 @@ class Shown:
     """A figure of a point at one place.
 
     Attributes:
-        place: Panel, line and where on the axis.
-        emulated: Whether an emulated device did the work: it says nothing of a real one.
+        place: Panel, line and place on the axis.
+        emulated: Whether an emulated device did the work; it says nothing about a real one.
         values: One of each round.
     """
 
@@ -45,16 +45,16 @@ class Shown:
 
     @property
     def figure(self) -> Figure:
-        """Of all rounds."""
+        """Statistics over all rounds."""
         return figure_of(self.values)
 
     @property
     def line(self) -> str:
-        """The line's name, which says so if its device is emulated."""
+        """The line's name; marks emulated devices."""
         return f"{self.place.line} (emulated)" if self.emulated else self.place.line
 
     def document(self) -> dict[str, object]:
-        """As part of a JSON document."""
+        """Convert to JSON fields."""
         return {
             "panel": self.place.panel,
             "line": self.place.line,
@@ -68,13 +68,13 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured of a family.
+    """The measurements of a family.
 
     Attributes:
-        family: Its name.
+        family: Name of the family.
         shown: All figures, in the order of the points.
-        left_out: What was not measured, and why.
-        partial: Whether it was ended early: some points have fewer rounds, or none.
+        left_out: Points that were skipped, and why.
+        partial: Whether it was stopped early: some points have fewer rounds, or none.
         not_pinned: Why memory was not locked; empty if all of it was.
     """
 
@@ -86,11 +86,11 @@ class Outcome:
 
     @property
     def emulated(self) -> bool:
-        """Whether some figures are those of emulated devices."""
+        """Whether some figures are of emulated devices."""
         return any(each.emulated for each in self.shown)
 
     def document(self) -> dict[str, object]:
-        """As part of a JSON document."""
+        """Convert to JSON fields."""
         return {
             "family": self.family,
             "emulated": self.emulated,
@@ -104,20 +104,20 @@ class Outcome:
 
 @dataclass(slots=True)
 class Stop:
-    """Whether the user has asked to end, and what that ends."""
+    """A user's request to stop, which terminates the running child process."""
 
     asked: bool = False
     _child: subprocess.Popen[str] | None = field(default=None)
 
     def ask(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """End what runs; what was measured stays."""
+        """Terminate the child; measurements so far are kept."""
         self.asked = True
         if self._child is not None:
             self._child.kill()
 
     @contextmanager
     def over(self, child: "subprocess.Popen[str]") -> Iterator[None]:
-        """Let asking end a child as long as the block runs."""
+        """For the block, let a request to stop terminate the child."""
         self._child = child
         try:
             yield
@@ -127,7 +127,7 @@ class Stop:
 
 @contextmanager
 def interruptible() -> Iterator[Stop]:
-    """Let Ctrl-C end what is measured, and not the command, as long as the block runs."""
+    """For the block, let Ctrl-C stop the measurement instead of the command."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -147,15 +147,15 @@ def measure_family(
     stop: Stop,
     share: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
-    """Measure all points of a family in turn, round after round.
+    """Measure all points of a family once in each round.
 
     Args:
-        family: Its name.
-        facts: Of this machine.
-        program: Path of the program that measures.
-        rounds: Of each point.
-        stop: Asked whether to end early.
-        share: Told the share that is done.
+        family: Name of the family.
+        facts: Facts of this machine.
+        program: Path of the measuring program.
+        rounds: Number of rounds.
+        stop: Requests to stop early.
+        share: Called with the completed share.
 
     Raises:
         Error: The program fails.
@@ -213,7 +213,7 @@ def _records(
             ) from problem
         with child, undone_at_signals(partial(kill_child, child.pid)), stop.over(child):
             for line in child.stdout or ():
-                # The last line of a program that was killed may be cut.
+                # The last line of a killed program may be truncated.
                 if line.endswith("}\n"):
                     yield json.loads(line)
         if child.returncode != 0 and not stop.asked:
@@ -223,7 +223,7 @@ def _records(
 
 
 def _trouble(point: Point, records: list[dict[str, Any]]) -> str:
-    """Say why a point has no figures of its own."""
+    """Why a point has no valid figures; empty if it has."""
     for record in records:
         if "error" in record:
             return str(record["error"])
@@ -245,7 +245,7 @@ def _value(record: dict[str, Any], metric: str) -> float | None:
     if metric == "time_us":
         return float(record["time_ns"] / record["operations"] / 1e3)
     if metric == "share":
-        # Of the rate of two threads with the same work: that of the first.
+        # The first thread's share of the rate of two threads with equal work.
         first, second = record["each_ns"]
         return float(second / (first + second))
     value = record.get(metric)
@@ -253,7 +253,7 @@ def _value(record: dict[str, Any], metric: str) -> float | None:
 
 
 def value_text(value: float, metric: str) -> str:
-    """Write a figure for people."""
+    """Format a figure for display."""
     if metric == "cache_bytes":
         return str(_core.bytes_text(int(value)))
     if abs(value) < 1:

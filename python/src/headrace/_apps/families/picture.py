@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws figures over an axis: measured ones, and published and simulated ones beside them."""
+"""Draws measured, published and simulated figures over a common axis."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-# Okabe and Ito: told apart with any colour vision, on light and on dark.
+# Okabe and Ito: distinct with any colour vision, on light and dark backgrounds.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#b8a000")
 _STYLES = {"measured": "-", "emulated": "-", "simulated": ":", "published": "--"}
 _MARKERS = {"measured": "o", "emulated": "D", "simulated": "^", "published": "s"}
@@ -37,9 +37,9 @@ class Line:
     """A line of a panel.
 
     Attributes:
-        label: In the legend.
+        label: Label in the legend.
         kind: "measured", "emulated", "simulated" or "published".
-        points: By where on the axis: the median, and lower and upper quartile.
+        points: By place on the axis: median, lower and upper quartile.
     """
 
     label: str
@@ -52,9 +52,9 @@ class Panel:
     """One set of axes.
 
     Attributes:
-        title: Above it.
-        metric: Of all its figures.
-        lines: In the order of the legend.
+        title: Title above it.
+        metric: Metric of all its figures.
+        lines: Lines in the order of the legend.
     """
 
     title: str
@@ -63,7 +63,7 @@ class Panel:
 
     @property
     def ticks(self) -> list[str]:
-        """Where its lines have points: sizes and numbers ascending, else as they come."""
+        """The places of its points: sizes and numbers ascending, else in order of appearance."""
         found = list(dict.fromkeys(x for line in self.lines for x in line.points))
         sizes = [_size(x) for x in found]
         if None not in sizes:
@@ -76,13 +76,13 @@ class Panel:
 
     @property
     def labels(self) -> list[str]:
-        """The ticks that have a label: if they are too many, not each; a name has no next one."""
+        """The ticks with a label; of too many ticks, every n-th."""
         ticks = self.ticks
         most = _NAMES_MAX if None in map(_size, ticks) else _SIZES_MAX
         return ticks[:: -(-len(ticks) // most) or 1]
 
     def label_inches(self, width: float) -> float:
-        """How far labels go down; 0 if they fit in a row."""
+        """Height of rotated labels; 0 if they fit in a row."""
         if sum(len(label) + 2 for label in self.labels) <= _LETTERS_PER_INCH * width:
             return 0.0
         return _TURNED_LETTER * max(map(len, self.labels))
@@ -96,11 +96,11 @@ def _size(text: str) -> int | None:
 
 
 def panels_of(shown: Iterable[Shown]) -> list[Panel]:
-    """Sort figures into panels."""
+    """Group figures into panels."""
     found: dict[tuple[str, str], dict[tuple[str, bool], dict[str, tuple[float, float, float]]]] = {}
     for each in shown:
         figure = each.figure
-        # What is measured at one place of several parts has lines of one unit.
+        # Metrics of one unit share a panel.
         unit = UNITS[each.place.metric]
         lines = found.setdefault((each.place.panel, unit), {})
         points = lines.setdefault((each.line, each.emulated), {})
@@ -121,7 +121,7 @@ def panels_of(shown: Iterable[Shown]) -> list[Panel]:
 def draw_panels(
     panels: Sequence[Panel], title: str, caption: str, *, width: float = 6.4
 ) -> "Picture":
-    """Draw panels one below the other; call it within `matplotlib_settled`."""
+    """Draw panels below each other; call within `matplotlib_settled`."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - Costs half a second.
 
     heights = [
@@ -165,14 +165,14 @@ def _draw_panel(picture: "Picture", axis: "Axes", panel: Panel, width: float) ->
             zorder=3 if ours else 2,
             marker=_MARKERS[line.kind],
             markersize=5 if ours else 3.5,
-            # Colours come again after eight lines.
+            # Colours repeat after eight lines.
             markerfacecolor=None if number < len(_COLOURS) else "none",
             capsize=2,
         )
     if medians and min(medians) > 0 and max(medians) / min(medians) > _DECADES:
         axis.set_yscale("log")
     else:
-        # Not on the edge, where half of a marker is cut off.
+        # Leave room at the edge, which would cut markers off.
         highest = max(
             (point[2] for line in panel.lines for point in line.points.values()), default=1
         )
@@ -190,7 +190,7 @@ def _draw_panel(picture: "Picture", axis: "Axes", panel: Panel, width: float) ->
     axis.set_title(panel.title, fontsize=10, loc="left")
     axis.grid(visible=True, alpha=0.3)
     if panel.lines:
-        # Below, where it hides nothing.
+        # Below the axes, where it hides no points.
         below = ScaledTranslation(0, -(0.28 + turned_inches), picture.dpi_scale_trans)
         axis.legend(
             fontsize="small",

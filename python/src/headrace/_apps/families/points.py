@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The points of each family: what is measured on a machine, and what it lacks.
+"""Lists the points of each family on a machine, and those that need missing hardware.
 
-A point is a line of words for the program headrace-bench-movement, and the places where its
-figures are shown. Nothing here measures.
+A point is a line of words for the program headrace-bench-movement, and the places that show its
+figures. Nothing here measures.
 """
 
 import itertools
@@ -45,10 +45,10 @@ class Place:
     """Where a figure of a point is shown.
 
     Attributes:
-        panel: What lies along the axis, and what of it: "4 KiB, by depth".
-        line: Which of the lines.
-        x: Where on the axis.
-        metric: What is shown; the name ends in the unit.
+        panel: Title of the panel, with its axis: "4 KiB, by depth".
+        line: Label of the line.
+        x: Place on the axis.
+        metric: The metric; the name ends in the unit.
     """
 
     panel: str
@@ -59,11 +59,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is measured once a round.
+    """A measurement that runs once in each round.
 
     Attributes:
-        words: For the program.
-        places: Of its figures.
+        words: Request to the program.
+        places: Places of its figures.
         emulated: Whether an emulated device does the work.
     """
 
@@ -73,13 +73,13 @@ class Point:
 
     @property
     def request(self) -> str:
-        """The point as a line for the program."""
+        """The request as a line for the program."""
         return " ".join(f"{key}={value}" for key, value in self.words.items())
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What is not measured, and why."""
+    """A skipped measurement, and why."""
 
     what: str
     why: str
@@ -94,7 +94,7 @@ class Plan:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def leave_out(self, what: str, why: str) -> None:
-        """Name what is not measured."""
+        """Add a skipped measurement."""
         self.left_out.append(LeftOut(what, why))
 
     def add(
@@ -104,7 +104,7 @@ class Plan:
         queue: Queue | None = None,
         without_memory: bool = False,
     ) -> None:
-        """Measure something if its memory fits; a file of persistent memory takes none."""
+        """Add a point, or skip it if memory is too small; files need none (`without_memory`)."""
         each = max(int(str(words.get("bytes", 4096))), _POOL_BYTES)
         span = int(str(words.get("span", 0)))
         needed = 2 * each * int(str(words.get("threads", 1)))
@@ -122,7 +122,7 @@ class Plan:
         self.points.append(Point(words, places, bool(queue and queue.emulated)))
 
     def need(self, what: str, mode: str = "") -> Queue | None:
-        """Give a queue, or say that there is none for it."""
+        """Return a queue; if there is none, skip `what` and return None."""
         found = self.facts.queue(mode)
         if found is None:
             why = self.facts.no_queue
@@ -206,7 +206,7 @@ def _threads(plan: Plan) -> None:
         plan.leave_out(f"more than {counts[-1]} threads", f"there are {plan.facts.cpus} processors")
     queue = plan.need("threads that share a queue", "shared")
     for count in counts:
-        # The 1 GiB of Fürst's thesis, where that is not most of the memory.
+        # 1 GiB as in Fürst's thesis, unless that is most of the memory.
         for size in (MIB, GIB if plan.facts.available_bytes >= 64 * GIB else 64 * MIB):
             line = bytes_text(size)
             copies = _SHARED_COPIES if size == MIB else count
@@ -225,7 +225,7 @@ def _threads(plan: Plan) -> None:
 
 def _movement(plan: Plan) -> None:
     facts = plan.facts
-    # Each pair of nodes is measured: of many nodes with less.
+    # All pairs of nodes are measured; with many nodes, with smaller copies.
     sizes = (GIB, 256 * MIB, 64 * MIB)[len(facts.nodes) > _FEW_NODES :]
     size = next((each for each in sizes if 64 * each <= facts.available_bytes), 16 * MIB)
     if len(facts.nodes) == 1:
@@ -239,7 +239,7 @@ def _movement(plan: Plan) -> None:
         ends: dict[str, object] = {"source": source.id, "target": target.id}
         place = f"{source.id} to {target.id} ({target.tier})"
         panel = f"by target, {bytes_text(size)} from node {source.id} ({source.tier})"
-        # By which nodes differ, for the best of each kind.
+        # Place in the panel that compares pairs of nodes.
         pair = (
             f"from node {source.id} ({source.tier})",
             f"{target.id} ({target.tier})",
@@ -313,7 +313,7 @@ def _device_engines(plan: Plan) -> None:
 
 
 def _two_of_each(plan: Plan) -> str:
-    """Say how to get queues of two sizes and priorities."""
+    """The command that configures queues of two sizes and priorities."""
     configure = "headrace dsa configure --queues 2 --size 16,64 --priority 15,1"
     if plan.facts.emulated:
         return f"'{configure} --output two.json', then 'headrace emulate --config two.json -- ...'"
@@ -357,7 +357,7 @@ def _queue_sizes(plan: Plan) -> None:
 
 
 def _priorities(plan: Plan) -> None:
-    """Compare queues of one group at work together: the arbiter serves them by priority."""
+    """Compare concurrent queues of one group, which the arbiter serves by priority."""
     groups: dict[tuple[str, int], dict[int, Queue]] = {}
     for queue in plan.facts.queues:
         groups.setdefault((queue.device, queue.group), {}).setdefault(queue.priority, queue)
@@ -602,7 +602,7 @@ _PLANS: dict[str, Callable[[Plan], None]] = {
 
 
 def plan_of(family: str, facts: Facts) -> Plan:
-    """List what is measured of a family on a machine, and what is left out."""
+    """List the points of a family on a machine, and the skipped ones."""
     plan = Plan(facts)
     _PLANS[family](plan)
     return plan

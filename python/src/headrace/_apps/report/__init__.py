@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One page of a machine: its figures beside published and simulated ones, and what they mean.
+"""One page about a machine: its figures beside published and simulated ones, and guidelines.
 
-`cards` says which figures there are, `guidelines` what the papers advise and whether it holds here,
-`page` writes the page, `compare` tells two reports apart. Nothing here measures.
+`cards` defines the figures, `guidelines` judges the advice of papers, `page` writes the page,
+`compare` compares two reports. Nothing here measures.
 """

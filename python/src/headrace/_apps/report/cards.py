@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a report: of each the measured, the published and the simulated lines."""
+"""The figures of a report, each with measured, published and simulated lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _SCALES = {"mib_per_s": _MIB, "cpu_mib_per_s": _MIB}
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A line that the simulator gives.
+    """A line of simulated values.
 
     Attributes:
-        label: In the legend.
-        scenario: That is asked.
+        label: Label in the legend.
+        scenario: Scenario of the simulator.
         key: The parameter along the axis.
-        values: Of it.
-        metric: What is shown.
+        values: Values of that parameter.
+        metric: The metric shown.
         fixed: Other parameters.
-        machine: Asked about; else the scenario's own.
-        names: Where a value stands under another name on the axis.
+        machine: Machine to simulate; empty: the scenario's default.
+        names: Names on the axis for values that have another one there.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Simulated:
     names: Mapping[Any, str] | None = None
 
     def line(self) -> Line:
-        """Ask the simulator."""
+        """Run the simulator."""
         fixed = dict(self.fixed or {})
         points = [{**fixed, self.key: value} for value in self.values]
         results = run(self.scenario, points, machine=self.machine)
@@ -56,17 +56,17 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a figure of the report is made of.
+    """The definition of a figure.
 
     Attributes:
-        name: In links and in comparisons.
-        title: Above it.
-        unit: Of all its lines.
-        family: That measures it; empty if nothing does.
-        panel: Of the family: how its title begins.
-        simulated: Lines of the simulator.
+        name: Name in links and in comparisons.
+        title: Title above it.
+        unit: Unit of all its lines.
+        family: The family that measures it; empty if none.
+        panel: Prefix of the title of the family's panel.
+        simulated: Simulated lines.
         published: Names of series in published.toml.
-        names: Where a published value stands under another name on the axis.
+        names: Names on the axis for published values that have another one there.
     """
 
     name: str
@@ -84,11 +84,11 @@ class Card:
     """A figure of the report.
 
     Attributes:
-        name: In links and in comparisons.
-        title: Above it.
+        name: Name in links and in comparisons.
+        title: Title above it.
         panel: Its lines.
-        absent: Why nothing of it was measured; empty if something was.
-        sources: Of the published lines.
+        absent: Why nothing was measured; empty if something was.
+        sources: Sources of the published lines.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Card:
     sources: tuple[str, ...]
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """Convert to JSON fields."""
         return {
             "name": self.name,
             "title": self.title,
@@ -540,7 +540,7 @@ SPECS = (
 
 
 def cards_of(outcomes: Mapping[str, Outcome]) -> list[Card]:
-    """Put the figures of a report together."""
+    """Assemble the figures of a report."""
     published = {each["name"]: each for each in published_series()}
     return [_card(spec, outcomes.get(spec.family), published) for spec in SPECS]
 
@@ -567,7 +567,7 @@ def _card(spec: Spec, outcome: Outcome | None, published: Mapping[str, dict[str,
 
 
 def _why_not(spec: Spec, outcome: Outcome) -> str:
-    """Join the reasons of this figure, or else of its family."""
+    """Join the reasons for this figure, or else for its family."""
     about = [each for each in outcome.left_out if spec.panel and each.what.startswith(spec.panel)]
     reasons = dict.fromkeys(each.why.rstrip(".") for each in about or outcome.left_out)
     return "; ".join(reasons) or "it was ended before"

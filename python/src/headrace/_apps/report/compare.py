@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells two reports apart: two machines, or two days of one."""
+"""Compares two reports: two machines, or two days of one."""
 
 import json
 import math
@@ -22,15 +22,15 @@ class Difference:
     """One figure in both reports.
 
     Attributes:
-        family: That measured it.
-        panel: Where it is shown.
-        line: Which line.
-        x: Where on the axis.
-        metric: Its unit is the end of it.
+        family: The family that measured it.
+        panel: Its panel.
+        line: Its line.
+        x: Its place on the axis.
+        metric: What was measured; the name ends in the unit.
         before: Median in the first report.
         after: Median in the second.
-        probability: Of such a difference if both were alike, by the rank test of Mann and Whitney.
-        certain: Whether that is less than 5 %; None with too few rounds.
+        probability: The p-value of the difference, by the Mann-Whitney rank test.
+        certain: Whether it is below 5 %; None with too few rounds.
     """
 
     family: str
@@ -45,11 +45,11 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """The second by the first."""
+        """The second median over the first."""
         return self.after / self.before if self.before else math.inf
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """Convert to JSON fields."""
         return {
             "family": self.family,
             "panel": self.panel,
@@ -66,12 +66,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that two reports have in common, and what only one has.
+    """The comparison of two reports.
 
     Attributes:
-        differences: Figures of both.
-        only_before: Figures of the first alone.
-        only_after: Figures of the second alone.
+        differences: Figures in both.
+        only_before: Number of figures only in the first.
+        only_after: Number of figures only in the second.
     """
 
     differences: tuple[Difference, ...]
@@ -84,11 +84,11 @@ def compare_reports(before: str, after: str) -> Comparison:
 
     Raises:
         NotFoundError, PermissionDeniedError, IoFailedError: A file cannot be read.
-        CorruptDataError: One is no such file, or was changed by hand.
-        VersionMismatchError: One is of another version.
+        CorruptDataError: One is not a report, or was edited.
+        VersionMismatchError: One has another version.
     """
     one, other = _values(before), _values(after)
-    # What has another unit is another figure.
+    # The key has the metric: figures of different units are not compared.
     common = [key for key in one if key in other]
     differences = []
     for key in common:
@@ -132,7 +132,7 @@ def _figures(document: dict[str, Any]) -> Iterator[tuple[Key, list[float]]]:
             if not values or not all(math.isfinite(value) for value in values):
                 raise ValueError
             family, panel, line, x, metric = (str(word) for word in words)
-            # An emulated device and a real one are not the same line.
+            # Lines of emulated and real devices are not compared.
             yield (family, panel, line + " (emulated)" * bool(each["emulated"]), x, metric), values
 
 
@@ -149,7 +149,7 @@ def _median(values: list[float]) -> float:
 
 
 def _probability(first: list[float], second: list[float]) -> float:
-    """Two-sided, exact up to twelve values of both, else by the normal distribution."""
+    """The two-sided p-value: exact up to `_EXACT_MAX` pairs, else by the normal distribution."""
     count, other = len(first), len(second)
     above = sum((a > b) + 0.5 * (a == b) for a in first for b in second)
     middle = count * other / 2
@@ -166,7 +166,7 @@ _EXACT_MAX = 400
 
 
 def _ways(count: int, other: int) -> list[int]:
-    """In how many orders of so many values each sum of ranks comes about."""
+    """For each rank statistic U, the number of orders of the values that have it."""
     # Coefficients of the Gaussian binomial: a product of (1 - q^(other+i)) / (1 - q^i).
     size = count * other + 1
     found = [1] + [0] * (size - 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the papers advise, and whether it holds on this machine.
+"""The guidelines of papers, and whether they hold on this machine.
 
-A verdict rests on measured figures alone. Those of emulated devices are shown and judged not.
+Verdicts use measured figures only. Figures of emulated devices are shown, but not judged.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class Verdict:
 
     Attributes:
         state: One of `HOLDS`, `BROKEN`, `UNKNOWN` and `EMULATED`.
-        reason: The figures that it rests on, or why there are none.
+        reason: The figures behind it, or why there are none.
     """
 
     state: str
@@ -30,13 +30,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Guideline:
-    """A piece of advice.
+    """A guideline and its verdict.
 
     Attributes:
-        name: Short, for tables.
-        source: Who gives it.
-        text: What to do.
-        figure: Of the report: the one that it rests on.
+        name: Short name, for tables.
+        source: Its publication.
+        text: The advice.
+        figure: The figure of the report behind the verdict.
         verdict: Whether it holds here.
     """
 
@@ -47,7 +47,7 @@ class Guideline:
     verdict: Verdict
 
     def document(self) -> dict[str, object]:
-        """As part of the JSON document."""
+        """Convert to JSON fields."""
         return {
             "name": self.name,
             "source": self.source,
@@ -69,33 +69,33 @@ class Value:
 
     @classmethod
     def of(cls, shown: Shown) -> Self:
-        """Take a figure."""
+        """Convert a figure."""
         place = shown.place
         return cls(f"{shown.line}, {place.x}", shown.figure.median, place.metric, shown.emulated)
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Format for display."""
         return f"{self.label}: {value_text(self.median, self.metric)} {UNITS[self.metric]}"
 
 
 class Measured:
-    """Figures of all families, by where they stand."""
+    """Figures of all families, found by line and place."""
 
     def __init__(self, outcomes: Mapping[str, Outcome], *, no_queue: str, has_tiers: bool) -> None:
-        """Take what was measured.
+        """Keep the measured figures.
 
         Args:
-            outcomes: By family.
+            outcomes: Outcomes by family.
             no_queue: Why there is no device; empty if there is one.
-            has_tiers: Whether the machine has memory that is faster than the processors' own.
+            has_tiers: Whether the machine has memory faster than that of its processors' nodes.
         """
         self.outcomes = outcomes
         self.no_queue = no_queue
         self.has_tiers = has_tiers
 
     def find(self, family: str, line: str, x: str = "", metric: str = "gb_per_s") -> Value | None:
-        """Give the first figure whose line contains the words and whose place is `x`."""
+        """Return the first figure at `x` whose line contains the words."""
         outcome = self.outcomes.get(family)
         for each in outcome.shown if outcome else ():
             place = each.place
@@ -104,7 +104,7 @@ class Measured:
         return None
 
     def last(self, family: str, line: str) -> Value | None:
-        """Give the figure of a line that stands last on the axis."""
+        """Return the last figure of a line on the axis."""
         outcome = self.outcomes.get(family)
         xs = [
             each.place.x for each in (outcome.shown if outcome else ()) if line in each.place.line
@@ -118,7 +118,7 @@ class Measured:
         outcome = self.outcomes.get(family)
         if outcome is None or not outcome.left_out:
             return "it was not measured"
-        # Its remedy is what the guideline takes.
+        # The remedy after the semicolon repeats what the guideline needs.
         return outcome.left_out[0].why.partition(";")[0]
 
 
@@ -134,7 +134,7 @@ def _ratio(
     most: float = float("inf"),
     metric: str = "gb_per_s",
 ) -> Judge:
-    """Judge by the first figure over the second: within bounds it holds."""
+    """Make a judge: holds if the first figure over the second is within the bounds."""
 
     def judge(measured: Measured) -> Verdict:
         one = measured.find(family, *first, metric)
@@ -155,7 +155,7 @@ def _judged(one: Value, other: Value, least: float, most: float = float("inf")) 
 
 
 def _most_over_one(family: str, line: str, least: float, first: str = "1") -> Judge:
-    """Judge by the last figure of a line over its first."""
+    """Make a judge by the last figure of a line over its first."""
 
     def judge(measured: Measured) -> Verdict:
         one, last = measured.find(family, line, first), measured.last(family, line)
@@ -189,12 +189,12 @@ def _tiers(measured: Measured) -> Verdict:
 
 
 def _remote(measured: Measured) -> Verdict:
-    """Judge by copies to the node of the source and to the last other one of its kind."""
+    """Judge by copies to the source's node and to the last other node of its kind."""
     outcome = measured.outcomes.get("movement")
     shown = [
         each for each in (outcome.shown if outcome else ()) if each.place.line == "brute force"
     ]
-    # The first panel is that of the node with processors.
+    # The first panel is of the node with processors.
     found = [
         (each.place.x.partition("(")[2], Value.of(each))
         for each in shown
@@ -217,7 +217,7 @@ _BALCER = "Balcer: guidelines for persistent memory"
 _QUEUE = "a work queue of a DSA"
 _PERSISTENT = "persistent memory that is mounted with DAX"
 
-# Each with what it takes to judge it.
+# Name, source, advice, figure, what is needed to judge it, judge.
 _GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
     (
         "from 1 MiB on any submission",
@@ -467,7 +467,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
 
 
 def guidelines_of(measured: Measured) -> list[Guideline]:
-    """Judge all guidelines; what cannot be told says what it takes."""
+    """Judge all guidelines; unknown ones name what is needed to judge them."""
     found = []
     for name, source, text, figure, need, judge in _GUIDELINES:
         verdict = judge(measured)

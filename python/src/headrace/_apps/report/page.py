@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the page: one file, without scripts, for wide and narrow screens, light and dark."""
+"""Writes the page: one HTML file without scripts, for wide and narrow screens, light and dark."""
 
 import html
 import io
@@ -68,12 +68,12 @@ def page_of(
     """Write the page.
 
     Args:
-        title: Of the page.
-        machine: Facts about it, by name.
-        headline: What the doctor says.
-        findings: Of the doctor: check, state, and what was found.
+        title: Title of the page.
+        machine: Facts about the machine, by name.
+        headline: The doctor's headline.
+        findings: The doctor's checks: name, state and finding.
         cards: The figures.
-        guidelines: With their verdicts.
+        guidelines: Guidelines with their verdicts.
         remarks: Kind ("partial", "emulated" or "unpinned") and sentence.
     """
     drawn = dict(zip((card.name for card in cards), _drawings(cards), strict=True))
@@ -123,7 +123,7 @@ def _text(text: str) -> str:
 def _table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], label: str, *, stacks: bool = False
 ) -> str:
-    """A table; one that stacks shows its rows one below the other where there is little room."""
+    """A table; if `stacks`, its cells are stacked on narrow screens."""
     return _html_table(
         titles, ([_text(cell) for cell in row] for row in rows), label, stacks=stacks
     )
@@ -207,7 +207,7 @@ def _drawings(cards: Sequence[Card]) -> list[str]:
         import matplotlib as mpl  # noqa: PLC0415 - Costs half a second.
 
         inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-        # Letters stay letters: small, and read aloud. The same figures give the same file.
+        # Text stays text: smaller, and accessible. A fixed salt makes the file deterministic.
         settled: Any = {
             "svg.fonttype": "none",
             "svg.hashsalt": "headrace",
@@ -222,7 +222,7 @@ def _drawings(cards: Sequence[Card]) -> list[str]:
 
 
 def _drawing(panel: Panel, prefix: str) -> str:
-    """Draw as an element of a page: no size of its own, and no name that another has."""
+    """Draw as an SVG element for the page: without a fixed size, and with unique ids."""
     shown = Panel("", panel.metric, panel.lines)
     picture = draw_panels([shown], "", "", width=4.0)
     written = io.StringIO()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts times on machines described in a file, and compares them with published ones.
 
-Every figure is simulated: what a model of the machine gives, not a measurement. The model, its
-equations and what it leaves out are in docs/concepts/simulator.md.
+Every figure is the result of a model, not a measurement. docs/concepts/simulator.md describes the
+model, its equations and its limits.
 """
 
 import json
@@ -28,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a scenario can be asked about.
+    """A parameter of a scenario.
 
     Attributes:
-        name: How it is set.
+        name: Name to set it by.
         kind: count, size, number, word or text.
-        values: Swept if nothing is said; the first one counts if another parameter is swept.
-        allowed: All that a word may be.
+        values: Values of the default sweep; the first is the default if another parameter is swept.
+        allowed: All values of a word.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A named question to a model of a machine.
+    """A named experiment on a model of a machine.
 
     Attributes:
-        name: How it is asked.
-        question: What it answers.
-        machine: Asked about this one if none is named.
-        parameters: In the order in which they are swept.
+        name: Name to run it by.
+        question: The question that it answers.
+        machine: Default machine.
+        parameters: In the order of the sweep.
     """
 
     name: str
@@ -62,13 +62,13 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one point; all figures are simulated.
+    """The result of one point; all figures are simulated.
 
     Attributes:
-        parameters: Those that were given.
+        parameters: The given parameters.
         figures: By name, which ends in the unit.
-        bound: The resource that limits it; "latency" if none is full.
-        notes: What to know about the figures.
+        bound: The saturated resource; "latency" if none is.
+        notes: Remarks about the figures.
     """
 
     parameters: dict[str, str]
@@ -95,10 +95,10 @@ def scenarios() -> tuple[Scenario, ...]:
 
 
 def scenario(name: str) -> Scenario:
-    """Give the scenario of that name.
+    """Find a scenario by name.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is none of that name.
     """
     for each in scenarios():
         if each.name == name:
@@ -110,8 +110,8 @@ def scenario(name: str) -> Scenario:
 
 @cache
 def machines() -> dict[str, Path]:
-    """Paths of the records that come with the package and have a model, by name."""
-    # The package may be in two places: its sources, and what was built of them.
+    """Paths of the package's machine records with a model, by name."""
+    # The records are beside the native module, which may not be in the source directory.
     folder = Path(_simulator.__file__ or "").parent / "_machines"
     found = {}
     for path in sorted(folder.glob("*.json")):
@@ -122,7 +122,7 @@ def machines() -> dict[str, Path]:
 
 
 def find_machine(name: str) -> Path:
-    """Give the path of a machine that comes with the package, or of a record that is a file.
+    """Find a machine of the package by name, or a record by path.
 
     Raises:
         NotFoundError: It is neither.
@@ -142,12 +142,12 @@ def find_machine(name: str) -> Path:
 def run(
     name: str, points: Iterable[Mapping[str, object]] = ({},), *, machine: str | None = None
 ) -> list[Result]:
-    """Run points of a scenario; the same points give the same results every time.
+    """Run points of a scenario; deterministic.
 
     Args:
-        name: Of the scenario.
-        points: Values of parameters; of those that are missing the first one counts.
-        machine: Name or path of a record; else the scenario's own.
+        name: Name of the scenario.
+        points: Values of parameters; missing ones take their first value.
+        machine: Name or path of a record; default: the scenario's.
 
     Raises:
         Error: A name or value is wrong, or the machine lacks what the scenario needs.
@@ -168,7 +168,7 @@ def run(
 
 
 def pace_of(machine: str) -> str:
-    """Give latency and rate of a machine's DSA devices as 'headrace emulate --pace' takes them.
+    """Latency and rate of a machine's DSA devices, in the format of 'headrace emulate --pace'.
 
     Raises:
         NotFoundError: There is no such machine.

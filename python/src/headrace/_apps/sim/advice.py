@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice: where data should lie on a machine, who should move it, and what that brings."""
+"""Advice: where to place data on a machine, which mover to use, and the expected gain."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -26,17 +26,17 @@ SHARED_COLUMNS = 1
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One possibility, or the best one.
+    """One option for the data.
 
     Attributes:
         tier: Kind of memory to read from: "ddr", "hbm", ...
-        node: Its node.
+        node: Node of that memory.
         mover: "none", "cpu" or "dsa".
-        devices: Of DSA.
-        chunk_bytes: To move at a time; 0 where nothing is moved.
-        gain: In throughput over leaving it; simulated.
-        bound: What limits it.
-        notes: What to know about the gain.
+        devices: Number of DSA devices.
+        chunk_bytes: Bytes to move at a time; 0 if nothing is moved.
+        gain: Gain in throughput over not moving; simulated.
+        bound: The saturated resource.
+        notes: Remarks about the gain.
     """
 
     tier: str
@@ -56,14 +56,14 @@ def advise_data(
 
     Args:
         machine: Path of the record.
-        byte_count: Of the data.
+        byte_count: Size of the data.
         passes: How often all of it is read.
         threads: Cores that read.
-        pattern: "scan", "update" (each line is read and written) or "chase" (each load needs the
-            one before).
+        pattern: "scan", "update" (each line is read and written) or "chase" (each load depends on
+            the previous one).
 
     Returns:
-        The best first; leaving it is among them.
+        The options, the best first; not moving is one of them.
     """
     model = _model(machine)
     found = [_leave(model, "")]
@@ -87,10 +87,10 @@ class Columns:
     """What a query reads of one table, in columns of 8 bytes.
 
     Attributes:
-        column_bytes: Of one.
-        scanned: Read by the filter.
-        moved: Read of the rows that pass; they can be prefetched.
-        shared: Of these, columns that the filter reads as well.
+        column_bytes: Size of one column.
+        scanned: Columns that the filter reads.
+        moved: Columns read for the rows that pass; they can be prefetched.
+        shared: Those of `moved` that the filter reads too.
     """
 
     column_bytes: int
@@ -103,17 +103,17 @@ def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advi
     """Compare targets for prefetching the columns that query 6 aggregates, all on node 0.
 
     Returns:
-        The best first; leaving it is among them.
+        The options, the best first; not moving is one of them.
     """
     table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
     return advise_tables(machine, [table], threads=threads)
 
 
 def advise_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> list[Advice]:
-    """Compare targets for prefetching what a SQL query reads of its tables, all on node 0.
+    """Compare targets for prefetching the columns that a SQL query reads, all on node 0.
 
     Returns:
-        The best first; leaving it is among them.
+        The options, the best first; not moving is one of them.
     """
     return advise_tables(machine, [_columns_of(scan) for scan in scans], threads=threads)
 
@@ -121,7 +121,7 @@ def advise_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> list[
 def _columns_of(scan: Scan) -> Columns:
     filters, others = dict(scan.filters), dict(scan.others)
     if not filters:
-        # All of it is read once: the first column counts as read ahead of the rest.
+        # Without a filter: the first column is modelled as the filter's.
         name = next(iter(others))
         filters[name] = others[name] if len(others) == 1 else others.pop(name)
     shared = sum(width for name, width in others.items() if name in filters)
@@ -132,20 +132,20 @@ def _columns_of(scan: Scan) -> Columns:
 def advise_tables(
     machine: Path, tables: list[Columns], *, threads: int, home: int | None = None
 ) -> list[Advice]:
-    """Compare targets for prefetching columns of tables that are read one after the other.
+    """Compare targets for prefetching columns of tables that are read sequentially.
 
     Args:
         machine: Path of the record.
-        tables: What is read.
+        tables: The columns of each table.
         threads: Cores that read.
-        home: Node of all columns; the first one if not given.
+        home: Node of all columns; None is the first node.
 
     Returns:
-        The best first; leaving it is among them. The bound is that of the table that takes longest.
+        The options, the best first; not moving is one of them. The bound is the slowest table's.
     """
     model = _model(machine)
     found = [_leave(model, "", home)]
-    # What passes a filter and is read of no column cannot be prefetched, and takes no time here.
+    # Tables of which only the filter is read have nothing to prefetch, and are not modelled.
     tables = [each for each in tables if each.moved > 0]
     for node in _other_nodes(model, home):
         for devices in _device_counts(machine) if tables else []:
@@ -174,11 +174,11 @@ def predict_scans(
 ) -> dict[str, Any]:
     """Predict how long a SQL query reads its tables on a machine, with all columns on one node.
 
-    Joins, sorts and the like are not in it.
+    Joins, sorts and the like are not included.
 
     Returns:
-        As `predict_tables`, for the first run; "repeated_ms" and "repeated_gain" are those of a
-        run that finds copies of the columns in the memory that is best for it, if any is.
+        As `predict_tables`, for the first run; "repeated_ms" and "repeated_gain" are for a run with
+        all columns already copied to the best memory.
     """
     tables = [_columns_of(scan) for scan in scans]
     first = predict_tables(machine, tables, threads=threads, home=home)
@@ -199,11 +199,11 @@ def predict_tables(
     chunk_bytes: int = _CHUNK_BYTES,
     home: int | None = None,
 ) -> dict[str, Any]:
-    """Predict the reading of tables, one after the other, with the advised target.
+    """Predict reading tables sequentially, with the advised target.
 
     Returns:
         "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
-        target "on_ms" is "off_ms". "kind" says that all is simulated.
+        target "on_ms" is "off_ms". "kind" is "simulated".
     """
     best = advise_tables(machine, tables, threads=threads, home=home)[0]
     results = _simulate(
@@ -270,7 +270,7 @@ def column_bytes_of(scale_factor: float) -> int:
 
 
 def _compute_of(model: dict[str, Any]) -> dict[str, float]:
-    """Give how fast a core computes the query, where that was measured."""
+    """The parameter for a core's speed on the query, if it was measured."""
     measured = model["core"].get("compute")
     return {} if measured is None else {"compute": float(measured["value"].split()[0])}
 
@@ -287,13 +287,13 @@ def _model(machine: Path) -> dict[str, Any]:
 
 
 def node_of(machine: Path, place: str | None) -> tuple[int, str] | None:
-    """Number and kind of the first node that a number or a kind names; None names every node."""
+    """Number and kind of the first node with this number or kind; for None, of the first node."""
     nodes = [(each["node"], each["kind"]) for each in _model(machine)["nodes"]]
     return next((each for each in nodes if place in (None, *map(str, each))), None)
 
 
 def places_of(machine: Path) -> list[str]:
-    """Give what `node_of` knows: kinds of memory and numbers of nodes."""
+    """The places that `node_of` accepts: kinds of memory and numbers of nodes."""
     nodes = _model(machine)["nodes"]
     return [*dict.fromkeys(each["kind"] for each in nodes), *(str(each["node"]) for each in nodes)]
 
@@ -304,7 +304,7 @@ def _node(model: dict[str, Any], number: int | None) -> dict[str, Any]:
 
 
 def _other_nodes(model: dict[str, Any], home: int | None = None) -> Iterator[dict[str, Any]]:
-    """Give the nearest node of each other kind of memory."""
+    """Yield the first node of each other kind of memory on the same socket."""
     own = _node(model, home)
     seen = {own["kind"]}
     for node in model["nodes"]:
@@ -336,7 +336,7 @@ def _advice(node: dict[str, Any], devices: int, result: Result, machine: Path) -
 
 
 def _chunk_bytes(machine: Path) -> int:
-    """Give the smallest power of two that reaches nearly the full rate, one at a time."""
+    """The smallest power of two that reaches nearly the full rate with one copy in flight."""
     sizes = [1 << shift for shift in range(12, 23)]
     points = [{"bytes": size, "mode": "sync"} for size in sizes]
     rates = [each.figures["gb_per_s"] for each in run("submission", points, machine=str(machine))]
@@ -347,7 +347,7 @@ def _chunk_bytes(machine: Path) -> int:
 
 
 def _ranked(found: list[Advice]) -> list[Advice]:
-    # Of equals the one that moves less: leaving it, then fewer devices.
+    # Of equal gains prefer not moving, then fewer devices.
     ranked = sorted(found, key=lambda each: (-round(each.gain, 3), each.devices))
     if ranked[0].gain < GAIN_MIN:
         ranked.sort(key=lambda each: each.mover != "none")

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far predictions for this machine are from what it does.
+"""Validates predictions for this machine by measurements.
 
-In each round everything that the model is made from is measured (measured.py), and then other
-things: copies and fills by size and threads, two kinds of traffic at once, messages, the query.
-The model is made from the medians of the first, and its predictions are compared with the medians
-of the second; no measurement serves both. Among the second there are choices: by how many threads
-and in which size to copy, whether the query prefetches. What the model would choose is compared
-with the measured best.
+Each round measures the inputs of the model (measured.py), then the validation points: copies and
+fills by size and threads, two kinds of traffic at once, messages, the query. The model is built
+from the medians of the inputs, and its predictions are compared with the medians of the validation
+points; no measurement serves both. Some points are options of a decision: threads and size of
+copies, whether the query prefetches. The model's choice is compared with the measured best.
 """
 
 import statistics
@@ -60,15 +59,15 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One thing that was measured and predicted.
+    """One point, measured and predicted.
 
     Attributes:
-        what: In words.
-        unit: Of both figures.
+        what: Description.
+        unit: Unit of both figures.
         measured: The median of all rounds.
-        spread: Distance of the quartiles over the median.
-        simulated: What the model gives.
-        bound: What limits it by the model.
+        spread: Interquartile range over the median.
+        simulated: The prediction.
+        bound: The saturated resource in the model.
     """
 
     what: str
@@ -80,21 +79,21 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Relative to what was measured."""
+        """Relative error of the prediction."""
         return (self.simulated - self.measured) / self.measured
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A choice by the model's predictions, beside the measured best.
+    """The model's choice and the measured best.
 
     Attributes:
-        what: Is chosen.
-        advised: By the model.
-        best: As it was measured.
-        regret: How much slower the advised one was measured than the best, as a share.
-        tolerance: What is no disagreement: the least gain that advice is given for, or the spread
-            of the best if that is more.
+        what: The decision.
+        advised: The model's choice.
+        best: The measured best.
+        regret: How much slower the advised option was measured than the best, as a share.
+        tolerance: Accepted regret: the smallest gain that advice is given for, or the spread of
+            the best if larger.
     """
 
     what: str
@@ -105,20 +104,20 @@ class Decision:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing was lost that could be told from noise."""
+        """Whether the regret is within the tolerance."""
         return self.regret <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All points, and the model that gave them.
+    """All points, and the model that predicted them.
 
     Attributes:
-        points: In the order in which they were measured.
-        decisions: What the model would choose among them.
+        points: In the order of measurement.
+        decisions: The model's choices among them.
         model: Field `model` of a record.
-        disturbed: Share of short rounds in which other work took a processor; they are left out.
-        rounds: Of calibration and validation in turn.
+        disturbed: Share of short rounds in which other processes took a processor; discarded.
+        rounds: Rounds of calibration and validation.
     """
 
     points: tuple[Point, ...]
@@ -129,7 +128,7 @@ class Comparison:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The figures one would quote."""
+        """The summary figures."""
         errors = [abs(point.error) for point in self.points]
         return {
             "points": len(errors),
@@ -146,7 +145,7 @@ class Comparison:
 
     @property
     def broken(self) -> list[str]:
-        """Sentences about thresholds that do not hold."""
+        """Messages about missed thresholds."""
         median = self.summary["error_median"]
         if median <= ERROR_MEDIAN_MAX:
             return []
@@ -161,7 +160,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Something to measure and to predict."""
+    """A point to measure and to predict."""
 
     task: Task
     unit: str
@@ -178,10 +177,10 @@ def compare(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),  # noqa: B008 - It is immutable.
 ) -> Comparison:
-    """Calibrate and validate in turn, and compare.
+    """Calibrate and validate in alternating rounds, and compare.
 
     Raises:
-        Error: There is no room, or a processor may not be used.
+        Error: There is too little memory, or a processor may not be used.
     """
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
@@ -216,7 +215,7 @@ def _decide(questions: list[_Question], points: list[Point]) -> Iterator[Decisio
         for what, option in question.choices:
             options.setdefault(what, {})[option] = point
     for what, of in options.items():
-        # A rate is to be large, a time small.
+        # Rates are maximized, times minimized.
         sign = 1 if next(iter(of.values())).unit == "GB/s" else -1
         speed = {option: point.simulated**sign for option, point in of.items()}
         advised = max(speed, key=lambda option: speed[option])
@@ -287,7 +286,7 @@ def _choices_of(size: str, by: str) -> tuple[tuple[str, str], ...]:
 
 
 def _span_in(capacity_bytes: int, cpus: int) -> int:
-    """Half of what calibration uses, so that the sizes differ; one that all threads fit."""
+    """Half of the calibration's span, so that they differ; all threads' spans fit the cache."""
     return max(
         2 * _CACHED_CALL, capacity_bytes // (8 * max(1, cpus)) // _CACHED_CALL * _CACHED_CALL
     )
@@ -368,7 +367,7 @@ class _QueryTask:
     threads: int
 
     def ask(self, _: Effort) -> Sample:
-        """Give the time in milliseconds."""
+        """Return the time in milliseconds."""
         times = []
         for _repeat in range(_QUERY_REPEATS):
             self.cache.clear()
@@ -383,5 +382,5 @@ class _QueryTask:
                     thread_count=self.threads,
                 ).time_ns
             )
-        # Other work only adds.
+        # Disturbance only adds time.
         return Sample(min(times) / 1e6)

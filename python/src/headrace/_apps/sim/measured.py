@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of this machine, from what its memory and caches give to its cores here and now.
+"""Builds the model of this machine from measurements.
 
-Measured are, from each node with processors to each node, by one thread and by all of the node:
-reads, fills and copies of memory, and the latency of loads that depend on each other; what one core
-gets of each cache; how lines pass between two cores; and how fast one core computes query 6 on
-columns in a cache. What is not measured is marked "assumed".
+Measured are: from each node with processors to each node, by one thread and by all of the node,
+reads, fills and copies of memory and the latency of dependent loads; the bandwidth of one core to
+each cache; the transfer of lines between two cores; and the speed of one core on query 6 with
+cached columns. Values that are not measured are marked "assumed".
 """
 
 import itertools
@@ -68,9 +68,9 @@ class Figure:
     """One figure over several rounds.
 
     Attributes:
-        values: Of each round.
-        rounds: Short rounds in all.
-        disturbed: Of them, those in which a thread lost its processor; they are left out.
+        values: One of each round.
+        rounds: Number of short rounds.
+        disturbed: Those of them in which a thread was preempted; discarded.
     """
 
     values: list[float] = field(default_factory=list)
@@ -79,12 +79,12 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """Of all rounds."""
+        """The median of all rounds."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> float:
-        """Distance of the quartiles over the median."""
+        """Interquartile range over the median."""
         if len(self.values) < 2:  # noqa: PLR2004
             return 0.0
         low, _, high = statistics.quantiles(self.values, n=4)
@@ -93,11 +93,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something that is measured once in each round.
+    """A measurement to run once in each round.
 
     Attributes:
         key: Its name.
-        ask: Measures it.
+        ask: Runs it.
     """
 
     key: str
@@ -109,7 +109,7 @@ class Effort:
     """How long a task may take in a round.
 
     Attributes:
-        samples: Undisturbed short rounds that are wanted.
+        samples: Wanted number of undisturbed short rounds.
         round_us: Length of a short round.
         time_max_ms: When to give up.
     """
@@ -121,7 +121,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a task gave in a round."""
+    """The result of a task in a round."""
 
     value: float
     rounds: int = 0
@@ -135,7 +135,7 @@ def measure_tasks(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),
 ) -> dict[str, Figure]:
-    """Measure all tasks in turn, round after round."""
+    """Measure all tasks once in each round."""
     tasks = list(tasks)
     figures = {task.key: Figure() for task in tasks}
     for index in range(rounds):
@@ -150,23 +150,23 @@ def measure_tasks(
 
 
 def load_of(figures: Iterable[Figure]) -> float:
-    """Give the share of short rounds that other work disturbed."""
+    """The share of short rounds that other processes disturbed."""
     figures = list(figures)
     return sum(each.disturbed for each in figures) / max(1, sum(each.rounds for each in figures))
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What processors of one node get of the memory of another.
+    """Bandwidth and latency from the processors of one node to the memory of another.
 
     Attributes:
         initiator: Node of the processors.
         target: Node of the memory.
-        threads: How many processors, a thread on each.
-        read_gb_per_s: Of all of them.
-        fill_gb_per_s: Of all of them.
-        copy_gb_per_s: Of all of them; each byte is read and written.
-        latency_ns: Of one load.
+        threads: Number of processors, with a thread on each.
+        read_gb_per_s: All threads together.
+        fill_gb_per_s: All threads together.
+        copy_gb_per_s: All threads together; each byte is read and written.
+        latency_ns: Latency of one load.
     """
 
     initiator: int
@@ -180,18 +180,18 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one core gets of a cache.
+    """Bandwidth of a cache to its cores.
 
     Attributes:
         level: 2 for L2.
-        capacity_bytes: Of one instance.
-        cores: That share it.
-        read_gb_per_s: Of one core.
-        fill_gb_per_s: Of one core.
-        copy_gb_per_s: Of one core.
-        read_all_gb_per_s: Of all that share it, at the same time.
-        fill_all_gb_per_s: Of all that share it.
-        copy_all_gb_per_s: Of all that share it.
+        capacity_bytes: Capacity of one instance.
+        cores: Cores that share it.
+        read_gb_per_s: One core.
+        fill_gb_per_s: One core.
+        copy_gb_per_s: One core.
+        read_all_gb_per_s: All cores that share it, concurrently.
+        fill_all_gb_per_s: All cores that share it, concurrently.
+        copy_all_gb_per_s: All cores that share it, concurrently.
     """
 
     level: int
@@ -207,12 +207,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one thread gets of memory by calls of a size.
+    """Memory bandwidth of one thread with calls of one size.
 
     Attributes:
-        byte_count: Of a call.
-        fill_gb_per_s: By memset.
-        copy_gb_per_s: By memcpy.
+        byte_count: Bytes of a call.
+        fill_gb_per_s: With memset.
+        copy_gb_per_s: With memcpy.
     """
 
     byte_count: int
@@ -222,17 +222,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All that is measured of a machine.
+    """All measurements of a machine.
 
     Attributes:
-        pairs: Of memory.
-        levels: Of caches, the smallest first.
-        calls: Of memory, the smallest first.
-        call_ns: Of a copy of next to no bytes.
-        handover_ns: From one core to another and half of the way back: one line; 0 with one core.
-        handover_gb_per_s: Of more lines.
-        compute_gb_per_s: Of query 6, one core.
-        disturbed: Share of short rounds that other work disturbed.
+        pairs: Pairs of nodes.
+        levels: Caches, the smallest first.
+        calls: Calls on memory, the smallest first.
+        call_ns: Time of a copy of a few bytes.
+        handover_ns: Half of a round trip of one line between two cores; 0 with one core.
+        handover_gb_per_s: Bandwidth of further lines.
+        compute_gb_per_s: Speed of one core on query 6.
+        disturbed: Share of short rounds that other processes disturbed.
     """
 
     pairs: list[Pair]
@@ -252,10 +252,10 @@ def measure(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),
 ) -> Measurement:
-    """Measure what a model needs.
+    """Measure the inputs of the model.
 
     Raises:
-        Error: There is no room, or a processor may not be used.
+        Error: There is too little memory, or a processor may not be used.
     """
     tasks = calibration_tasks(machine)
     return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
@@ -263,7 +263,7 @@ def measure(
 
 @contextmanager
 def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
-    """Keep the record of a machine with its model in a file, as long as the block runs."""
+    """Write a machine's record with its model to a temporary file for the block."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         path = Path(folder) / "here.json"
         path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
@@ -272,10 +272,10 @@ def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
 
 @contextmanager
 def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator[Path]:
-    """Measure this machine, and keep its record in a file as long as the block runs.
+    """Measure this machine, and write its record to a temporary file for the block.
 
     Raises:
-        Error: There is no room, or a processor may not be used.
+        Error: There is too little memory, or a processor may not be used.
     """
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
@@ -284,7 +284,7 @@ def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator
 
 
 def stream(access: str, cpu: int, node: int, span: int, call: int = CALL_BYTES) -> dict[str, Any]:
-    """Describe a thread that goes through memory of its own."""
+    """Describe a thread that walks through its private memory."""
     return {"access": access, "cpu": cpu, "node": node, "span": span, "bytes": min(call, span)}
 
 
@@ -292,13 +292,13 @@ def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0
     """Measure once.
 
     Args:
-        what: As `_simulator.measure` has it.
-        streams: One of each thread.
-        effort: How long.
-        group: Of streams, so many first ones are added up; 0 for all.
+        what: A measurement of `_simulator.measure`.
+        streams: One for each thread.
+        effort: Time limits.
+        group: Number of leading streams to sum; 0 for all.
     """
     if what != "streams":
-        # Of two threads that wait for each other either can be disturbed.
+        # Either of two threads that wait for each other can be disturbed.
         effort = replace(effort, time_max_ms=2 * effort.time_max_ms)
     request = {"what": what, "streams": streams, **asdict(effort)}
     answer = json.loads(_simulator.measure(json.dumps(request)))
@@ -313,7 +313,7 @@ def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0
 
 
 def span_of(machine: Machine, threads: int) -> int:
-    """Memory of each thread: more than the caches keep, and no more than is needed."""
+    """Memory of each thread: just more than the caches hold."""
     last = max((level["capacity_bytes"] for level in _levels(machine)), default=0)
     return min(_SPAN_MAX, max(_SPAN_MIN, 4 * last // threads)) // CALL_BYTES * CALL_BYTES
 
@@ -331,7 +331,7 @@ def hosts(machine: Machine) -> list[Node]:
 
 
 def calibration_tasks(machine: Machine) -> list[Task]:
-    """List what is measured for the model."""
+    """List the measurements for the model."""
     home = hosts(machine)[0]
     tasks = [
         *_memory_tasks(machine),
@@ -381,15 +381,15 @@ def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
 
 
 class QueryTimer:
-    """How fast one core computes query 6 on columns that lie in a cache."""
+    """Measures the speed of one core on query 6 with cached columns."""
 
     def __init__(self) -> None:
-        """Make the table."""
+        """Create the columns."""
         self._columns = make_columns(_QUERY_ROWS)
 
     def ask(self, effort: Effort) -> Sample:
-        """Give the rate in GB/s, of the best run: other work only adds."""
-        # pyarrow takes longer to load than all that 'headrace topo' does without --measure.
+        """Return the rate of the best run in GB/s; disturbance only adds time."""
+        # Loading pyarrow takes longer than 'headrace topo' without --measure.
         from headrace._apps.tpch.q6 import run_q6  # noqa: PLC0415
 
         times = []
@@ -407,7 +407,7 @@ class QueryTimer:
 
 
 def make_columns(row_count: int) -> "Columns":
-    """Make a table for query 6 that filters about as TPC-H's does."""
+    """Create columns for query 6 with about the selectivity of TPC-H."""
     from headrace._apps.tpch.lineitem import Columns  # noqa: PLC0415 - As above.
 
     random = np.random.default_rng(1)
@@ -420,7 +420,7 @@ def make_columns(row_count: int) -> "Columns":
 
 
 def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
-    """Gather what calibration_tasks() gave."""
+    """Collect the results of calibration_tasks()."""
 
     def of(key: str) -> float:
         return figures[key].median
@@ -455,7 +455,7 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
     line, block = (
         (of("handover line"), of("handover block")) if "handover line" in figures else (0.0, 0.0)
     )
-    more = max(block - line, block / 10)  # Noise must not make it nothing.
+    more = max(block - line, block / 10)  # Noise must not make it 0 or less.
     return Measurement(
         pairs,
         levels,
@@ -473,14 +473,14 @@ def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
 
 
 def _levels(machine: Machine) -> list[dict[str, int]]:
-    """Caches that are measured, with the span that lies in each."""
+    """The caches to measure, with a span that fits each."""
     found = []
     below = 0
     cpus = sum(len(node.cpus) for node in machine.nodes)
     for each in sorted(machine.document["cpu_caches"], key=lambda cache: int(cache["level"])):
         capacity, cores = each["capacity_bytes"], max(1, cpus // max(1, each["instance_count"]))
         span = capacity // (8 if cores > 1 else 4)
-        # Of a copy the source alone must not fit the level below.
+        # The source of a copy, half of the span, must not fit the level below.
         if each["level"] > 1 and span > 2 * below:
             found.append(
                 {
@@ -582,8 +582,8 @@ def _node(
     all_of = [each for each in of.values() if each.target == node]
     own = [each for each in all_of if sockets[each.initiator] == sockets[node]] or all_of
     read = max(each.read_gb_per_s for each in own)
-    # A copied byte is read and written. The model wants it between half of and twice the reads,
-    # also after both were rounded to four digits.
+    # A copied byte is read and written. The model requires mixed bandwidth between half and twice
+    # the read bandwidth, also after rounding both to four digits.
     mixed = min(1.998 * read, max(0.501 * read, *(2 * each.copy_gb_per_s for each in own)))
     write = max(each.fill_gb_per_s for each in own)
     far = [each.latency_ns for each in all_of if sockets[each.initiator] != sockets[node]]
@@ -627,7 +627,7 @@ def _socket(
 
 
 def _nic(machine: Machine, latency_ns: float, handover_ns: float) -> dict[str, dict[str, str]]:
-    """Describe a network interface that may write into this machine's caches."""
+    """Describe a network interface that can write into this machine's caches."""
     sizes = {each["level"]: each["capacity_bytes"] for each in machine.document["cpu_caches"]}
     l2 = sizes.get(2, 1 << 20)
     caches = {"l1": sizes.get(1, 32 << 10), "l2": l2, "l3": sizes.get(3, l2)}

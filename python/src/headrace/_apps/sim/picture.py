@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a scenario as a picture: a line for each combination of the other parameters."""
+"""Draws results of a scenario: a line for each combination of the other parameters."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ _BAND = 9.0
 
 
 def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None:
-    """Draw the first figure of each result over the parameter that has most values.
+    """Draw the first figure of each result over the parameter with the most values.
 
     Raises:
         Error: The file cannot be written.
@@ -43,7 +43,7 @@ def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None
         import matplotlib as mpl  # noqa: PLC0415 - costs half a second
         from matplotlib.figure import Figure  # noqa: PLC0415
 
-        # The same figures give the same file.
+        # Make the file deterministic.
         with mpl.rc_context({"svg.hashsalt": "headrace"}):
             figure = Figure(figsize=(9, 5), layout="constrained")
             axes = figure.add_subplot()
@@ -52,7 +52,7 @@ def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None
                 at = [ticks.index(each.parameters.get(across, "")) for each in members]
                 values = [each.figures[figure_name] for each in members]
                 color = f"C{index}"
-                # Lines that coincide are common: the later ones are thinner, so that all show.
+                # Lines often coincide: later ones are thinner, so that all are visible.
                 wider = (len(drawn) - 1 - index) * _WIDER / max(1, len(drawn) - 1)
                 axes.plot(
                     at,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SQL query reads: columns and bytes, by DuckDB's plan of it.
+"""Finds the columns and bytes that a SQL query reads, from DuckDB's plan.
 
-Tables are the Parquet files of a folder. The plan is made for tables of one row with the same
-columns, so nothing is read but that row and the number of rows.
+Tables are the Parquet files of a folder. DuckDB plans with one-row tables of the same columns, so
+only that row and the number of rows are read.
 """
 
 import json
@@ -28,13 +28,13 @@ STRING_NOTE = "strings count 16 bytes each: longer ones are not moved"
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One table as a query reads it.
+    """A query's scan of one table.
 
     Attributes:
-        table: Its name.
-        rows: How many it has.
-        filters: Columns that decide which rows are wanted, with the bytes of one value, on average.
-        others: Columns of the wanted rows, likewise; some may be filters as well.
+        table: Name of the table.
+        rows: Number of rows.
+        filters: Columns of the filter, with the average bytes of a value.
+        others: Columns read for the rows that pass, likewise; may include columns of the filter.
     """
 
     table: str
@@ -44,7 +44,7 @@ class Scan:
 
     @property
     def byte_count(self) -> int:
-        """Of all columns that are read."""
+        """Bytes of all columns that are read."""
         return round(self.rows * sum({**self.filters, **self.others}.values()))
 
 
@@ -56,7 +56,7 @@ def scans_of(sql: str, folder: Path) -> list[Scan]:
         IoFailedError: One of them cannot be read.
         InvalidArgumentError: It is not one SELECT, DuckDB refuses it, or it reads no column.
     """
-    # It takes longer to load than the rest of the command.
+    # Loading it takes longer than the rest of the command.
     import duckdb  # noqa: PLC0415
 
     tried = "plan the query"
@@ -66,7 +66,7 @@ def scans_of(sql: str, folder: Path) -> list[Scan]:
             tried, f"'{folder}' has no Parquet file", "name the folder of the query's tables"
         )
     with duckdb.connect() as connection:
-        # It would find out that one row contradicts a filter, and drop the scan.
+        # This optimizer would drop a scan whose one row contradicts the filter.
         connection.execute("SET disabled_optimizers = 'statistics_propagation'")
         widths = {}
         for name, path in files.items():
@@ -105,7 +105,7 @@ def scans_of(sql: str, folder: Path) -> list[Scan]:
 
 
 def _scans_in(plan: list[dict[str, Any]], above: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Give table, conditions and projected columns of each scan; `above` is a filter's."""
+    """Yield table, conditions and projected columns of each scan; `above`: an outer filter's."""
     for node in plan:
         facts = node["extra_info"]
         if "Table" in facts:
@@ -121,7 +121,7 @@ def _scans_in(plan: list[dict[str, Any]], above: str) -> Iterator[tuple[str, str
 
 
 def _last_name(path: str) -> str:
-    """Of a table, such as `memory.main.orders`, or `memory.main."my orders"`."""
+    """Name of a table in a path such as `memory.main.orders` or `memory.main."my orders"`."""
     if found := re.search(r'"((?:[^"]|"")*)"$', path):
         return found[1].replace('""', '"')
     return path.rpartition(".")[2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps: from what a person writes to the points that are run."""
+"""Parses sweeps into the points to run."""
 
 import itertools
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ POINTS_MAX = 100_000
 def points_of(scenario: Scenario, texts: Iterable[str]) -> list[dict[str, str]]:
     """Make the points of sweeps such as "bytes=64:1MiB" or "devices=1,2,4".
 
-    A range doubles. Without any sweep all values of all parameters are combined; with one, the
-    first value of each other parameter holds.
+    A range doubles. Without a sweep all values of all parameters are combined; with one, each other
+    parameter takes its first value.
 
     Raises:
-        Error: A sweep is not understood, names no parameter, or has too many points.
+        Error: A sweep cannot be parsed, names no parameter, or has too many points.
     """
     sweeps: dict[str, list[str]] = {}
     known = {each.name: each for each in scenario.parameters}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far simulated figures are from published ones.
+"""Compares simulated figures with published ones.
 
-The published ones are in published.toml, which says of each series whether figures of the model
-may be derived from it ("fit"), may not ("held_out"), or whether it is in doubt ("doubtful").
+The published ones are in published.toml. Each series there is "fit" (model figures may be derived
+from it), "held_out" (they may not) or "doubtful".
 """
 
 import math
@@ -29,10 +29,10 @@ class Point:
         series: Name of the series.
         use: "fit", "held_out" or "doubtful".
         source: Who published it.
-        where: The parameter that tells it from others of the series, with its value.
+        where: The parameter that varies in the series, with its value.
         metric: What was published; the name ends in the unit.
         published: The figure, or the middle of a range.
-        simulated: What the model gives.
+        simulated: The prediction.
         flag: Why it is not counted; empty if it is.
     """
 
@@ -47,13 +47,13 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Relative to what was published."""
+        """Relative error of the prediction."""
         return (self.simulated - self.published) / self.published
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """All points, and the figures that the thresholds are about.
+    """All points, and the figures for the thresholds.
 
     Attributes:
         points: In the order of the file.
@@ -63,12 +63,12 @@ class Validation:
 
     @property
     def held_out(self) -> list[Point]:
-        """Points that no figure of a model was derived from, and that nothing speaks against."""
+        """Points that are held out and not flagged."""
         return [point for point in self.points if point.use == "held_out" and not point.flag]
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The figures one would quote, of what is held out."""
+        """The summary figures of the held-out points."""
         errors = [abs(point.error) for point in self.held_out]
         fitted = [abs(point.error) for point in self.points if point.use == "fit"]
         return {
@@ -82,7 +82,7 @@ class Validation:
 
     @property
     def broken(self) -> list[str]:
-        """Sentences about thresholds that do not hold."""
+        """Messages about missed thresholds."""
         summary = self.summary
         sentences = []
         if summary["error_median"] > ERROR_MEDIAN_MAX:

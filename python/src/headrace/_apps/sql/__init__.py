@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL queries measured with prefetching, beside DuckDB without it."""
+"""Measures SQL queries with prefetching, compared with DuckDB without it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prefetching would bring on another machine: simulated, never measured."""
+"""Predicts the gain of prefetching on another machine; simulated, never measured."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Simulated:
         name: As the user wrote it.
         path: Its record.
         thread_count: Cores that read, on the socket of the tables' node.
-        home: Number and kind of the node where the tables lie.
+        home: Number and kind of the tables' node.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Simulated:
     ) -> dict[str, dict[str, Any]]:
         """Predict queries, by their names; see `predict_scans`.
 
-        A query that reads no column that can be moved is left out.
+        Queries that read no movable column are skipped.
         """
         scans = {name: list(_scans_of(plan, tables)) for name, plan in plans.items()}
         return {
@@ -53,12 +53,12 @@ class Simulated:
 
 
 def simulated_on(name: str, path: Path, threads: int | None, place: str | None) -> Simulated:
-    """A machine whose tables lie in a place, as `node_of` names it; else on its first node.
+    """Make a simulated machine with its tables in `place`, as in `node_of`; None: its first node.
 
     Without `threads` all processors of its first node read.
 
     Raises:
-        InvalidArgumentError: It has no such memory.
+        InvalidArgumentError: The machine has no such memory.
     """
     home = node_of(path, place)
     if home is None:
@@ -71,7 +71,7 @@ def simulated_on(name: str, path: Path, threads: int | None, place: str | None) 
 
 
 def total_of(predicted: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Times of all queries together, and the gains in throughput."""
+    """Total times of all queries, and the gains in throughput."""
     off, on, repeated = (sum(each[key] for each in predicted.values()) for key in _TIMES)
     return {
         "off_ms": off,
@@ -94,7 +94,7 @@ def _scans_of(plan: Iterable[PlannedScan], tables: Mapping[str, Table]) -> Itera
             for names in (planned.filter_columns, planned.other_columns)
         )
         if not others:
-            # The prefetcher moves these as well.
+            # The prefetcher then moves the filter's columns.
             filters, others = {}, filters
         if others:
             yield Scan(planned.table, table.num_rows, filters, others)

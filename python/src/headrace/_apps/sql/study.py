@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries measured: prefetching off, auto and on, and DuckDB, on the same Arrow tables.
+"""Measures queries: prefetching off, auto and on, and DuckDB, on the same Arrow tables.
 
-Method. Each query runs once with prefetching and an empty cache, which is its first run. The peak
-of this process's memory is that of these runs, because later DuckDB keeps the tables a second time
-in its own storage. Then come, query by query, the rounds; each runs every mode once, in orders in
-which every mode comes as often after each other one, because a run leaves its traces in caches and
-allocators. The first round warms up and is not counted. Copies stay from one round to the next, so
-that the runs that count show the cache, and the first run shows prefetching.
+Method. Each query first runs once with prefetching and an empty cache: its first run. Peak memory
+is that of these runs, because later DuckDB keeps a second copy of the tables in its own storage.
+Then follow the rounds, query by query. Each runs every mode once, in orders in which every mode
+follows each other one equally often, because a run affects caches and allocators. The first round
+warms up and is not counted. Copies persist between rounds: the counted runs show the cache, the
+first run shows prefetching.
 
-All read one DuckDB instance, by cursors of their own, because two instances that are alike differ
-by some percent; its own storage is another one. Timed is execution and fetch. Stated are ratios of
-the sums of the queries' medians, and of each query the median of the rounds' ratios.
+All modes use one DuckDB instance through separate cursors, because two equal instances differ by
+some percent; only DuckDB's own storage uses another one. Execution and fetch are timed. Reported
+are ratios of the sums of the queries' medians, and for each query the median of the rounds' ratios.
 """
 
 import itertools
@@ -49,18 +49,17 @@ _PEAK_SLACK = 300 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, and how often.
+    """Options of the study.
 
     Attributes:
-        prefetch: The mode that the figures of the report are about.
+        prefetch: The mode of the report's figures.
         thread_count: Threads of each DuckDB connection.
-        round_count: Rounds that count.
-        engine: Who moves the bytes: a name of `headrace._apps.tpch.study.ENGINES`.
-        capacity_bytes: Room of the cache per node; None is as much as all tables need.
-        placement: Where copies go; None is the fastest memory, or the caller's own node where no
-            memory is faster, so that "on" has something to do.
-        base_bytes: What this process had in memory before it read the tables, as `resident_bytes`
-            says; None if that is not known.
+        round_count: Counted rounds.
+        engine: The engine: a name of `headrace._apps.tpch.study.ENGINES`.
+        capacity_bytes: Capacity of the cache per node; None is enough for all tables.
+        placement: Where copies go; None is the fastest memory, or the caller's node if no memory
+            is faster, so that "on" moves something.
+        base_bytes: `resident_bytes` of this process before it read the tables; None if unknown.
     """
 
     prefetch: str
@@ -78,15 +77,15 @@ class QueryStudy:
 
     Attributes:
         text: The query.
-        plan: What is prefetched for it.
-        column_names: Of its result.
-        rows: Its result, of DuckDB on the Arrow tables.
+        plan: The scans to prefetch for it.
+        column_names: Columns of its result.
+        rows: Its result, from DuckDB on the Arrow tables.
         row_count: Rows of the result.
-        is_equal: Whether every run of every mode gave the same.
-        times_ns: By mode, of the rounds that count.
-        first: What became of the first run.
+        is_equal: Whether every run of every mode gave the same result.
+        times_ns: Times of the counted rounds, by mode.
+        first: Statistics of the first run.
         timeline: When chunks were submitted and read in the first run.
-        repeated: What became of the runs that count.
+        repeated: Statistics of the counted runs.
     """
 
     text: str
@@ -105,27 +104,26 @@ class QueryStudy:
         return statistics.median(self.times_ns[mode])
 
     def spread(self, mode: str) -> Figure:
-        """Its time of a mode by DuckDB's on the same Arrow tables, round by round."""
+        """Time of a mode relative to DuckDB on the same Arrow tables, over the rounds."""
         pairs = zip(self.times_ns[mode], self.times_ns[DUCKDB], strict=True)
         return figure_of([own / other for own, other in pairs])
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Everything that was found out.
+    """The results.
 
     Attributes:
-        settings: What was asked for.
-        machine: Where it was measured.
-        queries: By name.
+        settings: The options.
+        machine: The machine.
+        queries: Queries by name.
         tables: The tables.
-        column_nodes: Bytes of all columns by the node they lie on; None is unknown.
-        bytes_moved: Bytes of the copies that were made, in all runs together.
+        column_nodes: Bytes of all columns by node; None is unknown.
+        bytes_moved: Bytes of the copies made in all runs.
         bytes_by_device: Those of them that devices moved.
-        capacity_bytes: Room of the cache per node.
-        peak_bytes: The most memory that this process had during the first runs; None where the
-            kernel does not tell.
-        peak_limit_bytes: What it should be at most: the tables, the capacity and 300 MiB.
+        capacity_bytes: Capacity of the cache per node.
+        peak_bytes: Peak memory of this process during the first runs; None if unknown.
+        peak_limit_bytes: Limit for the peak: the tables, the capacity and 300 MiB.
         notes: Why something was not prefetched.
     """
 
@@ -143,11 +141,11 @@ class Study:
 
     @property
     def equal_count(self) -> int:
-        """Queries whose answers agree in every mode."""
+        """Number of queries with equal answers in every mode."""
         return sum(each.is_equal for each in self.queries.values())
 
     def ratio(self, mode: str, reference: str) -> float:
-        """Sum of the queries' median times of one mode by that of another."""
+        """Sum of the queries' median times in one mode, relative to another."""
         times = [
             sum(each.median_ns(name) for each in self.queries.values())
             for name in (mode, reference)
@@ -155,7 +153,7 @@ class Study:
         return times[0] / times[1]
 
     def spread(self, mode: str, reference: str) -> Figure:
-        """The same ratio of each round."""
+        """The same ratio over the rounds."""
 
         def sums(name: str) -> list[int]:
             series = (each.times_ns[name] for each in self.queries.values())
@@ -165,24 +163,24 @@ class Study:
         return figure_of([own / other for own, other in pairs])
 
     def worst(self, mode: str) -> tuple[str, Figure]:
-        """The query whose time of a mode is the most, by DuckDB's on the same Arrow tables."""
+        """The query with the highest time in a mode relative to DuckDB on the same Arrow tables."""
         found = {name: each.spread(mode) for name, each in self.queries.items()}
         name = max(found, key=lambda each: found[each].median)
         return name, found[name]
 
     @property
     def share_first_run(self) -> float | None:
-        """Share of the bytes that first runs read from copies; the cache was empty before each."""
+        """Share of bytes that first runs read from copies; each began with an empty cache."""
         return share([each.first for each in self.queries.values() if each.first is not None])
 
     @property
     def share_from_copies(self) -> float | None:
-        """Share of the bytes that the runs that count read from copies."""
+        """Share of bytes that the counted runs read from copies."""
         return share([run for each in self.queries.values() for run in each.repeated])
 
 
 def share(runs: list[Prefetched]) -> float | None:
-    """Share of the bytes of some runs that came from copies; None if nothing can be moved."""
+    """Share of the runs' bytes that came from copies; None if nothing can be moved."""
     copies = sum(run.bytes_from_copies for run in runs)
     total = copies + sum(run.bytes_from_source for run in runs)
     return copies / total if total else None
@@ -191,7 +189,7 @@ def share(runs: list[Prefetched]) -> float | None:
 def make_plans(
     tables: Mapping[str, Any], queries: Mapping[str, str]
 ) -> dict[str, list[PlannedScan]]:
-    """Ask for the plans alone; nothing is run.
+    """Make the plans without running the queries.
 
     Raises:
         duckdb.Error: A query is wrong.
@@ -209,11 +207,11 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure.
+    """Measure all queries.
 
     Raises:
         duckdb.Error: A query is wrong.
-        Error: Of the cache or the engine.
+        Error: The cache or the engine fails.
     """
     registered = {name: Table(table) for name, table in tables.items()}
     movable_bytes = sum(table.movable_bytes() for table in registered.values())
@@ -278,7 +276,7 @@ def run_study(
 
 
 def _tables_bytes(tables: Mapping[str, Table], settings: Settings) -> int:
-    """What the tables take; an allocator takes more than it gives, so that memory is asked, too."""
+    """Memory of the tables: at least their bytes; resident memory includes allocator overhead."""
     counted = sum(int(table.arrow.nbytes) for table in tables.values())
     now = resident_bytes()
     if now is None or settings.base_bytes is None:
@@ -328,7 +326,7 @@ def _measure(
 
 
 def balanced_orders(items: Sequence[str]) -> list[list[str]]:
-    """Orders in which each item comes as often right after each other one (Williams' design)."""
+    """Orders in which each item directly follows each other one equally often (Williams design)."""
     count = len(items)
     zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]
     orders = [[items[(each + first) % count] for each in zigzag] for first in range(count)]
@@ -336,7 +334,7 @@ def balanced_orders(items: Sequence[str]) -> list[list[str]]:
 
 
 def same_rows(rows: list[Row], expected: list[Row]) -> bool:
-    """Whether two results are equal; the order of rows may differ, as without ORDER BY."""
+    """Whether two results are equal up to the order of rows."""
     if rows == expected:
         return True
     if len(rows) != len(expected):
@@ -348,7 +346,7 @@ def same_rows(rows: list[Row], expected: list[Row]) -> bool:
 
 
 def _key(row: Row) -> tuple[str, ...]:
-    # Floating-point values last, and with few digits: two results may differ in the others.
+    # Floating-point values come last and are rounded: equal results may differ in low digits.
     exact = [repr(value) for value in row if not isinstance(value, float)]
     return (*exact, *(f"{value:.6e}" for value in row if isinstance(value, float)))
 

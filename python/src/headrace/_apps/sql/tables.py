@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables and queries that are measured: those of a folder, or those of TPC-H."""
+"""The tables and queries to measure: those of a directory, or those of TPC-H."""
 
 from collections.abc import Callable
 from importlib import resources
@@ -35,11 +35,11 @@ def tpch_queries() -> dict[str, str]:
 def tpch_tables(
     scale_factor: float, directory: Path, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """The tables of TPC-H in memory, generated if they are not there.
+    """Read the tables of TPC-H into memory, generating them if missing.
 
     Raises:
-        CapacityExceededError: They do not fit memory.
-        Error: Of the generation.
+        CapacityExceededError: They do not fit in memory.
+        Error: Generating them fails.
     """
     needed, free = round(scale_factor * _MEMORY_PER_SCALE_FACTOR), available_bytes()
     if free is not None and needed > free:
@@ -54,12 +54,12 @@ def tpch_tables(
 
 
 def tables_of(directory: Path) -> dict[str, Any]:
-    """The Parquet and Arrow files of a folder in memory, by their names without ending.
+    """Read the Parquet and Arrow files of a directory into memory, by name without suffix.
 
     Raises:
         NotFoundError: There is none.
-        InvalidArgumentError: Two of them are the same table.
-        IoFailedError: One of them cannot be read.
+        InvalidArgumentError: Two files are the same table.
+        IoFailedError: A file cannot be read.
     """
     tried = f"read the tables of '{directory}'"
     try:
@@ -74,7 +74,7 @@ def tables_of(directory: Path) -> dict[str, Any]:
         )
     known: dict[str, Path] = {}
     for path in paths:
-        # To DuckDB, names that differ in case are the same.
+        # DuckDB's names are case-insensitive.
         if (other := known.setdefault(path.stem.lower(), path)) is not path:
             cause = f"'{other.name}' and '{path.name}' are the same table"
             raise InvalidArgumentError(tried, cause, "move one of them out of the folder")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture of a query: when each column of each chunk was submitted, and when it was read."""
+"""Draws when each column of each chunk of a query was submitted and read."""
 
 import math
 from typing import TYPE_CHECKING
@@ -28,8 +28,8 @@ _LANE_INCHES = 0.42
 def draw_timeline(picture: Output, study: Study) -> None:
     """Draw the first run with prefetching of a study of one query.
 
-    A lane is a column of a scan; within it the first chunk is at the top. A line joins the
-    submission of a chunk with its reading: the lead.
+    A lane is a column of a scan, with the first chunk at the top. A line from the submission of a
+    chunk to its read is the lead.
 
     Raises:
         IoFailedError: The file cannot be written.
@@ -39,7 +39,7 @@ def draw_timeline(picture: Output, study: Study) -> None:
 
 
 def _draw(picture: Output, study: Study) -> None:
-    # Loading it takes long: only who wants a picture pays.
+    # Loading it is slow: only for pictures.
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.lines import Line2D  # noqa: PLC0415
 

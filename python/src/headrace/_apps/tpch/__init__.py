@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPC-H query 6: its table, the query with prefetching, and the study beside DuckDB."""
+"""TPC-H query 6: its table, the query with prefetching, and the comparison with DuckDB."""

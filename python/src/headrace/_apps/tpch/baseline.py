@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The baseline: DuckDB answers the same query from the same file, in a process of its own.
+"""The baseline: DuckDB answers the same query from the same file, in a child process.
 
-A process of its own, so that its memory and threads are not ours: it holds its table in memory,
-sleeps between runs, and measures time inside, around execution and fetch only. Requests and
-answers are JSON lines over pipes; it ends when its input ends, so it cannot outlive us.
+The child keeps its memory and threads apart from this process. It holds its table in memory, sleeps
+between runs, and times execution and fetch itself. Requests and answers are JSON lines over pipes.
+It exits when its input ends, so it cannot outlive its parent.
 """
 
 import json
@@ -48,7 +48,7 @@ class Baseline(Closing):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                # A group of its own: the terminal's interrupt is ours to handle, not its.
+                # Its own process group, so that only the parent gets the terminal's SIGINT.
                 process_group=0,
             )
             self._kept.enter_context(undone_at_signals(partial(kill_child, self._child.pid)))

@@ -22,8 +22,8 @@ QUERY = """
 
 def _load(connection: duckdb.DuckDBPyConnection, path: str, thread_count: int) -> dict[str, object]:
     connection.execute(f"SET threads = {thread_count:d}")
-    # The product of wide decimals would be too wide for DuckDB. The values fit 64 bits, or we had
-    # refused the file, so that 19 digits hold them exactly.
+    # The product of wide decimals would be too wide for DuckDB. Files with values beyond 64 bits
+    # are refused earlier, so 19 digits hold them exactly.
     columns = connection.execute(
         "SELECT column_name, column_type FROM (DESCRIBE SELECT l_shipdate, l_discount, "
         "l_quantity, l_extendedprice FROM read_parquet(?))",
@@ -53,12 +53,12 @@ def _run(connection: duckdb.DuckDBPyConnection) -> dict[str, object]:
 def _read_requests(requests: SimpleQueue[str]) -> None:
     for line in sys.stdin:
         requests.put(line)
-    # The parent has gone, or has no more to ask; a query that runs is of no use to anybody.
+    # The parent has exited or closed the pipe; do not wait for a running query.
     os._exit(0)
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
     with duckdb.connect() as connection:

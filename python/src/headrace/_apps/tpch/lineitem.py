@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four columns of lineitem that query 6 reads, as exact integers in NumPy arrays.
+"""Reads the four columns of lineitem for query 6, as exact integers in NumPy arrays.
 
-Batch by batch into arrays made beforehand, so that the peak of memory is the columns and little
-more, however long a row group is. Not for: other columns, or values that do not fit 64 bits (they
-are refused).
+Reads batches into preallocated arrays, so that peak memory is little more than the columns, however
+long a row group is. Values that do not fit 64 bits are refused.
 """
 
 from collections.abc import Callable
@@ -86,16 +85,17 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
 
     Args:
         path: The file.
-        progress: Is told the share that is read, 0 to 1.
+        progress: Called with the share that is read, 0 to 1.
 
     Raises:
         NotFoundError: There is no such file, or it lacks a column.
-        InvalidArgumentError: It is no regular file.
+        InvalidArgumentError: It is not a regular file.
         PermissionDeniedError: This user may not read it.
         IoFailedError: It cannot be read.
-        CorruptDataError: It is no Parquet file, is truncated or damaged, has no rows, or has nulls.
-        TypeMismatchError: A column is of another type.
-        CapacityExceededError: The columns do not fit the memory that is free.
+        CorruptDataError: It is not a Parquet file, is truncated or damaged, has no rows, or has
+            nulls.
+        TypeMismatchError: A column has another type.
+        CapacityExceededError: The columns do not fit in available memory.
     """
     require_readable(path, f"read '{path}'")
     try:
@@ -109,7 +109,7 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
             "generate or download it again",
         ) from problem
     except OSError as problem:
-        # Arrow reports damage inside a file as an OSError without a number.
+        # Arrow reports damage inside a file as an OSError without errno.
         if problem.errno is None:
             raise CorruptDataError(
                 f"read '{path}'",
@@ -135,7 +135,7 @@ def _check_types(path: Path, schema: pa.Schema) -> None:
             fits, wanted = pa.types.is_date32(found), "date32"
             remedy = "write it with CAST(l_shipdate AS DATE)"
         else:
-            # DuckDB reads decimal256 as double: there would be no exact answer to compare with.
+            # DuckDB reads decimal256 as double, which gives no exact answer to compare with.
             exact = pa.types.is_decimal(found) and not pa.types.is_decimal256(found)
             fits = exact and 0 <= found.scale <= _SCALE
             wanted = "a decimal with at most 38 digits, two of them after the point"
@@ -196,7 +196,7 @@ def _store(path: Path, name: str, chunk: pa.Array, target: npt.NDArray[Any]) -> 
 
 
 def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
-    """Store the unscaled values as hundredths; false if one does not fit 64 bits."""
+    """Store the values as hundredths; return False if one does not fit 64 bits."""
     width = chunk.type.byte_width
     begin, end = chunk.offset, chunk.offset + len(chunk)
     if width < np.dtype(np.int64).itemsize:
@@ -220,10 +220,10 @@ def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
 
 
 def check_memory(tried: str, row_count: int) -> None:
-    """Refuse what would not fit the memory that is free.
+    """Check that the columns of `row_count` rows fit in available memory.
 
     Raises:
-        CapacityExceededError: The columns of so many rows do not.
+        CapacityExceededError: They do not.
     """
     needed = row_count * BYTES_PER_ROW
     free = available_bytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPC-H query 6 on columns in memory, with query-driven prefetching; the work is C++."""
+"""TPC-H query 6 on columns in memory, with query-driven prefetching, implemented in C++."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,10 +26,10 @@ class Event:
 
     Attributes:
         pipeline: "scan", "prefetch" (the submission; the move is the mover's) or "aggregate".
-        worker_index: The worker that did it.
+        worker_index: The worker.
         chunk_index: The chunk.
-        begin_ns: Since the start of the query.
-        end_ns: Since the start of the query.
+        begin_ns: Begin, since the start of the query.
+        end_ns: End, since the start of the query.
     """
 
     pipeline: str
@@ -47,10 +47,10 @@ class Q6Run:
         revenue: The exact answer in ten-thousandths.
         rows_selected: Rows that passed the filter.
         time_ns: From the start of the workers to the end of the last.
-        prefetched: What "auto" decided, or what was asked for.
-        chunks_from_cache: Chunks of a column that the aggregate read from a copy.
-        chunks_from_source: Those it read from the source.
-        timeline: Events by their begin, if they were asked for.
+        prefetched: Whether it prefetched, as requested or as "auto" decided.
+        chunks_from_cache: Column chunks that the aggregate read from a copy.
+        chunks_from_source: Column chunks that it read from the source.
+        timeline: Events by begin, if requested.
     """
 
     revenue: int
@@ -63,7 +63,7 @@ class Q6Run:
 
     @property
     def answer(self) -> Decimal:
-        """The revenue as the query states it, with four digits after the point."""
+        """The revenue with four decimal digits, as the query returns it."""
         return Decimal(self.revenue).scaleb(-4)
 
 
@@ -82,18 +82,18 @@ def run_q6(
     Args:
         columns: The columns; they must not be changed until the cache is cleared.
         cache: Where prefetched chunks go; needed if `prefetch` is "on".
-        machine: The machine; None takes the cache's, or discovers it.
-        prefetch: "off", "on", or "auto": on if this machine has memory that is faster than that
-            of the workers, and its bandwidths, where they are known, predict a gain.
+        machine: The machine; None is the cache's, or discovers it.
+        prefetch: "off", "on", or "auto": on if this machine has memory faster than that of the
+            workers and its bandwidths, if known, predict a gain.
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers; None is one per processor that this process may use.
-        record_timeline: Record what was done when.
+        record_timeline: Whether to record events.
 
     Raises:
         InvalidArgumentError: The columns differ in length, a chunk is smaller than 4 KiB, there is
             no such mode, or there is no cache to prefetch into.
-        TypeMismatchError: An argument is of another type; a column is no contiguous array of one
-            dimension, or not of int32 (the date) or int64 (the others).
+        TypeMismatchError: An argument has another type; a column is not a contiguous
+            one-dimensional array of int32 (the date) or int64 (the others).
         OutOfRangeError: The sum does not fit 64 bits.
         ClosedError: The cache has been closed.
     """

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query 6 measured: prefetching off, auto and on, and DuckDB, on the same columns.
+"""Measures query 6: prefetching off, auto and on, and DuckDB, on the same columns.
 
-Method. One round runs each of them once, in an order that is shuffled each time (seeded),
-so that none always follows the same other. The first round warms up and is not counted; those that
-count are many where they are short, because a median is worth what it is taken of. The cache
-is cleared before each of our runs, so that each run that prefetches really moves; its memory is
-kept from one run to the next, as in a cache that is in service. DuckDB has its
-table in memory, in a process of its own, with as many threads; it is timed there, around
-execution and fetch; ours is timed in C++, from the start of the workers to the end of the last.
-Stated are medians with minimum and maximum; ratios are ratios of medians.
+Method. A round runs each mode once, in a shuffled (seeded) order. The first round warms up and is
+not counted; short rounds are repeated more often. The cache is cleared before each run of Headrace,
+so that each prefetching run moves its data, but keeps its memory, as in long use. DuckDB has its
+table in memory, in a child process with as many threads, and times execution and fetch there.
+Headrace's query is timed in C++, from the start of the first worker to the end of the last.
+Reported are medians with minimum and maximum; ratios are ratios of medians.
 """
 
 import random
@@ -47,18 +45,18 @@ TIMELINE_RUN_COUNT = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, and how often.
+    """Options of the study.
 
     Attributes:
-        prefetch: The mode that the answer and the figures are about.
+        prefetch: The mode of the report's answer and figures.
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers, and threads of DuckDB.
-        repeat_count: Rounds that count; None: as many as take `MEASURE_S`, within bounds.
-        capacity_bytes: Room of the cache per node; None is as much as is moved.
-        placement: As for `headrace.Cache`; None is the fastest memory, or the caller's own node
-            where no memory is faster, so that "on" has something to do.
-        compare: Measure DuckDB too.
-        engine: Who moves the bytes: one of `ENGINES`.
+        repeat_count: Counted rounds; None: as many as take `MEASURE_S`, within bounds.
+        capacity_bytes: Capacity of the cache per node; None is enough for all moved data.
+        placement: As for `headrace.Cache`; None is the fastest memory, or the caller's node if no
+            memory is faster, so that "on" moves something.
+        compare: Whether to measure DuckDB too.
+        engine: The engine: one of `ENGINES`.
     """
 
     prefetch: str
@@ -72,7 +70,7 @@ class Settings:
 
     @property
     def timeline_run_count(self) -> int:
-        """Runs of which the fastest is shown: no more than rounds were asked for."""
+        """Runs with a timeline, of which the fastest is shown: at most `repeat_count`."""
         return min(TIMELINE_RUN_COUNT, self.repeat_count or TIMELINE_RUN_COUNT)
 
 
@@ -81,15 +79,15 @@ class Measured:
     """One run of one mode.
 
     Attributes:
-        time_ns: How long it took.
+        time_ns: Duration.
         prefetched: Whether it prefetched.
-        bytes_moved: Bytes that the engine had moved by its end, whether or not the copies that
-            they are for came in time.
+        bytes_moved: Bytes that the engine had moved by its end, even for copies that came too
+            late.
         bytes_by_device: Those of them that devices moved.
-        fallbacks: Moves that processors did in the place of a device.
+        fallbacks: Moves by processors instead of a device.
         evictions: Copies dropped to make room.
-        hit_rate: Share of the aggregate's chunks of a column that were read from a copy; None
-            without prefetching.
+        hit_rate: Share of the aggregate's column chunks read from a copy; None without
+            prefetching.
     """
 
     time_ns: int
@@ -114,7 +112,7 @@ class Series:
 
     @property
     def round_count(self) -> int:
-        """Rounds that counted."""
+        """Number of counted rounds."""
         return len(self.runs)
 
     @property
@@ -124,61 +122,60 @@ class Series:
 
     @property
     def prefetched(self) -> bool:
-        """Whether this mode prefetches here."""
+        """Whether this mode prefetches on this machine."""
         return any(run.prefetched for run in self.runs)
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes that one run moved, mean."""
+        """Mean bytes moved by a run."""
         return round(statistics.fmean(run.bytes_moved for run in self.runs))
 
     @property
     def bytes_by_device(self) -> int:
-        """Those of them that devices moved, mean."""
+        """Mean bytes moved by devices in a run."""
         return round(statistics.fmean(run.bytes_by_device for run in self.runs))
 
     @property
     def fallbacks(self) -> int:
-        """Moves of all runs together that processors did in the place of a device."""
+        """Moves of all runs by processors instead of a device."""
         return sum(run.fallbacks for run in self.runs)
 
     @property
     def evictions(self) -> int:
-        """Copies dropped in one run to make room, median."""
+        """Median number of copies that a run dropped to make room."""
         return round(statistics.median(run.evictions for run in self.runs))
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of the aggregate's chunks that were read from a copy, median."""
+        """Median share of the aggregate's chunks read from a copy."""
         rates = [run.hit_rate for run in self.runs if run.hit_rate is not None]
         return statistics.median(rates) if rates else None
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Everything that was found out.
+    """The results.
 
     Attributes:
-        machine: Where it was measured.
-        settings: What was asked for.
+        machine: The machine.
+        settings: The options.
         row_count: Rows of the table.
         rows_selected: Rows that passed the filter.
-        answer: Ours; the same in every mode.
-        answer_baseline: DuckDB's, if it was asked.
-        baseline_version: DuckDB's, if it was asked.
+        answer: Headrace's answer, the same in every mode.
+        answer_baseline: DuckDB's answer, if measured.
+        baseline_version: DuckDB's version, if measured.
         series: Runs by mode.
-        capacity_bytes: Room of the cache per node.
-        placement: What was used for "on".
-        movers: What could move bytes: processors, then the queues of devices.
-        device_statistics: What became of the work of each queue, in all runs together.
+        capacity_bytes: Capacity of the cache per node.
+        placement: Placement used for "on".
+        movers: The movers: processors, then the queues of devices.
+        device_statistics: Statistics of each queue over all runs.
         engine_notes: Why devices, or some of their queues, are not among the movers.
-        thresholds: From how many bytes on the path "automatic" takes a device, and who said so.
-        operations: What became of the jobs of each kind of operation that there were.
-        column_nodes: Bytes of all columns by the node they lie on; None is unknown.
-        copy_node: Node of the copies that "on" made, if it made any.
-        timelines: The fastest of some runs of "off" and of a mode that prefetched, with what was
-            done when.
-        memory_bytes_peak: The most memory that this process ever had.
+        thresholds: Bytes from which the path "automatic" uses a device, and their origin.
+        operations: Statistics of the jobs by kind of operation.
+        column_nodes: Bytes of all columns by node; None is unknown.
+        copy_node: Node of the copies that "on" made, if any.
+        timelines: Events of the fastest of some runs of "off" and of a prefetching mode.
+        memory_bytes_peak: Peak memory of this process.
     """
 
     machine: Machine
@@ -203,18 +200,18 @@ class Study:
 
     @property
     def chosen(self) -> Series:
-        """The mode that was asked for."""
+        """The runs of the requested mode."""
         return self.series[self.settings.prefetch]
 
     def time_ratio(self, mode: str, reference: str) -> float | None:
-        """Median time of `mode` by that of `reference`."""
+        """Median time of `mode` relative to `reference`."""
         if mode not in self.series or reference not in self.series:
             return None
         return self.series[mode].median_ns / self.series[reference].median_ns
 
     @property
     def agrees(self) -> bool:
-        """False if DuckDB was asked and has another answer."""
+        """False if DuckDB was measured and has another answer."""
         return self.answer_baseline is None or self.answer_baseline == self.answer
 
 
@@ -225,17 +222,17 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure.
+    """Measure all modes.
 
     Args:
         path: The file that `columns` were read from; DuckDB reads it again.
         columns: The columns.
         machine: This machine.
-        settings: What to measure.
-        progress: Is told the share that is done, 0 to 1.
+        settings: The options.
+        progress: Called with the completed share, 0 to 1.
 
     Raises:
-        Error: Of the cache, the query or the baseline.
+        Error: The cache, the query or the baseline fails.
     """
     placement = settings.placement
     if placement is None:
@@ -249,7 +246,7 @@ def run_study(
             baseline = stack.enter_context(Baseline(path, settings.thread_count))
         rounds = _Rounds(columns, settings, engine, cache, baseline)
         rounds.run(progress)
-        # The chosen mode beside "off"; "on" where the choice comes down to "off".
+        # Draw "off" and the chosen mode, or "on" if that did not prefetch.
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
         timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
         copy_node = _node_of_last_copy(columns, cache, settings)
@@ -282,12 +279,12 @@ def run_study(
 
 
 def make_engine(machine: Machine, name: str) -> Engine:
-    """Start the engine of a name in `ENGINES`."""
+    """Make an engine by its name in `ENGINES`."""
     return Engine(machine, path=ENGINES[name], queues=() if name == "cpu" else None)
 
 
 def _rounds_that_fit(round_s: float) -> int:
-    """As many rounds as take `MEASURE_S` if each takes `round_s`, within bounds."""
+    """The number of rounds that takes `MEASURE_S` if each takes `round_s`, within bounds."""
     return max(ROUNDS_MIN, min(ROUNDS_MAX, round(MEASURE_S / max(round_s, 1e-6))))
 
 
@@ -313,7 +310,7 @@ class _Rounds:
         self.answer_baseline: Decimal | None = None
 
     def run(self, progress: Callable[[float], None]) -> None:
-        """One round to warm up, then those that count."""
+        """Run one round to warm up, then the counted rounds."""
         modes = list(self.series)
         shuffled = random.Random(ORDER_SEED)  # noqa: S311 - Nothing is secret here.
         self._run_round(modes, shuffled)
@@ -334,7 +331,7 @@ class _Rounds:
             self.series[mode].runs.append(run)
 
     def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
-        """Run one mode on an empty cache and see that its answer is that of all others."""
+        """Run one mode with an empty cache and check that its answer equals the others'."""
         self._cache.clear()
         found = run_q6(
             self._columns,
@@ -356,7 +353,7 @@ class _Rounds:
         return found
 
     def fastest_with_timeline(self, mode: str) -> Q6Run:
-        """The fastest run: the one that other programs disturbed least."""
+        """Return the fastest of some runs, the least disturbed one."""
         runs = (
             self.run_ours(mode, record_timeline=True)
             for _ in range(self._settings.timeline_run_count)
@@ -364,7 +361,7 @@ class _Rounds:
         return min(runs, key=lambda run: run.time_ns)
 
     def _run_counted(self, mode: str) -> Measured:
-        # What the run before has left under way ends here, and not in this run.
+        # Wait for moves of the previous run before the statistics are read.
         self._cache.clear()
         before, engine_before = self._cache.statistics, self._engine.statistics
         found = self.run_ours(mode)
@@ -373,7 +370,7 @@ class _Rounds:
         return Measured(
             time_ns=found.time_ns,
             prefetched=found.prefetched,
-            # Of one counter: a copy that the engine has made the cache hears of later.
+            # From the engine: the cache learns later of a finished copy.
             bytes_moved=engine_after.bytes_moved - engine_before.bytes_moved,
             bytes_by_device=engine_after.bytes_by_device - engine_before.bytes_by_device,
             fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
@@ -390,14 +387,14 @@ class _Rounds:
 
 
 def _bytes_moved_at_most(columns: Columns, machine: Machine, settings: Settings) -> int:
-    """Room for both columns of the aggregate; each chunk of each takes whole pages."""
+    """Capacity for both columns of the aggregate, with each chunk in whole pages."""
     data_bytes = columns.extended_price.nbytes + columns.discount.nbytes
     chunk_count = 2 * (-(-columns.extended_price.nbytes // settings.chunk_bytes) + 1)
     return data_bytes + chunk_count * machine.page_bytes * 2
 
 
 def _node_of_last_copy(columns: Columns, cache: Cache, settings: Settings) -> int | None:
-    """Ask the cache for the chunk that came last: it is there unless everything was refused."""
+    """The node of the last chunk's copy: it is cached unless every copy was refused."""
     row_count = columns.row_count
     chunk_rows = max(settings.chunk_bytes // 8 // 64 * 64, 1)
     begin = (row_count - 1) // chunk_rows * chunk_rows
@@ -407,7 +404,7 @@ def _node_of_last_copy(columns: Columns, cache: Cache, settings: Settings) -> in
 
 
 def _nodes_of(columns: Columns, machine: Machine) -> dict[int | None, int]:
-    """Bytes by node, by asking for some pages of every column."""
+    """Bytes by node, estimated from some pages of every column."""
     pages_asked = 64
     found: dict[int | None, int] = {}
     for array in columns.arrays().values():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of TPC-H as Parquet files: generated once, kept for the next time.
+"""The tables of TPC-H as Parquet files, generated once and kept.
 
-A file appears under its name only when it is whole: it is made in a directory of its own and
-renamed. Whatever ends the generation early, an interrupt included, takes that directory and the
-generator with it.
+A file appears under its name only when complete: it is generated in a temporary directory and
+renamed. If generation ends early, also by an interrupt, that directory is removed and the generator
+is killed.
 """
 
 import math
@@ -53,7 +53,7 @@ Progress = Callable[[float], None]
 
 
 def default_directory() -> Path:
-    """Where generated tables are kept: $HEADRACE_DATA, or the user's cache directory."""
+    """Directory of generated tables: $HEADRACE_DATA, or the user's cache directory."""
     chosen = os.environ.get("HEADRACE_DATA")
     if chosen:
         return Path(chosen)
@@ -62,7 +62,7 @@ def default_directory() -> Path:
 
 
 def check_scale_factor(scale_factor: float) -> None:
-    """Refuse what is no scale factor.
+    """Check a scale factor.
 
     Raises:
         InvalidArgumentError: It is not a number from `SCALE_FACTOR_MIN` to `SCALE_FACTOR_MAX`.
@@ -76,19 +76,19 @@ def check_scale_factor(scale_factor: float) -> None:
 
 
 def lineitem_path(scale_factor: float, directory: Path) -> Path:
-    """Where lineitem of this scale factor is kept below `directory`."""
+    """Path of lineitem of a scale factor in `directory`."""
     return table_path("lineitem", scale_factor, directory)
 
 
 def table_path(name: str, scale_factor: float, directory: Path) -> Path:
-    """Where a table of this scale factor is kept below `directory`."""
+    """Path of a table of a scale factor in `directory`."""
     return directory / f"sf{scale_factor:.12g}" / f"{name}.parquet"
 
 
 def ensure_lineitem(
     scale_factor: float, directory: Path, progress: Progress = lambda _share: None
 ) -> Path:
-    """Give the file of lineitem; see `ensure_tables`."""
+    """Return the file of lineitem; see `ensure_tables`."""
     return ensure_tables(("lineitem",), scale_factor, directory, progress)["lineitem"]
 
 
@@ -98,11 +98,11 @@ def ensure_tables(
     directory: Path,
     progress: Progress = lambda _share: None,
 ) -> dict[str, Path]:
-    """Give the files of tables, generating those that are not there.
+    """Return the files of tables, generating missing ones.
 
     Raises:
-        InvalidArgumentError: The scale factor is none.
-        CapacityExceededError: The file would not fit the disk.
+        InvalidArgumentError: The scale factor is invalid.
+        CapacityExceededError: The file would not fit on the disk.
         NotFoundError: The generator is not installed.
         IoFailedError: The directory cannot be written, or the generator failed.
     """
@@ -152,7 +152,7 @@ def ensure_tables(
 
 
 def _find_generator(tried: str) -> str:
-    # Beside the interpreter first: in a virtual environment it need not be on the path.
+    # First beside the interpreter: in a virtual environment it may not be on the path.
     beside = Path(sys.executable).parent
     found = shutil.which("tpchgen-cli", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
@@ -188,7 +188,7 @@ def _generate(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                # A group of its own: the terminal's interrupt is ours to handle, not its.
+                # Its own process group, so that only the parent gets the terminal's SIGINT.
                 process_group=0,
             )
             left_behind.enter_context(undone_at_signals(partial(kill_child, child.pid)))
@@ -218,7 +218,7 @@ def _written_bytes(directory: Path) -> int:
     for entry in os.scandir(directory):
         try:
             total += entry.stat().st_size
-        except FileNotFoundError:  # Renamed or removed by the generator meanwhile.
+        except FileNotFoundError:  # The generator renamed or removed it.
             continue
     return total
 
@@ -227,4 +227,4 @@ def _remove_if_empty(directory: Path) -> None:
     try:
         directory.rmdir()
     except OSError:
-        return  # Holds the file, or what somebody else is making.
+        return  # Holds the file, or another process is generating there.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the three pipelines of a query did what: as lines of text, and as a picture."""
+"""Timelines of the three pipelines of a query, as text and as a picture."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ _LANES_MAX = 16
 
 
 def timeline_lines(run: Q6Run, column_count: int = 60) -> list[str]:
-    """Draw a run as text: a line per pipeline and worker, darker where it was busy for longer."""
+    """Draw a run as text: a line per pipeline and worker, darker where it was busier."""
     lines = []
     duration_ns = max(run.time_ns, 1)
     workers = _workers(run.timeline)
@@ -50,7 +50,7 @@ def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str
         for column in range(int(begin), min(int(end) + 1, column_count)):
             busy[column] += max(min(end, column + 1) - max(begin, column), 0.0)
     darkest = len(_SHADES) - 1
-    # What was busy at all must be seen: only an idle column is blank.
+    # Only an idle column is blank: even short work must be visible.
     return "".join(
         _SHADES[0] if share <= 0 else _SHADES[max(1, min(darkest, round(share * darkest)))]
         for share in busy
@@ -58,13 +58,13 @@ def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str
 
 
 def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
-    """Draw runs below each other on the same axis; the file is written whole or not at all.
+    """Draw runs below each other on the same axis; the file is written atomically.
 
     Args:
         picture: A .svg or .png file.
         runs: By mode of prefetching.
-        title: Above the picture.
-        caption: Below it: machine and parameters.
+        title: Title above the picture.
+        caption: Caption below it: machine and parameters.
 
     Raises:
         IoFailedError: The file cannot be written.
@@ -74,7 +74,7 @@ def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption:
 
 
 def _draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
-    # Loading it takes longer and more memory than a query: only who wants a picture pays.
+    # Loading it takes longer and more memory than a query: only for pictures.
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def _draw_run(panel: "Axes", run: Q6Run, worker_count: int, duration_ms: float) 
         for lane, worker in enumerate(workers):
             begins_ms = [event.begin_ns / 1e6 for event in events if event.worker_index == worker]
             ends_ms = [event.end_ns / 1e6 for event in events if event.worker_index == worker]
-            # What is shorter than a pixel must be seen, and only what is wide can bear an edge.
+            # Events shorter than a pixel must be visible, and only wide ones get an edge.
             widths_ms = [
                 max(end_ms - begin_ms, duration_ms / 1500)
                 for begin_ms, end_ms in zip(begins_ms, ends_ms, strict=True)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning copies, fills and comparisons to this machine."""
+"""Tunes copies, fills and comparisons for this machine."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From which length on a copy that is shared with DSA beats the processor alone.
+"""Finds the length from which copies shared between processor and DSA beat the processor alone.
 
-Method. Programs with the preload copy buffers of growing lengths, hot and cold, with `--path dsa`
-and `--path cpu` in turns; what counts is the ratio of their times. The length looked for is the
-least from which on sharing gains in both temperatures at every longer length, too: a program does
-not say which it is.
+Method. Processes with the preload library copy buffers of growing lengths, hot and cold, with
+`--path dsa` and `--path cpu` alternately; the figure is the ratio of their times. The result is the
+smallest length from which on sharing gains at both temperatures at every longer length too: a
+program does not state the temperature of its copies.
 """
 
 import json
@@ -36,11 +36,11 @@ Measure = Callable[[str, Sequence[int]], Times]
 
 @dataclass(frozen=True, slots=True)
 class DsaFinding:
-    """What was found out about sharing.
+    """The result of the comparison.
 
     Attributes:
-        bytes_min: From here on it pays; None if nowhere.
-        ratios: Speed of the shared copy by the processor's, for each length: hot, cold.
+        bytes_min: Length from which sharing pays; None if it never does.
+        ratios: Speed of the shared copy relative to the processor's, for each length: hot, cold.
     """
 
     bytes_min: int | None
@@ -48,7 +48,7 @@ class DsaFinding:
 
     @property
     def document(self) -> list[dict[str, float]]:
-        """As part of a JSON document."""
+        """Convert to JSON fields."""
         return [
             {"bytes": length, **dict(zip(TEMPERATURES, ratios, strict=True))}
             for length, ratios in self.ratios.items()
@@ -56,7 +56,7 @@ class DsaFinding:
 
 
 def lengths_up_to(bytes_max: int) -> list[int]:
-    """Powers of two that are measured."""
+    """The lengths to measure: powers of two."""
     return [1 << bits for bits in range(BYTES_MIN.bit_length() - 1, bytes_max.bit_length())]
 
 
@@ -70,16 +70,16 @@ def find_threshold(
     """Compare the two paths at each length.
 
     Args:
-        measure: What measures.
-        lengths: Ascending.
-        check_stop: Raises StoppedError when somebody wants an end.
-        progress: Is told the share that is done.
-        rounds: How often both take a turn.
+        measure: Measures one path.
+        lengths: Lengths, ascending.
+        check_stop: Raises StoppedError if the user has asked to stop.
+        progress: Called with the completed share.
+        rounds: Measurements of each path.
     """
     logs: dict[int, list[list[float]]] = {length: [[], []] for length in lengths}
     for index in range(rounds):
         times = {}
-        # Each goes first in its turn.
+        # Alternate the order.
         for path in ("dsa", "cpu") if index % 2 else ("cpu", "dsa"):
             check_stop()
             times[path] = measure(path, lengths)
@@ -100,12 +100,12 @@ def find_threshold(
 
 @dataclass(frozen=True, slots=True)
 class ChildMeasure:
-    """Measures in processes that load the preload.
+    """Measures in processes with the preload library.
 
     Attributes:
         preload_path: `libheadrace-preload.so`.
-        profile: What tunes the processor's copies.
-        pool_bytes: Bytes that copies come from, and that they go to; cold ones visit all.
+        profile: Profile for the processor's copies.
+        pool_bytes: Size of the source pool and of the target pool; cold copies walk through both.
     """
 
     preload_path: Path
@@ -116,7 +116,7 @@ class ChildMeasure:
         """Measure once.
 
         Raises:
-            IoFailedError: The process did not do it.
+            IoFailedError: The process failed.
         """
         preloads = (str(self.preload_path), os.environ.get("LD_PRELOAD", ""))
         environment = os.environ | {
@@ -141,5 +141,5 @@ class ChildMeasure:
 
 
 def pool_bytes(last_level_bytes: int, bytes_max: int) -> int:
-    """A pool of twice the last-level cache, and of two of the longest copies."""
+    """Size of a pool: twice the last-level cache, at least two of the longest copies."""
     return max(min(2 * last_level_bytes, POOL_BYTES_MAX), 2 * bytes_max)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times copies in a process of its own, with whatever is preloaded into it.
+"""Times copies in a separate process, with the preload library of its environment.
 
-Run as a program, by an interpreter that loads nothing but this file. It prints nanoseconds for each
-copy as JSON: a list of [hot, cold] for the lengths that it was given.
+Runs as a program, in an interpreter that loads only this file. Prints the nanoseconds of a copy as
+JSON: [hot, cold] for each given length.
 """
 
 import json
@@ -15,7 +15,7 @@ _COPIES_MIN = 3
 
 
 def time_copies(source: memoryview, target: memoryview, length: int, step: int) -> float:
-    """Nanoseconds for one copy; each begins so many bytes behind the one before it."""
+    """Nanoseconds of one copy; consecutive copies start `step` bytes apart."""
     room = len(source) - length + 1
     count = offset = 0
     begin_ns = now_ns = time.perf_counter_ns()
@@ -28,7 +28,7 @@ def time_copies(source: memoryview, target: memoryview, length: int, step: int) 
 
 
 def main() -> None:
-    """Do what the arguments say: bytes of the pool, lengths."""
+    """Measure; the arguments are the size of a pool, then lengths."""
     pool_bytes, *lengths = map(int, sys.argv[1:])
     source, target = bytearray(pool_bytes), bytearray(pool_bytes)
     for offset in range(0, pool_bytes, _PAGE_BYTES):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernels fill and compare fastest on this machine, for each class of lengths.
+"""Finds the fastest fill and comparison kernels of this machine, for each class of lengths.
 
-Method. There are few kernels, so each is measured: in a round all of them and the C library take
-turns, hot and cold, with fixed and random lengths; what counts is the logarithm of the ratio of
-their times in that round, its mean without the lowest and highest sixth. A kernel is chosen if it
-loses nowhere, is not likely to, and gains on the whole; then it is measured again, in other pages
-and on another processor, and given up if it loses there. Registers of 64 bytes in short calls are
-judged slower, as those of copies are.
+Method. There are few kernels, so all are measured: each round runs all of them and the C library,
+hot and cold, with fixed and random lengths. The figure is the logarithm of the ratio of their times
+in a round, averaged without the lowest and highest sixth. A kernel is chosen if it loses in no
+cell, is not likely to, and gains overall; then it is measured again, in other pages and on another
+processor, and dropped if it loses there. Short calls through 64-byte registers get the same
+handicap as copies.
 """
 
 import json
@@ -48,14 +48,14 @@ Logs = dict[str, dict[tuple[str, bool], list[float]]]
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """What fills or compares a class of lengths.
+    """The kernel of a class of lengths.
 
     Attributes:
         bytes_max: The lengths are (bytes_max / 2, bytes_max].
-        kernel: What serves them; None is the C library's.
-        ratios: Speed of the kernel by the C library's in each cell; of the best one, if none is
-            chosen.
-        reason: Why, as a clause.
+        kernel: The chosen kernel; None is the C library.
+        ratios: Speed relative to the C library in each cell, of the kernel or, if none is chosen,
+            of the best one.
+        reason: Why it was chosen, as a clause.
     """
 
     bytes_max: int
@@ -65,12 +65,12 @@ class KernelChoice:
 
     @property
     def ratio(self) -> float:
-        """Speed by the C library's on the whole."""
+        """Speed relative to the C library over all cells."""
         return math.exp(statistics.fmean(math.log(each) for each in self.ratios.values()))
 
     @property
     def document(self) -> dict[str, object]:
-        """As part of a profile or report."""
+        """Convert to fields of a profile or report."""
         return {
             "bytes_max": self.bytes_max,
             "kernel": self.kernel,
@@ -80,13 +80,13 @@ class KernelChoice:
 
 @dataclass(slots=True)
 class KernelTuning:
-    """What was found out, of fills and of comparisons."""
+    """The choices for fills and for comparisons."""
 
     choices: dict[str, list[KernelChoice]] = field(default_factory=lambda: {k: [] for k in KINDS})
 
     @property
     def document(self) -> dict[str, list[dict[str, object]]]:
-        """Members of a profile."""
+        """Convert to fields of a profile."""
         return {kind: [each.document for each in self.choices[kind]] for kind in KINDS}
 
 
@@ -96,11 +96,11 @@ def tune_kernels(
     check_stop: Callable[[], None],
     progress: Callable[[float], None],
 ) -> KernelTuning:
-    """Choose for every class, ascending.
+    """Choose a kernel for every class, ascending.
 
     Raises:
-        StoppedError: By `check_stop`.
-        Error: Of the library.
+        StoppedError: Raised by `check_stop`.
+        Error: The library fails.
     """
     tuning = KernelTuning()
     cpus = sorted(os.sched_getaffinity(0))
@@ -122,7 +122,7 @@ def tune_kernels(
 
 
 def choose(bytes_max: int, passes: Sequence[Logs]) -> KernelChoice:
-    """The kernel that gains most over all passes and loses in none of them, or none."""
+    """Choose the kernel with the largest gain over all passes that loses in none, or none."""
     kernels = list(passes[0])
     if not kernels:
         return KernelChoice(bytes_max, None, {}, "there are no kernels here")
@@ -146,7 +146,7 @@ def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
     try:
         return _core.KernelMeter.make(pool_bytes, kind == "fills", seed)
     except OutOfMemoryError as problem:
-        # A control group may give less than the machine has.
+        # A cgroup may limit memory below the machine's.
         raise too_little(2 * pool_bytes, problem.cause) from problem
 
 
@@ -164,7 +164,7 @@ def _measure(meter: _core.KernelMeter, bytes_max: int, check_stop: Callable[[], 
                 aligned=fixed,
                 thread_count=1,
             )
-            # A batch of no time at all would be a broken clock.
+            # A broken clock may give 0.
             base, *ours, again = [max(time_ns, 1e-3) for time_ns in times_ns]
             for kernel, time_ns in zip(kernels, ours, strict=True):
                 log = math.log(math.sqrt(base * again) / time_ns)
@@ -182,7 +182,7 @@ def _handicap(kernel: str, bytes_max: int) -> float:
 
 
 def _figures(kernel: str, bytes_max: int, passes: Sequence[Logs]) -> dict[tuple[str, bool], float]:
-    """Of each cell the mean of the passes, which count alike."""
+    """For each cell the mean over the passes, equally weighted."""
     less = _handicap(kernel, bytes_max)
     return {
         cell: statistics.fmean(typical(logs[kernel][cell]) for logs in passes) - less
@@ -196,7 +196,7 @@ def _objection(
     passes: Sequence[Logs],
     figures: dict[tuple[str, bool], float],
 ) -> str:
-    """Why the C library is to be preferred; empty if it is not."""
+    """Why the C library is preferred; empty if it is not."""
     worst = min(figures, key=lambda cell: figures[cell])
     if figures[worst] < -LOSS_MAX:
         return f"it loses {1 - math.exp(figures[worst]):.0%} when {_name(worst)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of the search: what a Gaussian process over the parameters expects of variants."""
+"""The model of the search: predicts variants by a Gaussian process over their parameters."""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ def predict(
     values: Sequence[NDArray[np.float64]],
     noise: float = 0.03,
 ) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """What a Gaussian process over the parameters expects of variants.
+    """Predict the figures of variants by a Gaussian process over their parameters.
 
     Args:
-        variants: Which.
-        measured: What it is fitted to.
+        variants: Variants to predict.
+        measured: Variants that the process is fitted to.
         values: The figures of `measured`, in each cell.
-        noise: Their standard deviation.
+        noise: Standard deviation of the figures.
 
     Returns:
         The mean for each cell, and the standard deviation, the same for all, of every variant.
@@ -40,7 +40,7 @@ def predict(
 
 
 def encode(variants: Sequence[str]) -> NDArray[np.float64]:
-    """Points whose distance says how unlike two variants are."""
+    """Encode variants as points; their distance measures how much two variants differ."""
     return np.array([_point(variant) for variant in variants])
 
 

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search for the best copy of one class of lengths: what is tried, and how it is judged.
+"""The search for the best copy of one class of lengths: candidates and selection.
 
-Method. A cell is a temperature, an alignment and a number of threads. In a round, variants and the
-C library's memmove copy in turn, in random order, and what counts is the logarithm of the ratio of
-their times in that round; the machine may be slower in the next one. memmove is called as it would
-be if it stayed: by way of the profile's table, which is what not choosing a variant costs. A
-variant's figure in a cell is the mean over its rounds, without the lowest and highest sixth.
+Method. A cell is a temperature, an alignment and a number of threads. A round runs variants and the
+C library's memmove in random order. The figure is the logarithm of the ratio of their times in the
+same round, because the machine may be slower in the next one. memmove is called through the
+profile's table, as it would be if no variant were chosen. A variant's figure in a cell is the mean
+over its rounds, without the lowest and highest sixth.
 
-First many variants are screened, in few rounds: all of them (`exhaustive`), or those that a model
-names (`model`): a Gaussian process over the parameters, fitted to what has been measured, says
-which others promise most or are known least. It looks at some thousand candidates in each turn, not
-at the whole grid, so that its time does not grow with the grid; and what it names is measured for
-at least as long as naming took. Then the best are halved: half as many, twice the rounds, until few
-are left, which are measured in every cell. The best of these that is faster than memmove on the
-whole, nowhere slower beyond `LOSS_MAX`, and nowhere likely to be slower beyond `LIKELY_LOSS_MAX`,
-is chosen; if there is none, memmove. A cell in which noise hides a loss of that size refuses, too.
+Screening measures many variants in few rounds: all of them (`exhaustive`), or those that a model
+selects (`model`). The model is a Gaussian process over the parameters, fitted to the measurements;
+it selects the variants with the highest predicted figure plus uncertainty. Each turn it evaluates
+some thousand candidates, not the whole grid, so that its time does not grow with the grid, and
+measuring takes at least as long as selecting. Then successive halving: half as many variants, twice
+the rounds, until few are left, which are measured in every cell. The search chooses the best of
+these that is faster than memmove overall, in no cell slower by more than `LOSS_MAX`, and in none
+likely to be slower by more than `LIKELY_LOSS_MAX`; else memmove. A cell in which noise could hide
+such a loss also disqualifies a variant.
 
-What is fastest from memory is slowest in the caches. From `PAIRED_BYTES_MIN` on the last few are
-therefore joined by pairs: one variant, or memmove, for bytes that are in the caches, and one that
-was halved in cold cells alone for those that are not; code in front of both looks where they
-are. A pair is measured and judged as a variant is. In shorter classes looking costs too much, and
-what goes past the caches loses more than it gained when the target is read next.
+The fastest copies from memory are the slowest in the caches. From `PAIRED_BYTES_MIN` on, pairs
+therefore join the finalists: one variant, or memmove, for cached bytes, and one halved only in cold
+cells for the others; code in front of both probes where the bytes are. A pair is measured and
+judged as a variant. In shorter classes the probe costs too much, and a copy that bypasses the
+caches loses more than it gained when the target is read next.
 
-Where a core has to get used to registers of 64 bytes (`Meter.find_wide_cost`), short copies through
-them are judged as if they were slower by `WIDE_HANDICAP`: a batch of them is long enough for that,
-a copy in a program is not.
+If a core needs time to switch to 64-byte registers (`Meter.find_wide_cost`), short copies through
+them are judged slower by `WIDE_HANDICAP`: a batch of them hides that time, a copy in a program does
+not.
 """
 
 import math
@@ -96,7 +97,7 @@ RESAMPLE_COUNT = 400
 
 
 class Meter(Protocol):
-    """What measures: `headrace._core.CopyMeter`."""
+    """The interface of `headrace._core.CopyMeter`."""
 
     def measure_round(
         self,
@@ -118,9 +119,9 @@ class Cell:
 
     Attributes:
         temperature: "hot", "last_level" or "cold".
-        fixed: One length, both sides at a page; else lengths of the whole class, anywhere.
+        fixed: One length, both sides page-aligned; else lengths of the whole class, anywhere.
         thread_count: Threads that copy at the same time.
-        weight: How much it counts on the whole.
+        weight: Weight in the overall figure.
     """
 
     temperature: str
@@ -130,31 +131,31 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For reports: "cold fixed", "hot random x2"."""
+        """Name for reports: "cold fixed", "hot random x2"."""
         threads = "" if self.thread_count == 1 else f" x{self.thread_count}"
         return f"{self.temperature} {'fixed' if self.fixed else 'random'}{threads}"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen for a class of lengths.
+    """The choice for a class of lengths.
 
     Attributes:
         bytes_max: The lengths are (bytes_max / 2, bytes_max].
-        variant: What serves them: a variant or a pair; None is memmove.
-        others: What could as well, the best first.
-        best: The best variant that was found, chosen or not.
-        ratios: Speed of `best` by memmove's in each cell: figure, lower and upper quartile.
-        ratio: The same on the whole.
-        confidence: How sure it is that `best` is faster than memmove on the whole: share of
-            resampled rounds in which it is, handicap included.
-        confidence_best: How sure it is that no other of the last few is better.
+        variant: The chosen variant or pair; None is memmove.
+        others: Acceptable alternatives, the best first.
+        best: The best variant found, chosen or not.
+        ratios: Speed of `best` relative to memmove in each cell: figure, lower and upper quartile.
+        ratio: The same over all cells.
+        confidence: Confidence that `best` is faster than memmove overall: share of resampled
+            rounds in which it is, handicap included.
+        confidence_best: Confidence that no other finalist is better.
         bytes_per_s: Speed of `best` when cold, with one thread.
         bytes_per_s_hot: The same when hot.
-        variant_count: Variants that there are.
-        tried_count: Variants that were measured at all.
-        batch_count: Batches that were timed.
-        reason: Why the choice is what it is, as a clause.
+        variant_count: Variants in the grid.
+        tried_count: Variants measured.
+        batch_count: Batches timed.
+        reason: Reason of the choice, as a clause.
     """
 
     bytes_max: int
@@ -174,15 +175,15 @@ class Choice:
 
 
 class StoppedError(Exception):
-    """Somebody wants the search to end."""
+    """The user has asked to stop the search."""
 
 
 @dataclass(slots=True)
 class Bench:
-    """Measures variants of one class against memmove, and keeps what was measured.
+    """Measures variants of one class against memmove, and keeps the results.
 
     Attributes:
-        meter: What measures; None once nothing more is to be measured, so that its memory is free.
+        meter: The meter; None after the last measurement, to free its memory.
     """
 
     meter: Meter | None
@@ -194,7 +195,7 @@ class Bench:
     batch_count: int = 0
 
     def measure(self, variants: Sequence[str], cell: Cell) -> None:
-        """One round of each variant in one cell."""
+        """Run one round of each variant in one cell."""
         for begin in range(0, len(variants), CHUNK_COUNT):
             self.check_stop()
             chunk = variants[begin : begin + CHUNK_COUNT]
@@ -211,17 +212,17 @@ class Bench:
             self.batch_count += len(subjects)
             base = math.sqrt(times_ns[0] * times_ns[-1])
             for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
-                # A batch of no time at all would be a broken clock.
+                # A broken clock may give 0.
                 log = math.log(max(base, 1e-3) / max(time_ns, 1e-3))
                 self.logs.setdefault(variant, {}).setdefault(cell, []).append(log)
                 self.times_ns.setdefault((variant, cell), []).append(time_ns)
 
     def score(self, variant: str, temperature: str | None = None) -> float:
-        """Mean of the figures of its cells, weighted, less a penalty for those where it loses.
+        """Weighted mean of a variant's figures over its cells, less a penalty for losses.
 
         Args:
-            variant: Which.
-            temperature: Of the cells that count; None is all.
+            variant: The variant.
+            temperature: Restricts the cells; None is all.
         """
         less = self.handicap(variant)
         return judged(
@@ -233,7 +234,7 @@ class Bench:
         )
 
     def handicap(self, variant: str) -> float:
-        """By how much a variant is judged slower than it is measured, as a logarithm."""
+        """The handicap of a variant, subtracted from its figures, as a logarithm."""
         is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
         return self.wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
 
@@ -248,8 +249,8 @@ class Bench:
 def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
     """The mean without the lowest and highest sixth.
 
-    Not the median: how two places lie to each other in their pages makes some copies faster and
-    others slower, and what counts is all of them. Not the mean: somebody else's work is in it.
+    Not the median: relative page offsets make some copies faster and others slower, and all of them
+    count. Not the mean: other processes disturb it.
     """
     values = np.sort(np.asarray(logs))
     cut = len(values) // 6
@@ -263,12 +264,12 @@ def interval(logs: Sequence[float]) -> tuple[float, float]:
 
 
 def wide_handicap(cost: float | None) -> float:
-    """The handicap where a single copy through registers of 64 bytes takes so many times longer."""
+    """The handicap if a single copy through 64-byte registers takes `cost` times as long."""
     return 0.0 if cost is not None and cost < WIDE_COST_MIN else WIDE_HANDICAP
 
 
 def judged(figures: dict[Cell, float]) -> float:
-    """One figure for all cells; a loss that refuses a variant in the end counts most."""
+    """One figure for all cells; losses that would disqualify a variant get a penalty."""
     total = sum(cell.weight for cell in figures)
     mean = sum(cell.weight * log for cell, log in figures.items()) / total
     worst = min(figures.values())
@@ -281,7 +282,7 @@ def screening_cells(*, fixed: bool) -> tuple[Cell, ...]:
 
 
 def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, ...]:
-    """Every cell that there is for a class."""
+    """All cells of a class."""
     cells = [Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False)]
     if bytes_max <= room.last_level_bytes_max:
         cells.append(Cell("last_level", False, 1, 0.5))
@@ -292,11 +293,11 @@ def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Longest copies that have places enough.
+    """Longest copies that still have enough different places in the pools.
 
     Attributes:
         last_level_bytes_max: In the region that fits the last-level cache.
-        threads_bytes_max: In the part of the pools that each of all threads has.
+        threads_bytes_max: In each thread's part of the pools, with all threads.
     """
 
     last_level_bytes_max: int
@@ -314,14 +315,14 @@ def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float]
 def screen_by_model(
     bench: Bench, variants: Sequence[str], *, deadline: float, seed: int, paired: bool = False
 ) -> None:
-    """Measure what the model names, until it has named enough or time is up.
+    """Measure variants that the model selects, until there are enough or time is up.
 
     Args:
-        bench: What measures.
+        bench: Measures.
         variants: The grid.
-        deadline: Of `time.monotonic()`.
-        seed: Of the first sample.
-        paired: Whether what is good when cold alone is wanted as well.
+        deadline: Time of `time.monotonic()`.
+        seed: Seed of the first sample.
+        paired: Whether to look also for variants that are good only when cold.
     """
     share = round(len(variants) * SCREENED_SHARE)
     count_max = min(len(variants), max(SCREENED_MIN, min(SCREENED_MAX, share)))
@@ -346,7 +347,7 @@ def screen_by_model(
 
 
 class _Candidates:
-    """Draws what the model looks at from a grid that is too large to be looked at whole."""
+    """Draws candidates for the model from a grid too large to evaluate completely."""
 
     def __init__(self, variants: Sequence[str], draw: random.Random) -> None:
         self._variants = variants
@@ -355,7 +356,7 @@ class _Candidates:
         self._without_prefetch = [each for each in variants if " prefetch=none " in each]
 
     def candidates(self, bench: Bench, temperature: str | None) -> list[str]:
-        """Variants not yet measured: of every shape without prefetches, others of the best, any."""
+        """Unmeasured variants: without prefetch, the best with other prefetches, random ones."""
         if len(self._variants) <= CANDIDATES:
             return [each for each in self._variants if each not in bench.logs]
         any_of_all = self._draw.sample(self._variants, CANDIDATES)
@@ -369,7 +370,7 @@ class _Candidates:
 
 
 def plain_variants(variants: Sequence[str]) -> list[str]:
-    """Where to begin: nothing fancy, one of each register."""
+    """The variants to start with: plain ones for each kind of register."""
     return [
         variant
         for variant in variants
@@ -381,7 +382,7 @@ def plain_variants(variants: Sequence[str]) -> list[str]:
 
 
 def _screen(bench: Bench, variants: Sequence[str]) -> None:
-    # Fixed lengths and random ones: a variant that is good at one of them only is no use.
+    # Fixed and random lengths: a variant must be good at both.
     hot, _ = screening_cells(fixed=True)
     _, cold = screening_cells(fixed=False)
     bench.measure(variants, hot)
@@ -389,7 +390,7 @@ def _screen(bench: Bench, variants: Sequence[str]) -> None:
 
 
 def _promising(bench: Bench, candidates: Sequence[str], temperature: str | None) -> list[str]:
-    """The candidates, those first whose score may be highest."""
+    """Sort the candidates by predicted score plus uncertainty, highest first."""
     if not candidates:
         return []
     fitted = bench.best(len(bench.logs), temperature=temperature)
@@ -409,23 +410,23 @@ def _promising(bench: Bench, candidates: Sequence[str], temperature: str | None)
 def halve(
     bench: Bench, cells: Sequence[Cell], *, deadline: float, paired: bool = False
 ) -> list[str]:
-    """Measure fewer and fewer variants more and more often.
+    """Select finalists by successive halving: fewer variants, more rounds.
 
     Args:
-        bench: What was screened.
-        cells: All that count.
-        deadline: Of `time.monotonic()`; without end every round is made.
-        paired: Whether pairs are made of those that are left.
+        bench: Has the screened variants.
+        cells: The cells of the final rounds.
+        deadline: Time of `time.monotonic()`; if infinite, all rounds run.
+        paired: Whether to add pairs to the finalists.
 
     Returns:
-        Those that are left, measured in every cell.
+        The finalists, measured in every cell.
     """
     left = _halved(bench, deadline=deadline)
     if paired:
         cold = _halved(bench, deadline=deadline, temperature="cold")[:PAIRED_COLD]
         warm = [LIBC, *bench.best(PAIRED_WARM, temperature="hot")]
         left += [f"{one}{PAIR}{other}" for one in warm for other in cold if one != other]
-    # What came before has chosen them, perhaps for their luck: only what follows counts.
+    # Discard the rounds that selected them: they are biased by luck.
     for variant in left:
         bench.logs[variant] = {}
     bench.times_ns.clear()
@@ -444,7 +445,7 @@ def halve(
 
 
 def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
-    """The few best of those that do not surely lose; the best, if all do."""
+    """The `FINAL_FEW` best of those that are not certain to lose; of all, if all are."""
     hopeful = [
         each
         for each in left
@@ -471,14 +472,14 @@ def _halved(bench: Bench, *, deadline: float, temperature: str | None = None) ->
 
 
 def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
-    """What stands of a choice when it was measured again, at other times and in other places.
+    """Check a choice against repeated measurements, at other times and in other pages.
 
-    A choice that surely loses in one of the passes, that may lose in all of them together, or that
-    no longer gains, goes to the next of `others`, and in the end to memmove.
+    A variant that certainly loses in one pass, may lose in all passes together, or no longer gains
+    is replaced by the next of `others`, and finally by memmove.
 
     Args:
-        choice: With a variant.
-        passes: What each pass has measured of the choice and of `others`.
+        choice: A choice with a variant.
+        passes: Measurements of the choice and of `others` in each pass.
     """
     reasons = []
     for variant in (choice.variant, *choice.others):
@@ -492,7 +493,7 @@ def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
 
 
 def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
-    """Why a variant does not stand; empty if it does."""
+    """Why a variant is rejected; empty if it is not."""
     less = passes[0].handicap(variant)
     together = replace(passes[0], meter=None, logs={variant: {}})
     for cell in passes[0].logs[variant]:
@@ -514,18 +515,18 @@ def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
 
 
 def likely_low(logs: Sequence[float]) -> float:
-    """What the figure of a cell is at least, with `CONFIDENCE_MIN`."""
+    """Lower confidence bound of a cell's figure, at `CONFIDENCE_MIN`."""
     return float(np.quantile(drawn(logs), 1 - CONFIDENCE_MIN))
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
-    """Choose among what is left, or memmove.
+    """Choose one of the finalists, or memmove.
 
     Args:
-        bench: What was measured.
-        finalists: Those that were measured in all of `cells`.
-        cells: The cells that count.
-        count: Variants that there are.
+        bench: Has the measurements.
+        finalists: Variants measured in all of `cells`.
+        cells: All cells of the class.
+        count: Variants in the grid.
     """
     if not finalists:
         return Choice(
@@ -576,14 +577,14 @@ def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count:
 
 
 def _on_the_whole(bench: Bench, variant: str, cells: Sequence[Cell]) -> float:
-    """Speed by memmove's over all cells."""
+    """Speed relative to memmove over all cells."""
     total = sum(cell.weight for cell in cells)
     logs = bench.logs[variant]
     return math.exp(sum(cell.weight * typical(logs[cell]) for cell in cells) / total)
 
 
 def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: float) -> str:
-    """Why memmove is to be preferred; empty if it is not."""
+    """Why memmove is preferred; empty if it is not."""
     less = bench.handicap(variant)
     besides = f", {less:.0%} for registers of 64 bytes included" if less else ""
     logs = bench.logs[variant]
@@ -601,7 +602,7 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
 
 
 def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
-    """Its score for resampled rounds: drawn with replacement."""
+    """The overall figure for rounds resampled with replacement, less the handicap."""
     total = sum(cell.weight for cell in cells)
     scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
@@ -610,8 +611,8 @@ def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.
 
 
 def drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
-    """Figures of one cell for resampled rounds."""
-    # The same draws for every variant, which were measured in the same rounds.
+    """The figure of one cell for rounds resampled with replacement."""
+    # All variants share the draws, because they were measured in the same rounds.
     generator = np.random.default_rng(seed)
     values = np.array(logs)
     draws = generator.integers(0, len(values), (RESAMPLE_COUNT, len(values)))

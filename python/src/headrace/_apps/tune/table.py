@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of a profile: what serves each length, beside what Asterope found on its Xeon."""
+"""The table of a profile: the variant of each length, beside Asterope's on its Xeon."""
 
 import json
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ def load_profile(path: Path) -> dict[str, Any]:
     """Read a profile of this machine.
 
     Raises:
-        Error: It is not there or no profile of this machine; the message names the file.
+        Error: It does not exist or is not of this machine; the message names the file.
     """
-    _core.use_copy_profile_file(str(path))  # Looks at all of it, and names what is wrong.
+    _core.use_copy_profile_file(str(path))  # Validates the file.
     document: dict[str, Any] = json.loads(
         read_file(path, f"read the profile '{path}'", _PROFILE_BYTES_MAX)
     )
@@ -39,10 +39,10 @@ def load_profile(path: Path) -> dict[str, Any]:
 
 
 def table_of(classes: Sequence[dict[str, Any]]) -> list[dict[str, object]]:
-    """A row for each power of two; what has no class, or none that is faster, is memmove's.
+    """A row for each power of two; lengths without a class or a faster variant show memmove.
 
     Args:
-        classes: Those of a profile: `bytes_max`, `variant`, perhaps `cold_variant`, and `measured`.
+        classes: Classes of a profile: `bytes_max`, `variant`, `measured`, perhaps `cold_variant`.
     """
     by_length = {each["bytes_max"]: each for each in classes}
     return [
@@ -53,7 +53,7 @@ def table_of(classes: Sequence[dict[str, Any]]) -> list[dict[str, object]]:
 
 def _row(bytes_max: int, found: dict[str, Any]) -> dict[str, object]:
     warm, cold = found.get("variant"), found.get("cold_variant")
-    # Of a variant that lost against memmove the figures are not memmove's.
+    # Without a chosen variant, the figures are those of the losing one, not memmove's.
     known = found.get("measured", {}) if warm is not None or cold is not None else {}
     asterope_variant, asterope_bytes_per_s = _ASTEROPE.get(bytes_max, (None, None))
     return {

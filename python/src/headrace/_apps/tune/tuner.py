@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning the copy to this machine: every class of lengths in turn, and the profile of it."""
+"""Tunes copies for this machine, class by class, and makes the profile."""
 
 import json
 import math
@@ -72,15 +72,15 @@ _SCREENING_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is searched, and how long.
+    """Options of the search.
 
     Attributes:
         search: "model" or "exhaustive".
-        seconds: Time for the search by a model; the exhaustive one takes what it takes.
-        bytes_min: The first class ends here.
-        bytes_max: The last class ends here.
+        seconds: Time limit of the search by a model; the exhaustive one has none.
+        bytes_min: End of the first class.
+        bytes_max: End of the last class.
         thread_count: Threads of the cells with all threads.
-        seed: Of places, orders and samples.
+        seed: Seed of places, orders and samples.
     """
 
     search: str = "model"
@@ -99,13 +99,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Two choices for a class that took turns, in rounds and pages that chose neither.
+    """A comparison of two choices for a class, in rounds and pages not used to choose either.
 
     Attributes:
         bytes_max: The class.
         cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
-            faster, and its interval.
-        resampled: The same on the whole, for resampled rounds.
+            faster, and its confidence interval.
+        resampled: The same over all cells, for resampled rounds.
     """
 
     bytes_max: int
@@ -114,7 +114,7 @@ class Duel:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As part of a JSON document."""
+        """Convert to JSON fields."""
         low, high = np.quantile(self.resampled, (0.025, 0.975))
         return {
             "bytes_max": self.bytes_max,
@@ -133,21 +133,21 @@ def _ratio_document(log: float, low: float, high: float) -> dict[str, float]:
 
 @dataclass(slots=True)
 class Tuning:
-    """What was found out so far.
+    """The results so far.
 
     Attributes:
-        choices: For each class that was finished, the one that goes into the profile.
-        model_choices: What the model chose where the search was exhaustive.
-        duels: The model's choice beside that of the exhaustive search, where both were made.
-        seconds: How long it took.
-        stopped: Whether it ended before all classes were done.
-        kernels: What fills and compares; None if not measured.
-        dsa: What sharing copies with DSA brings; None where there is none, or not measured.
-        cold_probe: How bytes that come from memory are known: ticks at least and at most; None if
-            they are not.
-        wide_cost: How many times as long a single copy through registers of 64 bytes takes; None if
+        choices: For each finished class, the choice for the profile.
+        model_choices: The model's choices, if the search was exhaustive.
+        duels: Comparisons of the model's and the exhaustive search's choices, if both ran.
+        seconds: Duration.
+        stopped: Whether it was stopped before all classes were finished.
+        kernels: Choices for fills and comparisons; None if not measured.
+        dsa: Result of sharing copies with DSA; None without a DSA, or if not measured.
+        cold_probe: Least and most ticks of a load from memory, which detect cold bytes; None if
+            they cannot be detected.
+        wide_cost: How many times as long a single copy through 64-byte registers takes; None if
             there are none.
-        exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
+        exhaustive_batch_count: Batches that the exhaustive search took, or would have taken, for
             the finished classes.
     """
 
@@ -164,7 +164,7 @@ class Tuning:
 
     @property
     def model_share(self) -> float | None:
-        """Measurements of the search by a model, by those of the exhaustive one."""
+        """Measurements of the search by a model, relative to those of the exhaustive one."""
         by_model = self.model_choices or self.choices
         if not self.exhaustive_batch_count:
             return None
@@ -172,7 +172,7 @@ class Tuning:
 
     @property
     def model_vs_exhaustive(self) -> float | None:
-        """Throughput of the model's choices by the exhaustive ones', mean over the classes."""
+        """Throughput of the model's choices relative to the exhaustive ones', mean over classes."""
         return float(np.mean(self._drawn_duels())) if self.duels else None
 
     @property
@@ -210,23 +210,23 @@ class Tuner:
         self._wide_cost = statistics.median(map(float, filter(None, costs))) if all(costs) else None
         self._wide_handicap = wide_handicap(self._wide_cost)
         self._room = Room(
-            # A few places of either side at least, or the region is no region.
+            # At least a few places on each side.
             last_level_bytes_max=last_level_bytes // 32,
             threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
         )
 
     def run(self, tuning: Tuning, progress: Callable[[float], None]) -> None:
-        """Search every class; `tuning` holds what is known at any time.
+        """Search every class, updating `tuning` continuously.
 
         Raises:
-            Error: Of the library.
+            Error: The library fails.
         """
         begin = time.monotonic()
         tuning.cold_probe = self._probe
         tuning.wide_cost = self._wide_cost
         classes = self._settings.classes
-        # Long copies take long to measure once. Beyond the last-level cache gains are so clear that
-        # the longest need no more time than these.
+        # Long copies take longer to measure. Beyond the last-level cache gains are so clear that
+        # longer ones need no more time.
         weights = [1 + min(bytes_max, 8 << 20) / (1 << 20) for bytes_max in classes]
         try:
             for index, bytes_max in enumerate(classes):
@@ -285,25 +285,25 @@ class Tuner:
         try:
             meter = _core.CopyMeter.make(*self._sizes, seed)
         except OutOfMemoryError as problem:
-            # A control group may give less than the machine has.
+            # A cgroup may limit memory below the machine's.
             raise too_little(2 * self._sizes[0], problem.cause) from problem
         if self._probe is not None:
             meter.use_cold_probe(*self._probe)
         return meter
 
     def _confirm(self, tuning: Tuning) -> None:
-        """Measure what was chosen again: later, on each processor, in memory of other pages.
+        """Measure the choices again: later, on other processors, in other pages.
 
-        Which pages the buffers of a process have got, and who else uses the caches of a processor,
-        decides some comparisons; nothing that a search does at one time in one place tells.
+        Some comparisons depend on the physical pages of the buffers and on other users of a
+        processor's caches, which one search in one place cannot detect.
         """
         cpus = sorted(os.sched_getaffinity(0))
         passes: list[dict[int, Bench]] = []
-        # There is memory for the pools of one; the searches are over.
+        # Free the pools: there is memory for one meter only.
         self._meter = None
         try:
             for number in range(CONFIRM_PASSES):
-                # What runs on one processor all the time is not known to be as fast on another.
+                # Results on one processor may not hold on another.
                 os.sched_setaffinity(0, {cpus[number % len(cpus)]})
                 meter = self._make_meter(self._settings.seed + 1 + number)
                 passes.append(
@@ -336,7 +336,7 @@ class Tuner:
         return bench
 
     def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> Duel:
-        """Compare two choices, in rounds and pages that chose neither."""
+        """Compare two choices, in rounds and pages not used to choose either."""
         if by_model.variant == by_all.variant:
             same = {cell.name: (0.0, 0.0, 0.0) for cell in cells}
             return Duel(by_all.bytes_max, same, np.zeros(RESAMPLE_COUNT))
@@ -357,13 +357,13 @@ class Tuner:
 
 
 def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
-    """The probe in the middle of those that were found; None if most found none."""
+    """The median of the probes found; None if most attempts found none."""
     known = sorted(each for each in found if each is not None)
     return known[len(known) // 2] if 2 * len(known) > len(found) else None
 
 
 def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
-    """Tell the share of all, when that of one part is known."""
+    """Report the total progress from that of one part."""
     progress((index + share) / count)
 
 
@@ -378,7 +378,7 @@ def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
 
 
 def profile_of(tuning: Tuning, settings: Settings) -> str:
-    """The profile as JSON: what `headrace::copy::parse_profile` reads, and what was measured."""
+    """The profile as JSON: input of `headrace::copy::parse_profile`, and measurements."""
     profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
     profile["classes"] = [
         {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": measured(choice)}
@@ -403,7 +403,7 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
 
 
 def variants_of(choice: Choice) -> dict[str, str | None]:
-    """What serves a class, as part of a JSON document."""
+    """The variants of a class, as JSON fields."""
     if choice.variant is None or PAIR not in choice.variant:
         return {"variant": choice.variant}
     warm, cold = choice.variant.split(PAIR)
@@ -411,7 +411,7 @@ def variants_of(choice: Choice) -> dict[str, str | None]:
 
 
 def measured(choice: Choice) -> dict[str, object]:
-    """What is known about a choice, as part of a JSON document."""
+    """The measurements of a choice, as JSON fields."""
     return {
         "best": choice.best,
         "reason": choice.reason,
@@ -431,17 +431,17 @@ def measured(choice: Choice) -> dict[str, object]:
 
 
 def default_path() -> Path | None:
-    """Where the profile of this user is looked for; None if nowhere."""
+    """Path of this user's profile; None if it cannot be determined."""
     text = _core.default_copy_profile_path()
     return Path(text) if text else None
 
 
 def open_profile(path: Path) -> Output:
-    """Open what a profile goes to, before measuring; its directory is made if there is none.
+    """Open a profile for writing, before measuring; creates its directory.
 
     Raises:
-        InvalidArgumentError: It is a directory, or no path.
-        Error: It cannot be made or written.
+        InvalidArgumentError: It is a directory, or not a path.
+        Error: It cannot be created or written.
     """
     tried = f"save the profile '{path}'"
     if str(path) != STDOUT:
@@ -453,10 +453,10 @@ def open_profile(path: Path) -> Output:
 
 
 def save_profile(output: Output, text: str) -> None:
-    """Write a profile, after the library has read it.
+    """Write a profile, after the library has validated it.
 
     Raises:
-        Error: The library refuses it, which is an error of ours, or it cannot be written.
+        Error: The library rejects it, which is a bug, or it cannot be written.
     """
     try:
         _core.use_copy_profile(text)
