@@ -49,6 +49,31 @@ class Changing : public ::testing::Test {
   const std::vector<std::byte> old_ = source_;
 };
 
+TEST_F(Changing, AReadWithoutAWaitHasTheChangesThatAMissHasNotWrittenBackYet) {
+  // Relaxed: spinning on them is enough, and the bytes are published by the cache's own lock.
+  Atomic<bool> first_is_written_back{false};
+  Atomic<bool> has_read{false};
+  const auto reader = std::this_thread::get_id();
+  CacheOptions options;
+  options.capacity_per_node = Bytes(8 * page_bytes_);
+  options.observer = [&](const Event& event) {
+    if (event.kind != EventKind::written_back || std::this_thread::get_id() == reader) return;
+    first_is_written_back.store_relaxed(true);
+    while (!has_read.load_relaxed()) std::this_thread::yield();
+  };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  fill(*stage.cache, page(0));
+  fill(*stage.cache, page(1));
+  // Its entry can be found by other threads when it writes both changes back.
+  std::thread miss([&] { static_cast<void>(stage.cache->access(page(0, 2))); });
+  while (!first_is_written_back.load_relaxed()) std::this_thread::yield();
+  const Entry entry = stage.cache->access(page(0, 2));
+  EXPECT_FALSE(entry.cached());
+  EXPECT_TRUE(is_all(entry.data()));
+  has_read.store_relaxed(true);
+  miss.join();
+}
+
 TEST_F(Changing, EveryAccessThatIsLeftAtTheSourceSeesWhatWasChanged) {
   Atomic<bool> placed{true};
   CacheOptions options;
