@@ -2,7 +2,7 @@
 # Each target runs a script, which documents itself.
 .PHONY: help setup demo test check package model guest mutations fuzz soak bench integrations docs clean
 help:
-	@echo 'make setup      install what is missing (says what), build the library and the command'
+	@echo 'make setup      print and install what is missing, build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
 	@echo 'make test       setup, then every test that this machine can run'
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; soak, packages, manual, mutations;'
@@ -12,7 +12,7 @@ help:
 	@echo 'make guest      machines of 4 and 16 nodes and of persistent memory, in an emulator; 3 minutes'
 	@echo 'make mutations  take out the fixes of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
-	@echo 'make soak       ten million operations of the engine and more on emulated devices in trouble; an hour;'
+	@echo 'make soak       ten million operations of the engine and more on emulated devices with injected faults; an hour;'
 	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
 	@echo 'make bench      the benchmarks at full size'
 	@echo 'make integrations  what other projects load of Headrace, inside their packages from PyPI'

@@ -19,7 +19,7 @@ int main(void) {
   const headrace_channel_options options = {.depth = kInFlight};
   headrace_channel* channel = headrace_channel_open(engine, &options, &error);
   if (channel == NULL) {
-    printf("no queue of one's own: %s\n", error.text);
+    printf("no channel: %s\n", error.text);
     headrace_engine_free(engine);
     return 0;
   }

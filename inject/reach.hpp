@@ -15,9 +15,9 @@ namespace headrace::inject {
 template <typename Read>
 std::string_view why_unreachable(Read read) noexcept {
   Elf64_Ehdr header;
-  if (!read(0, &header, sizeof header)) return "its ELF header is cut off";
+  if (!read(0, &header, sizeof header)) return "its ELF header is truncated";
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64) {
-    return "it is no 64-bit x86 program";
+    return "it is not a 64-bit x86 program";
   }
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;

@@ -403,7 +403,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
         for (; i < runners.size(); ++i) together.arrive_and_drop();
         return fail(Code::capacity_exceeded,
                     fmt::format("start {}", counted(runners.size(), "copying thread")),
-                    fmt::format("the system gave {}", threads.size()), "use fewer threads",
+                    fmt::format("the system allowed only {}", threads.size()), "use fewer threads",
                     error.code().value());
       }
     }

@@ -436,7 +436,7 @@ class RingCheck {
       if (end >= promise.begun) return fmt::format("entry {} was never enqueued", end);
       const unsigned life = end < kWarmUpCount ? 0U : (end >= promise.second_life ? 2U : 1U);
       if (!std::ranges::equal(entry.bytes, entry_of(end, life))) {
-        return fmt::format("entry {} is torn or another's", end);
+        return fmt::format("entry {} is torn or has other content", end);
       }
       ++end;
     }

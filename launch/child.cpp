@@ -71,7 +71,7 @@ Result<Child> Child::start(const Command& command) {
   ::sigaction(SIGCHLD, &by_default, &former);
   std::array<int, 2> line{};
   if (::pipe2(line.data(), O_CLOEXEC) != 0) {
-    return fail(Code::capacity_exceeded, "start the command", "the system refuses a pipe",
+    return fail(Code::capacity_exceeded, "start the command", "a pipe cannot be created",
                 "raise the limit of open files (ulimit -n)", errno);
   }
   const pid_t launcher = ::getpid();
@@ -91,8 +91,8 @@ Result<Child> Child::start(const Command& command) {
   } while (count < 0 && errno == EINTR);
   ::close(line[0]);
   if (child.process_id_ < 0) {
-    return fail(Code::io_failed, "start the command", "the system allows no more processes",
-                "end some", fork_error);
+    return fail(Code::io_failed, "start the command", "process limit reached", "end some processes",
+                fork_error);
   }
   if (count == 0) return child;
   ::waitpid(child.process_id_, nullptr, 0);

@@ -159,7 +159,7 @@ int run(const std::string& path, int machine_file, const std::vector<std::string
   int file = -1;
   Counters* const counters = make_counters(file);
   if (counters == nullptr) {
-    complain("cannot count copies: the system has no memory for the counters; free some");
+    complain("cannot count copies: the system has no memory for the counters; free some memory");
     ::_exit(kExitFailed);
   }
   block_signals();

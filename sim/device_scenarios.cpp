@@ -156,7 +156,7 @@ Result<Outcome> operations(const Model& model, const Point& point) {
   return Outcome{
       {{"gb_per_s", moved.steady_gb_per_s}, {"million_per_s", moved.steady_gb_per_s / bytes * 1e3}},
       moved.bound,
-      {"operations differ by the bytes they read and write only"}};
+      {"operations differ only in the bytes they read and write"}};
 }
 
 // ---- threads, batch-size, wq-size, engines-per-group, priorities
@@ -484,7 +484,7 @@ Result<Outcome> automatic(const Model& model, const Point& point) {
                   {"over_best", chosen_ns / std::min(device_ns, core_ns)},
                   {"by_device", path == "device" ? 1.0 : 0.0}},
                  std::string(path),
-                 {"a processor's thread costs what the calling thread does"}};
+                 {"a worker thread costs as much as the calling thread"}};
 }
 
 }  // namespace
@@ -499,15 +499,15 @@ std::vector<Scenario> device_scenarios() {
   submission_of.push_back({"order", Kind::word, {"sequential"}, {"sequential", "random"}});
   submission_of.push_back({"engines", Kind::count, {"1"}});
   return {
-      {"submission", "how fast one device copies, by size and way of submission", "spr-1dsa",
+      {"submission", "copy rate of one device by size and kind of submission", "spr-1dsa",
        submission_of, submission},
       {"threads",
-       "what several threads do to one shared queue",
+       "effect of several threads on one shared queue",
        "xeon-max-9468",
        {{"threads", Kind::count, {"1", "2", "12"}}, {"bytes", Kind::size, {"1MiB", "1GiB"}}},
        threads},
       {"batch-size",
-       "what batches save",
+       "time saved by batches",
        "spr-1dsa",
        {{"batch", Kind::count, {"1", "2", "4", "8", "16", "32", "64", "128"}},
         {"bytes", Kind::size, {"4KiB"}},
@@ -520,7 +520,7 @@ std::vector<Scenario> device_scenarios() {
         {"bytes", Kind::size, {"4KiB", "64KiB"}}},
        wq_size},
       {"engines-per-group",
-       "what more engines bring",
+       "throughput by number of engines",
        "spr-1dsa",
        {{"engines", Kind::count, {"1", "2", "3", "4"}},
         {"bytes", Kind::size, {"1KiB", "64KiB"}},
@@ -539,7 +539,7 @@ std::vector<Scenario> device_scenarios() {
        {kOperation, {"bytes", Kind::size, {"4KiB", "64KiB"}}},
        operations},
       {"ddr-to-hbm",
-       "how fast memory moves from one node to another, by who moves it",
+       "rate of copies from one node to another, by mover",
        "xeon-max-9468",
        {{"target", Kind::count, {"8", "11", "12", "15"}},
         {"devices", Kind::count, {"1", "2", "4", "8"}},
@@ -556,14 +556,14 @@ std::vector<Scenario> device_scenarios() {
        {{"fault", Kind::word, {"none", "iotlb", "retry", "block", "major", "touch", "touch-huge"}}},
        page_faults},
       {"huge-pages",
-       "what pages of 2 MiB bring",
+       "gain of pages of 2 MiB",
        "spr-1dsa",
        {{"pages", Kind::word, {"4KiB", "2MiB"}},
         {"order", Kind::word, {"sequential", "random"}},
         {"bytes", Kind::size, {"1KiB", "64KiB"}}},
        huge_pages},
       {"alignment",
-       "what a target off its line costs in batches",
+       "cost of misaligned targets in batches",
        "spr-1dsa",
        {{"alignment", Kind::count, {"8", "32", "64"}}, {"bytes", Kind::size, {"4KiB", "64KiB"}}},
        alignment},
@@ -576,7 +576,7 @@ std::vector<Scenario> device_scenarios() {
         {"engines", Kind::count, {"4"}}},
        overtaking},
       {"cache-control",
-       "what a copy takes of the last-level cache, and its rate",
+       "last-level cache taken by a copy, and its rate",
        "spr-1dsa",
        {{"flag", Kind::word, {"memory", "cache", "read-back", "cpu"}},
         {"bytes", Kind::size, {"64KiB", "1MiB"}}},
@@ -589,13 +589,13 @@ std::vector<Scenario> device_scenarios() {
         kDepth},
        leaky_ddio},
       {"remote",
-       "what memory of the other socket costs a device",
+       "cost of the other socket's memory to a device",
        "spr-4dsa",
        {{"where", Kind::word, {"both", "source", "target"}}, kBytes},
        remote},
       {"break-even", "from which size on a device beats one core", "spr-1dsa", {mode}, break_even},
       {"automatic",
-       "whom the engine gives a copy to, and what another choice would have taken",
+       "which path the engine chooses, and the time of the alternative",
        "spr-1dsa",
        {kBytes, mode, one_batch},
        automatic}};

@@ -142,7 +142,7 @@ Result<Place> ask(const NicFunction& function, const Message& message, std::uint
   if (place.core >= cores) {
     return refuse(
         fmt::format("the NIC's function names core {}, and there are {}", place.core, cores),
-        "name a core that is there");
+        "return an existing core");
   }
   return place;
 }
@@ -227,7 +227,9 @@ Result<Outcome> injection(const Model& model, const Point& point) {
   InjectionOutcome with;
   InjectionOutcome without;
   const double bytes = point.size("bytes");
-  if (bytes > 64 << 20) return refuse("bytes", "messages end at 64MiB", "write a smaller one");
+  if (bytes > 64 << 20) {
+    return refuse("bytes", "messages are limited to 64MiB", "write a smaller one");
+  }
   const double gain = gain_of(bytes, with, without);
   Outcome outcome{{{"gain", gain},
                    {"time_us", with.time_ns / 1e3},
@@ -257,7 +259,7 @@ Result<Outcome> injection(const Model& model, const Point& point) {
 
 std::vector<Scenario> injection_scenarios() {
   return {{"injection",
-           "what a NIC gains that writes messages into a cache, by message size",
+           "gain of a NIC that writes messages into a cache, by message size",
            "injection-node",
            {{"bytes",
              Kind::size,

@@ -162,8 +162,8 @@ double median_trip_ns(Clock::time_point deadline, const Trip& trip) {
   return static_cast<double>(*middle) / platform::ticks_per_second() * 1e9;
 }
 
-Failure refuse(const std::string& cause) {
-  return fail(Code::invalid_argument, "measure memory", cause, "give at least one");
+Failure refuse(const std::string& cause, const std::string& remedy) {
+  return fail(Code::invalid_argument, "measure memory", cause, remedy);
 }
 
 /// The last round that the first of two threads finished; tells the second one to stop.
@@ -179,14 +179,15 @@ class Stop {
 }  // namespace
 
 Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort& effort) {
-  if (streams.empty()) return refuse("there is no processor");
+  if (streams.empty()) return refuse("there is no processor", "give at least one");
   std::vector<Memory> sources(streams.size());
   std::vector<Memory> targets(streams.size());
   std::vector<Worker> workers;
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const Stream& stream = streams[i];
     if (stream.bytes < kLine || stream.bytes > stream.span) {
-      return refuse("a call moves less than a line, or more than all memory");
+      return refuse("a call moves less than a line, or more than all memory",
+                    "use 64 bytes to the length of the memory");
     }
     if (auto taken = sources[i].take(stream.span, stream.node); !taken) return fail(taken.error());
     if (stream.access == Access::copy) {
@@ -228,7 +229,9 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
 
 Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const Effort& effort) {
   const std::size_t count = bytes / kLine;
-  if (count < 2 || count > UINT32_MAX) return refuse("there are less than two lines, or over 2^32");
+  if (count < 2 || count > UINT32_MAX) {
+    return refuse("there are less than two lines, or over 2^32", "use 128 bytes to 256 GiB");
+  }
   Memory memory;
   if (auto taken = memory.take(count * kLine, node); !taken) return fail(taken.error());
   // One cycle through all lines (Sattolo); each line holds the index of the next.
@@ -259,7 +262,9 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
 
 Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
                                  const Effort& effort) {
-  if (bytes < sizeof(std::uint64_t)) return refuse("there is less than a word to hand over");
+  if (bytes < sizeof(std::uint64_t)) {
+    return refuse("there is less than a word to hand over", "use at least 8 bytes");
+  }
   struct alignas(2 * kLine) Turn {
     Atomic<std::uint64_t> number{0};
   };

@@ -387,7 +387,7 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
                   {"prefetched_ms", prefetched / 1e6},
                   {"prefetched_over_cache_mode", cached / prefetched}},
                  bytes > room ? "capacity" : "bandwidth",
-                 {"HBM and DDR are not read at once; a core waits for neither's latency"}};
+                 {"HBM and DDR are not read at once; latency is not modelled"}};
 }
 
 }  // namespace
@@ -395,7 +395,7 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
 std::vector<Scenario> memory_scenarios() {
   return {
       {"memory",
-       "what cores get of each kind of memory, and how long a load takes then",
+       "bandwidth of cores to each kind of memory, and the latency of a load then",
        "xeon-max-9462",
        {{"node", Kind::count, {"0", "1", "2", "3"}},
         {"load", Kind::text, {"full"}},
@@ -414,7 +414,7 @@ std::vector<Scenario> memory_scenarios() {
         {"pattern", Kind::word, {"scan"}, {"scan", "update", "chase"}}},
        placement},
       {"streams",
-       "what threads get of memory and caches that read, fill or copy beside each other",
+       "rates of threads that read, fill or copy concurrently",
        "xeon-max-9462",
        {{"access", Kind::word, {"read", "fill", "copy"}},
         {"beside", Kind::word, {"nothing", "read", "fill", "copy"}},
@@ -423,7 +423,7 @@ std::vector<Scenario> memory_scenarios() {
         {"span", Kind::size, {"256MiB"}}},
        streams},
       {"messages",
-       "what a message between two cores takes",
+       "time of a message between two cores",
        "cloud-guest",
        {{"bytes", Kind::size, {"64", "4KiB", "64KiB"}}},
        messages},
@@ -437,7 +437,7 @@ std::vector<Scenario> memory_scenarios() {
         {"bytes", Kind::size, {"1MiB"}}},
        cxl},
       {"optane",
-       "what blocks, interleaving, the wrong node and no DAX cost",
+       "cost of block sizes, interleaving, the wrong node and no DAX",
        "ddr-optane",
        {{"access", Kind::word, {"read", "write"}},
         {"block", Kind::size, {"4KiB", "256", "64"}},

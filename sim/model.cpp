@@ -282,7 +282,7 @@ void check(const Model& model, const Field& root) {
          {std::pair{"from", model.links[i].from}, std::pair{"to", model.links[i].to}}) {
       if (!sockets.contains(socket)) {
         links[i][key].refuse(fmt::format("is {}, which 'model.sockets' lacks", socket),
-                             "link sockets that are there");
+                             "link existing sockets");
       }
     }
   }

@@ -41,7 +41,7 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
                     {.movers = movers, .packages = packages, .policy = &chosen_policy});
   if (route.by != engine::Route::By::movers) {
     return fail(Code::unsupported, fmt::format("choose devices by '{}'", policy),
-                fmt::format("the engine gives {} bytes to no device", bytes), "move more bytes");
+                fmt::format("the engine uses no device for {} bytes", bytes), "move more bytes");
   }
   const auto chosen = route.movers.chosen();
   return std::vector<std::uint32_t>(chosen.begin(), chosen.end());

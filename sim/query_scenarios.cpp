@@ -258,7 +258,7 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
   const std::size_t known = model.has_dsa ? model.machine.dsa_devices.size() : 0;
   if (devices > known) {
     return refuse("devices", fmt::format("the machine has {}", known),
-                  "use no more than it has; 0 for cores that move");
+                  "use no more than it has; 0 moves by cores");
   }
   plan.device_count = devices;
   plan.policy = point.word("policy");

@@ -30,7 +30,7 @@ Result<void> check(const Parameter& parameter, const std::string& text) {
   };
   if (parameter.kind == Parameter::Kind::size) {
     const auto size = parse_bytes(text);
-    if (!size) return refuse("is no size: " + size.error().cause, size.error().remedy);
+    if (!size) return refuse("is not a size: " + size.error().cause, size.error().remedy);
     const double most = parameter.most > 0 ? parameter.most : kSizeMax;
     if (size->count() == 0 || static_cast<double>(size->count()) > most) {
       return refuse(
@@ -53,7 +53,7 @@ Result<void> check(const Parameter& parameter, const std::string& text) {
     return refuse(fmt::format("is not a number from 0 to {:.0f}", most), "write one");
   }
   if (parameter.kind == Parameter::Kind::count && value != std::floor(value)) {
-    return refuse("is not whole", "write a whole number");
+    return refuse("is not a whole number", "write a whole number");
   }
   return {};
 }

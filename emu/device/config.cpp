@@ -43,7 +43,7 @@ Result<void> check(const DeviceConfig& config) {
          text(queue.group) + " does not exist", choose(0, kGroupMax - 1) + ", or none"},
         {queue.size > kEntryMax || entries > kEntryMax, "size",
          "the WQs would have " + text(entries) + " entries together",
-         "share out at most " + text(kEntryMax)},
+         "use at most " + text(kEntryMax)},
         {queue.threshold > queue.size, "threshold",
          text(queue.threshold) + " is more than the size", "choose at most " + text(queue.size)},
         {queue.priority > 15, "priority", text(queue.priority) + " does not exist", choose(1, 15)},

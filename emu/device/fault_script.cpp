@@ -150,7 +150,7 @@ class RuleReader {
     } else {
       node.visit([&](const auto& value) { found << value; });
     }
-    refuse(node, "field '" + std::string(field) + "' is " + found.str() + ", which it cannot be",
+    refuse(node, "field '" + std::string(field) + "' is " + found.str() + ", which is invalid",
            "write " + allowed);
   }
   void missing(std::string_view field, const std::string& remedy) {
@@ -200,12 +200,12 @@ class RuleReader {
   }
   void check_whole(const FaultRule& rule) {
     if (error_) return;
-    if (!has_kind_) return missing("kind", "say what shall happen, such as kind = 'page_fault'");
+    if (!has_kind_) return missing("kind", "set the kind, such as kind = 'page_fault'");
     for (const KindField& field : kKindFields) {
       const toml::node* given = table_.get(field.name);
       if (given == nullptr || std::ranges::count(field.kinds, rule.kind) != 0) continue;
       refuse(*given,
-             "field '" + std::string(field.name) + "' means nothing to a fault of kind '" +
+             "field '" + std::string(field.name) + "' does not apply to a fault of kind '" +
                  std::string(enumerator_name(rule.kind)) + "'",
              "leave it out; " + kinds_of(field) + " has it");
     }
@@ -215,14 +215,14 @@ class RuleReader {
       if (given == nullptr) continue;
       if (!first.empty()) {
         refuse(*given,
-               "field '" + std::string(field) + "' comes beside '" + std::string(first) +
-                   "', and each alone says when the fault comes",
+               "field '" + std::string(field) + "' is set together with '" + std::string(first) +
+                   "', but only one can say when the fault occurs",
                "write one of probability, every and nth");
       }
       first = field;
     }
     if (rule.kind == FaultKind::status && rule.raw_status == 0) {
-      missing("status", "write the status byte that the record shall have, 1 to 255");
+      missing("status", "write the status byte of the record, 1 to 255");
     }
     if (rule.kind == FaultKind::slow && rule.delay_ns == 0) {
       missing("delay_ns", "write how much longer the descriptor takes, in nanoseconds from 1");
@@ -265,7 +265,7 @@ Result<FaultScript> parse_fault_script(std::string_view text, const std::string&
       if (table == nullptr) {
         return fail(Code::corrupt_data, tried,
                     file_name + ", line " + std::to_string(rule.source().begin.line) +
-                        ", field 'fault' holds something that is no table",
+                        ", field 'fault' holds something that is not a table",
                     "write each fault as [[fault]]");
       }
       auto read = RuleReader(*table, file_name).read();

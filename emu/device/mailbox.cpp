@@ -99,8 +99,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
           platform::wake(mailbox.state, kClientMax);
           if (state == MailboxRegisters::finished) return {};
           if (state == MailboxRegisters::full) {
-            return fail(Code::capacity_exceeded, tried, "the WQ is full, and stays so",
-                        "try again later");
+            return fail(Code::capacity_exceeded, tried, "the WQ remained full", "try again later");
           }
           return fail(Code::closed, tried, "the WQ is not enabled", "enable it first");
         }
@@ -117,7 +116,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
           }
         }
         return fail(Code::closed, tried, "the process did not run it in time or is gone",
-                    "look whether it is stopped");
+                    "check whether it is stopped");
       }
       platform::sleep_on(mailbox.state, state,
                          std::min<nanoseconds>(kMailboxLookEvery, nanoseconds(limit - now)));

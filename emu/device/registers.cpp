@@ -54,7 +54,7 @@ Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
   std::memcpy(static_cast<void*>(&opened.run_options), &registers->run_options, sizeof(RunOptions));
   if (hash_of(opened.run_options) != registers->options_hash) {
     return fail(Code::corrupt_data, tried, "a program has written over them",
-                "restart all of them, and look for the one that writes where it should not");
+                "restart all of them, and find the one with a stray write");
   }
   return opened;
 }

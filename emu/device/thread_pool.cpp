@@ -64,7 +64,7 @@ Result<void> ThreadPool::start() {
   if (error == 0) return {};
   return fail(
       Code::capacity_exceeded, "start the engine threads of " + device_name(DeviceId(device_)),
-      "the system refused a thread",
+      "a thread cannot be created",
       "raise the limit of processes (ulimit -u, or pids.max of the container), or end some", error);
 }
 

@@ -263,7 +263,7 @@ Device* open_devices(bool dedicated_too, std::string& note) {
     if (into_cache && !has_cache_control(name)) found.write_flags = 0;
   });
   if (found.count == 0) {
-    note = "no DSA work queue can be used: they are off, or of a type not for users";
+    note = "no DSA work queue can be used: they are disabled, or not of type user";
     if (!dedicated_too) note = "no DSA work queue is shared: dedicated ones need '--path dsa'";
     if (seen == 0) note = "there is no DSA work queue";
     return nullptr;
@@ -272,7 +272,7 @@ Device* open_devices(bool dedicated_too, std::string& note) {
   void* const memory =
       ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    note = "there is no memory for DSA";
+    note = "out of memory for DSA";
     return nullptr;
   }
   auto* const device = static_cast<Device*>(memory);  // All zero means no devices.
@@ -283,16 +283,16 @@ Device* open_devices(bool dedicated_too, std::string& note) {
   const bool has_dedicated = device->unopened.load_relaxed();
   if (shared_count == 0 && !has_dedicated) {
     ::munmap(memory, kBytes);
-    note = "no DSA work queue may be mapped: 'headrace doctor' tells what is missing";
+    note = "no DSA work queue can be mapped: 'headrace doctor' shows why";
     return nullptr;
   }
   // If this fails, children copy with the processor alone.
   static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
   if (shared_count != 0) {
     note = fmt::format("{} DSA work queue{}", shared_count, shared_count == 1 ? "" : "s");
-    if (has_dedicated) note += " and dedicated ones that no other process has";
+    if (has_dedicated) note += " and dedicated ones that no other process uses";
   } else {
-    note = "dedicated DSA work queues that no other process has";
+    note = "dedicated DSA work queues that no other process uses";
   }
   if (into_cache && found.write_flags == 0) note += ", which cannot write into the cache";
   note += answer_note;

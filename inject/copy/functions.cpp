@@ -47,9 +47,9 @@ struct PortalQueues {
 
   [[noreturn]] void end_program() noexcept {
     constexpr std::string_view kWhy =
-        "headrace: a DSA answers neither a copy nor the drain behind it, so it may still write to "
-        "the target at any time: the program ends. What ails it: 'headrace doctor'; without it: "
-        "HEADRACE_PATH=cpu; more patience: HEADRACE_ANSWER_SECONDS\n";
+        "headrace: a DSA answered neither a copy nor the drain after it, so it may still write to "
+        "the target at any time: the program is aborted. To find the cause: 'headrace doctor'; to "
+        "run without DSA: HEADRACE_PATH=cpu; to wait longer: HEADRACE_ANSWER_SECONDS\n";
     say(kWhy);
     std::abort();
   }

@@ -104,7 +104,7 @@ struct Tuning {
 
 Tuning use_tuned_copies() {
   const std::string path = copy::default_profile_path();
-  if (path.empty()) return {.note = "no profile is looked for"};
+  if (path.empty()) return {.note = "no profile path"};
   auto profile = copy::load_profile(path);
   if (!profile) return {.note = profile.error().message()};
   leave_out_wide_short_copies(*profile);
@@ -135,14 +135,14 @@ constexpr std::size_t kDeviceBytesDefault = std::size_t{64} << 10U;
 std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::string& note) {
   const std::string path = platform::trusted_variable("HEADRACE_PATH").value_or("auto");
   if (path != "dsa" && path != "auto" && path != "cpu") {
-    note += "; copies are the processor's: HEADRACE_PATH is '" + path + "', not auto, cpu or dsa";
+    note += "; copies use the processor: HEADRACE_PATH is '" + path + "', not auto, cpu or dsa";
     return SIZE_MAX;
   }
   if (path != "dsa" && (path != "auto" || !profiled)) return SIZE_MAX;
   std::string found;
   program.device = open_devices(path == "dsa", found);
   if (program.device == nullptr) {
-    note += "; copies are the processor's: " + found;
+    note += "; copies use the processor: " + found;
     return SIZE_MAX;
   }
   const std::size_t wanted = bytes_min_wanted();

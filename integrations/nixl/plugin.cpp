@@ -202,7 +202,8 @@ nixlBackendMD* map_file(const nixlBlobDesc& asked) {
   struct stat status{};
   const int mode = ::fcntl(descriptor, F_GETFL);
   if (mode < 0 || ::fstat(descriptor, &status) != 0) {
-    tell(tried, "its number is no open descriptor", "pass what open() gave");
+    tell(tried, "the device number is not an open file descriptor",
+         "pass the descriptor from open()");
     return nullptr;
   }
   const bool can_write = (mode & O_ACCMODE) == O_RDWR;
@@ -212,7 +213,7 @@ nixlBackendMD* map_file(const nixlBlobDesc& asked) {
         can_write ? ::posix_fallocate(descriptor, status.st_size, end - status.st_size) : EROFS;
     if (error != 0) {
       tell(tried, can_write ? std::strerror(error) : "it is shorter, and open for reading only",
-           "register what it has, or make room on the disk");
+           "register its actual length, or free disk space");
       return nullptr;
     }
   }

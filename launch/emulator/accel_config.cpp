@@ -66,7 +66,7 @@ class Object {
       return fmt::format("use a whole number from {} to {}", least, most);
     };
     if (!value.is_number_unsigned()) {
-      return fail(error(field, fmt::format("{} is no such number", value.dump()), allowed()));
+      return fail(error(field, fmt::format("{} is not a valid number", value.dump()), allowed()));
     }
     const auto number = value.get<std::uint64_t>();
     if (number < least || number > most) {
@@ -86,7 +86,7 @@ class Object {
     known_.insert(field);
     if (!json_.contains(field)) return {};
     if (!json_[field].is_string()) {
-      return fail(error(field, fmt::format("{} is no text", json_[field].dump()),
+      return fail(error(field, fmt::format("{} is not a string", json_[field].dump()),
                         "put it in quotation marks"));
     }
     into = json_[field].get<std::string>();
@@ -98,11 +98,11 @@ class Object {
     known_.insert(field);
     if (!json_.contains(field)) return 0;
     const Json& value = json_[field];
-    if (!value.is_array()) return fail(error(field, "it is no list", "use [ ... ]"));
+    if (!value.is_array()) return fail(error(field, "it is not a list", "use [ ... ]"));
     for (std::size_t i = 0; i < value.size(); ++i) {
       const std::string path = fmt::format("{}.{}[{}]", path_, field, i);
       if (!value[i].is_object()) {
-        return fail(Object(value, path).error("", "it is no object", "use { ... }"));
+        return fail(Object(value, path).error("", "it is not an object", "use { ... }"));
       }
       Object object(value[i], path);
       if (auto done = read(object); !done) return fail(done.error());
@@ -177,7 +177,7 @@ Result<std::uint32_t> Reader::member(Object& object, const char* kind, std::uint
         fmt::format("use {}{}.0 to {}{}.{}", kind, device_, kind, device_, count - 1)));
   }
   if (!seen_.insert(name).second) {
-    return fail(object.error("dev", fmt::format("{} is there twice", name), "name it once"));
+    return fail(object.error("dev", fmt::format("{} appears twice", name), "name it once"));
   }
   return *index;
 }
@@ -190,7 +190,8 @@ Result<void> Reader::read_group_id(Object& object, std::optional<std::uint32_t> 
   if (group) {
     HEADRACE_TRY(taken);
     if (said != *group) {
-      return fail(object.error("group_id", fmt::format("{} is not the group that it lies in", said),
+      return fail(object.error("group_id",
+                               fmt::format("{} is not the group that contains it", said),
                                fmt::format("use {}, or move it", *group)));
     }
   }
@@ -221,7 +222,7 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
   HEADRACE_TRY(object.check_known());
   if (queue.type != "none" && queue.type != "user") {
     left_out_.push_back(
-        fmt::format("{}: left out wq{}.{}, as it is of type {} and WQs of type user are emulated",
+        fmt::format("{}: wq{}.{} of type {} ignored: only WQs of type user are emulated",
                     object.path(), device_, *index, queue.type));
     queue = {};
     return {};
@@ -236,7 +237,7 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
   if (!opcodes.empty()) {
     const auto bits = parse_bitmap(opcodes);
     if (!bits) {
-      return fail(object.error("op_config", fmt::format("'{}' is no bitmap", opcodes),
+      return fail(object.error("op_config", fmt::format("'{}' is not a bitmap", opcodes),
                                "use up to eight words of hexadecimal digits with commas between"));
     }
     queue.op_config = *bits;
@@ -327,7 +328,7 @@ Result<void> Reader::read(Object& object) {
   if (total <= kEntryMax) return {};
   return fail(object.error(
       "groups", fmt::format("the sizes of the WQs of dsa{} add up to {}", device_, total),
-      fmt::format("share out {} at most", kEntryMax)));
+      fmt::format("use {} at most", kEntryMax)));
 }
 
 /// Whether `name` is an IAA device (accel-config: iax), which files list beside the DSAs.
@@ -346,26 +347,26 @@ std::optional<std::uint32_t> parse_device(const std::string& name) {
 Result<AccelConfig> parse_devices(const Json& json) {
   AccelConfig config;
   if (!json.is_array() || json.empty()) {
-    return fail(Object(json, "the whole").error("", "it is no list of devices", "use [ {...} ]"));
+    return fail(
+        Object(json, "the whole").error("", "it is not a list of devices", "use [ {...} ]"));
   }
   std::set<std::uint32_t> seen;
   for (std::size_t i = 0; i < json.size(); ++i) {
     Object object(json[i], fmt::format("[{}]", i));
-    if (!json[i].is_object()) return fail(object.error("", "it is no object", "use { ... }"));
+    if (!json[i].is_object()) return fail(object.error("", "it is not an object", "use { ... }"));
     std::string name;
     HEADRACE_TRY(object.take("dev", name));
     if (is_iax(name)) {
-      config.left_out.push_back(
-          fmt::format("[{}]: left out {}, as it is no DSA and DSAs are emulated", i, name));
+      config.left_out.push_back(fmt::format("[{}]: {} ignored: only DSAs are emulated", i, name));
       continue;
     }
     const auto device = parse_device(name);
     if (!device) {
-      return fail(object.error("dev", fmt::format("'{}' is no device", name),
+      return fail(object.error("dev", fmt::format("'{}' is not a DSA device", name),
                                fmt::format("use dsa0 to dsa{}", kDeviceMax - 1)));
     }
     if (!seen.insert(*device).second) {
-      return fail(object.error("dev", fmt::format("{} is there twice", name), "name it once"));
+      return fail(object.error("dev", fmt::format("{} appears twice", name), "name it once"));
     }
     if (config.devices.size() <= *device) {
       config.devices.resize(*device + 1);

@@ -336,7 +336,7 @@ Result<void> Files::start(OwnedFile file) {
   // Already mounted: libfuse accepts the descriptor under this name.
   if (made_ == nullptr || fuse_mount(made_, fmt::format("/dev/fd/{}", file.get()).c_str()) != 0) {
     return fail(Code::out_of_memory, "serve the files of the emulated devices by FUSE",
-                "libfuse has no memory for it", "free some");
+                "libfuse is out of memory", "free some memory");
   }
   static_cast<void>(file.release());
   // Serves until the process ends: pending requests then get ENOTCONN.

@@ -219,8 +219,7 @@ Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
     }
     if (error != 0) {
       return fail(Code::invalid_argument, fmt::format("enable the WQs of dsa{}", d),
-                  "its configuration does not do", "compare with 'accel-config save-config'",
-                  error);
+                  "its configuration is invalid", "compare with 'accel-config save-config'", error);
     }
   }
   return {};
@@ -371,7 +370,9 @@ Result<std::string> statistics_of(const std::string& path) {
   const std::size_t byte_count = registers_bytes();
   void* memory =
       ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return fail(Code::out_of_memory, tried, "no memory", "free some");
+  if (memory == MAP_FAILED) {
+    return fail(Code::out_of_memory, tried, "no memory", "free some memory");
+  }
   const ssize_t got = ::pread(file.get(), memory, byte_count, 0);
   if (got < 0) return fail(Code::io_failed, tried, "it cannot be read", "try again", errno);
   const auto control =

@@ -77,7 +77,7 @@ Failure explain(int error) {
                    "allow them as root (sysctl -w kernel.unprivileged_userns_clone=1)" + as_root);
   }
   if (!is_mount_point("/")) {
-    return refused("the root directory is no mount point, as in a chroot",
+    return refused("the root directory is not a mount point, as in a chroot",
                    "make it one before you enter it (mount --bind DIR DIR), and enter it by "
                    "pivot_root, or as root");
   }
@@ -182,7 +182,7 @@ Result<OwnedFile> open_fuse() {
                    errno == ENOENT ? 0 : errno);
   }
   if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(kFuseMajor, kFuseMinor)) {
-    return refused(Code::unsupported, "/dev/fuse is another file than the device of FUSE",
+    return refused(Code::unsupported, "/dev/fuse is not the FUSE device",
                    fmt::format("put the device there (as root: rm /dev/fuse; mknod -m 666 "
                                "/dev/fuse c {} {}), or {}",
                                kFuseMajor, kFuseMinor, kGive),
@@ -229,7 +229,8 @@ Result<void> enter_namespace() {
     if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) return {};
     const int error = errno;
     if (error != EINVAL) return mount_failed("making mounts private", error);
-    return fail(Code::unsupported, kTried, "the root directory is no mount point, as in a chroot",
+    return fail(Code::unsupported, kTried,
+                "the root directory is not a mount point, as in a chroot",
                 "make it one before you enter it: mount --bind DIR DIR");
   }
   const unsigned user = ::geteuid();

@@ -73,7 +73,7 @@ Result<void> Parser::take(const std::string& option, const std::string& value) {
   if (std::ranges::find(kSaidByConfig, option) != kSaidByConfig.end()) said_by_config = option;
   const auto path = [&](std::optional<std::string>& field) -> Result<void> {
     if (value.empty()) {
-      return wrong_use(fmt::format("{}: '' is no path; give one, or leave it out", option));
+      return wrong_use(fmt::format("{}: '' is not a path; give one, or leave it out", option));
     }
     field = value;
     return {};
@@ -172,7 +172,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
   if (parser.options.help || parser.options.version) return std::move(parser.options);
   if (parser.options.config_path && !parser.said_by_config.empty()) {
     return wrong_use(
-        fmt::format("{} cannot be given with --config, whose file says it", parser.said_by_config));
+        fmt::format("{} cannot be given with --config, whose file sets it", parser.said_by_config));
   }
   const Options& options = parser.options;
   if (options.queue_name.starts_with(kDpdkPrefix) && options.queues == QueueChoice::shared) {
@@ -188,7 +188,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
         "--pace has no effect with --seed, whose clock counts steps; leave one of them out");
   }
   if (options.statistics_path && options.statistics_path == options.trace_path) {
-    return wrong_use(fmt::format("--stats and --trace: both name '{}'; give each a file of its own",
+    return wrong_use(fmt::format("--stats and --trace: both name '{}'; give each a separate file",
                                  *options.trace_path));
   }
   if (parser.options.command.empty()) {
@@ -200,7 +200,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
 std::string help_text() {
   return R"(Usage: headrace-emulator [OPTIONS] -- CMD [ARGUMENTS]
 
-Runs CMD on emulated Intel DSA devices; see 'headrace emulate', its front.
+Runs CMD on emulated Intel DSA devices; 'headrace emulate' is the usual way to start it.
 
   --devices N          1 to 16 devices; if not given, 1 or as many as --config
                        has
@@ -210,11 +210,11 @@ Runs CMD on emulated Intel DSA devices; see 'headrace emulate', its front.
                        'dpdk_' goes to dedicated WQs only, as DPDK takes every
                        WQ of that name for one
   --engines N          1 to 4 engines of a device; 4 if not given
-  --seed S             one thing after the other, in an order that S decides
-  --faults FILE        faults on demand, in TOML
+  --seed S             one event at a time, in an order that S decides
+  --faults FILE        faults to inject, in TOML
   --pace LATENCY,RATE  completions delayed to a model, for example 2us,30GB/s;
                        not with --seed
-  --stats FILE         what the devices did, as JSON, at the end; - is stdout
+  --stats FILE         statistics of the devices, as JSON, at the end; - is stdout
   --trace FILE         every event, a line of JSON each; - is stdout
   --refuse-mmap        portals cannot be mapped: programs have to use write()
   --force-access-trap  catch the access to the portal, not the instruction

@@ -48,10 +48,10 @@ Refusal judge_elf(const std::string& path, const std::string& whose) {
                static_cast<ssize_t>(byte_count);
       });
   if (why.empty()) return {};
-  return refuse(fmt::format(
-      "cannot run '{}'{}: {}, so the emulator's library cannot be put under it; {}, or run it "
-      "where a DSA is",
-      path, whose, why, inject::kReachRemedy));
+  return refuse(
+      fmt::format("cannot run '{}'{}: {}, so the emulator's library cannot be loaded into it; {}, "
+                  "or run it on a machine with a DSA",
+                  path, whose, why, inject::kReachRemedy));
 }
 
 /// The interpreter of a "#!" line; empty if `head` has none.

@@ -31,14 +31,14 @@ Result<std::unique_ptr<Reaper>> Reaper::start(Control& control) {
   const std::string tried = "watch over the processes that use the emulated devices";
   OwnedFile bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!bell.valid()) {
-    return fail(Code::capacity_exceeded, tried, "the system gives no file descriptor",
+    return fail(Code::capacity_exceeded, tried, "no file descriptor is available",
                 "raise the limit (ulimit -n)", errno);
   }
   std::unique_ptr<Reaper> reaper(new Reaper(control, std::move(bell)));
   try {
     reaper->thread_ = std::thread([raw = reaper.get()] { raw->run(); });
   } catch (const std::system_error& error) {
-    return fail(Code::capacity_exceeded, tried, "the system gives no thread",
+    return fail(Code::capacity_exceeded, tried, "a thread cannot be created",
                 "end some processes, or raise the limit (ulimit -u)", error.code().value());
   }
   return reaper;

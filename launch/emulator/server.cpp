@@ -29,7 +29,7 @@ struct Pipe {
 Result<Pipe> make_pipe() {
   std::array<int, 2> files{};
   if (::pipe2(files.data(), O_CLOEXEC) != 0) {
-    return fail(Code::capacity_exceeded, kTried, "the system refuses a pipe",
+    return fail(Code::capacity_exceeded, kTried, "a pipe cannot be created",
                 "raise the limit of open files (ulimit -n)", errno);
   }
   return Pipe{OwnedFile(files[0]), OwnedFile(files[1])};
@@ -98,7 +98,7 @@ Result<Server> Server::start(OwnedFile fuse, const Served& served) {
     serve(std::move(fuse), served, line->read, std::move(ready->write));
   }
   if (server.process_id_ < 0) {
-    return fail(Code::capacity_exceeded, kTried, "the system allows no more processes", "end some",
+    return fail(Code::capacity_exceeded, kTried, "process limit reached", "end some processes",
                 errno);
   }
   ready->write.close();

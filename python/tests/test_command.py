@@ -265,9 +265,9 @@ def test_without_a_dsa_the_query_falls_back_and_says_so(command: Command) -> Non
     document = json.loads(result.stdout)
     assert document["summary"]["bytes_by_device"] == 0
     assert document["summary"]["mover"].startswith("cpu/")
-    assert "'headrace doctor' tells why" in document["results"]["engine_notes"][0]
+    assert "'headrace doctor' shows why" in document["results"]["engine_notes"][0]
     text = command(*SMALL, "--engine", "automatic", *options).stdout
-    assert "'headrace doctor' tells why" in text
+    assert "'headrace doctor' shows why" in text
 
 
 @needs_no_device

@@ -133,7 +133,7 @@ def devices(**options):
 assert devices()[0] == ["dsa0/wq0.0", "dsa0/wq0.1", "dsa1/wq1.0", "dsa1/wq1.1"], devices()
 assert devices(queues=["dsa1/wq1.1"])[0] == ["dsa1/wq1.1"]
 none, notes = devices(queues=())
-assert not none and notes == ["Devices are not used because the options say so."], notes
+assert not none and notes == ["Devices are disabled by the options."], notes
 try:
     devices(queues=["dsa1/wq1.1", "dsa7/wq7.0"])
 except headrace.HardwareAbsentError as error:

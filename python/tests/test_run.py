@@ -340,7 +340,7 @@ def test_a_bad_profile_is_told_before_the_program_runs(
     path.write_text(profile.read_text()[:100])
     done = here("run", "--profile", str(path), "--", "true")
     assert done.code == 1
-    assert "cut short" in done.stderr
+    assert "truncated" in done.stderr
     foreign = json.loads(profile.read_text())
     foreign["machine"]["model"] += 1
     path.write_text(json.dumps(foreign))
@@ -355,7 +355,7 @@ def test_a_profile_that_is_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) 
     os.mkfifo(pipe)
     done = here("run", "--profile", str(pipe), "--", "true")
     assert done.code == 1
-    assert f"'{pipe}': it is no regular file" in done.stderr
+    assert f"'{pipe}': it is not a regular file" in done.stderr
 
 
 def test_looking_whether_bytes_are_cold_is_asked_for(run: Run) -> None:

@@ -217,7 +217,7 @@ def test_a_dedicated_queue_is_of_the_first_process_with_a_long_copy(
     assert copies["summary"]["programs_device"] == 1
     assert copies["results"]["device"]["queues_taken"] == taken
     assert copies["results"]["device"]["lost"] == 0
-    assert "dedicated DSA work queues that no other process has" in copies["results"]["profile"]
+    assert "dedicated DSA work queues that no other process uses" in copies["results"]["profile"]
 
 
 def test_a_dedicated_queue_is_not_taken_unless_it_is_asked_for(

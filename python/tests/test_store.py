@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="0 tiers"):
         headrace.Store([])
     (tmp_path / "foreign").write_bytes(b"not a store" * 1000)
-    with pytest.raises(headrace.CorruptDataError, match="no store"):
+    with pytest.raises(headrace.CorruptDataError, match="not a store"):
         store_of(headrace.Tier("1MiB", path=tmp_path / "foreign"))
 
 

@@ -260,6 +260,6 @@ def test_a_broken_profile_is_refused(command: Command, tmp_path: Path) -> None:
     broken.write_text('{"schema"')
     done = command("bench", "copy", "--profile", str(broken))
     assert done.returncode == 1
-    assert "not JSON" in done.stderr
-    with pytest.raises(CorruptDataError, match="another kind"):
+    assert "not valid JSON" in done.stderr
+    with pytest.raises(CorruptDataError, match="not a copy profile"):
         _core.use_copy_profile("{}")

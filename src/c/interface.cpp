@@ -249,12 +249,12 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   };
   if (options.path > HEADRACE_PATH_SOFTWARE || options.page_faults > HEADRACE_FAULT_BLOCK ||
       options.policy > HEADRACE_POLICY_BY_SIZE || options.waiting > HEADRACE_WAIT_SLEEP) {
-    return refuse("its path, policy, fault policy or waiting is none of those there are",
+    return refuse("an invalid path, policy, fault policy or waiting",
                   "pass one of the constants of headrace.h");
   }
   if ((options.nodes == nullptr && options.node_count != 0) ||
       (options.queues == nullptr && options.queue_count != 0)) {
-    return refuse("a list of nodes or queues is null that is said to have some",
+    return refuse("the list of nodes or queues is null, but its count is not 0",
                   "pass the list, or 0 as its count");
   }
   engine::EngineOptions made;
@@ -271,7 +271,7 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   }
   for (const char* const queue : std::span(options.queues, options.queue_count)) {
     if (queue == nullptr) {
-      return refuse("the name of a queue is null", "'headrace dsa list' has the names");
+      return refuse("the name of a queue is null", "'headrace dsa list' shows the names");
     }
     made.devices.queues.emplace_back(queue);
   }

@@ -419,7 +419,7 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
   if (source.empty()) return Change(source, access(source, hint));
   const Region region = Region::of(source);
   if (!region.is_possible()) {
-    return fail(Code::invalid_argument, "change a region", "no region is that long",
+    return fail(Code::invalid_argument, "change a region", "the region is too long",
                 "pass the length in bytes");
   }
   for (;;) {
@@ -433,7 +433,7 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
     switch (core_->dirty.begin(region, number, range, is_listed)) {
       case DirtyRanges::Begin::busy:
         return fail(Code::capacity_exceeded, "change a region",
-                    "another change of some of its bytes is alive", "end that one first");
+                    "another change of some of its bytes is in progress", "end that one first");
       case DirtyRanges::Begin::elsewhere:
         static_cast<void>(core_->write_back_overlapping(region));
         continue;

@@ -119,7 +119,7 @@ Result<SizeClass> read_class(const Json& json) {
     if (found.is_null()) continue;
     const auto* const text = found.get_ptr<const std::string*>();
     if (text == nullptr) {
-      return corrupt(fmt::format("the {} of class {} is no text", key, made.bytes_max));
+      return corrupt(fmt::format("the {} of class {} is not a string", key, made.bytes_max));
     }
     const auto parsed = parse_variant(*text);
     if (!parsed) {
@@ -150,7 +150,7 @@ template <typename Class, typename Read>
 Result<void> read_classes(const Json& list, std::string_view name, Read read_one,
                           std::vector<Class>& classes) {
   if (!list.is_array() || list.size() > Dispatch::kClassCount) {
-    return corrupt(fmt::format("its {} are no list, or too many", name));
+    return corrupt(fmt::format("its {} are not a list, or too many", name));
   }
   for (const Json& entry : list) {
     Result<Class> made = read_one(entry);
@@ -184,7 +184,7 @@ Result<void> check_machine(const Profile& profile) {
   const Fingerprint here = this_machine();
   if (profile.machine == here) return {};
   return fail(Code::hardware_absent, "use the copy profile",
-              fmt::format("it is of another machine: {}; this one: {}", to_text(profile.machine),
+              fmt::format("it is for another machine: {}; this one: {}", to_text(profile.machine),
                           to_text(here)),
               "make one for this machine with 'headrace tune'");
 }
@@ -347,11 +347,11 @@ Result<Profile> parse_profile(std::string_view text) {
                 fmt::format("it has more than {}", to_text(Bytes(kProfileBytesMax))), kRemedy);
   }
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return corrupt("it is not JSON, or cut short");
+  if (json.is_discarded()) return corrupt("it is not valid JSON (truncated?)");
   const Json& schema = member(json, "schema");
   std::string schema_name;
   if (!read(schema, "name", schema_name, kVendorLengthMax) || schema_name != kSchemaName) {
-    return corrupt("it is JSON of another kind");
+    return corrupt("it is not a copy profile");
   }
   std::uint64_t version = 0;
   if (!read(schema, "version", version)) return corrupt("it has no version");
@@ -363,7 +363,7 @@ Result<Profile> parse_profile(std::string_view text) {
   }
   Profile profile;
   if (!read_machine(member(json, "machine"), profile.machine)) {
-    return corrupt("its machine is not described as it should be");
+    return corrupt("its 'machine' is missing or invalid");
   }
   if (auto done = read_classes(member(json, "classes"), "classes", read_class, profile.classes);
       !done) {
@@ -371,17 +371,17 @@ Result<Profile> parse_profile(std::string_view text) {
   }
   if (auto done = read_kernels(json, profile); !done) return fail(std::move(done.error()));
   if (!read_cold_probe(member(json, kColdProbe), profile)) {
-    return corrupt(fmt::format("its {} is missing or impossible", kColdProbe));
+    return corrupt(fmt::format("its {} is missing or invalid", kColdProbe));
   }
   if (const Json& least = member(json, kDsaBytesMin); !least.is_null()) {
     if (!least.is_number_unsigned() || least.get<std::uint64_t>() == 0) {
-      return corrupt(fmt::format("its {} is no length", kDsaBytesMin));
+      return corrupt(fmt::format("its {} is not a positive length", kDsaBytesMin));
     }
     profile.dsa_bytes_min = least.get<std::uint64_t>();
   }
   if (const Json& cost = member(json, kWideCost); !cost.is_null()) {
     if (!cost.is_number() || cost.get<double>() <= 0 || cost.get<double>() > kWideCostMax) {
-      return corrupt(fmt::format("its {} is no factor", kWideCost));
+      return corrupt(fmt::format("its {} is not a positive factor", kWideCost));
     }
     profile.wide_cost = cost.get<double>();
   }
@@ -481,14 +481,14 @@ const ProfileReport& use_default_profile() {
     ProfileReport report;
     report.path = default_profile_path();
     if (report.path.empty()) {
-      report.note = "no profile is looked for: copies are the C library's";
+      report.note = "no profile path: copies use the C library";
       return report;
     }
     const auto profile = load_profile(report.path);
     if (!profile) {
       report.note =
           profile.error().code == Code::not_found
-              ? fmt::format("there is no profile '{}': copies are the C library's", report.path)
+              ? fmt::format("there is no profile '{}': copies use the C library", report.path)
               : profile.error().message();
       return report;
     }

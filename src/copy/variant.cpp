@@ -117,7 +117,7 @@ bool is_power_of_two_up_to(std::uint8_t value, std::uint8_t value_max) {
 std::optional<std::string_view> objection(const Variant& variant) {
   const bool prefetches = variant.prefetch_line_count != 0;
   if (!prefetches && variant.prefetch_distance_lines != 0) {
-    return "there is no distance without a prefetch";
+    return "a distance needs a prefetch";
   }
   if (is_string_move(variant)) {
     const bool plain = !variant.load_nontemporal && !variant.store_nontemporal &&
@@ -132,7 +132,7 @@ std::optional<std::string_view> objection(const Variant& variant) {
   if (!is_power_of_two_up_to(variant.stream_count, kStreamsMax)) return "streams are 1, 2 or 4";
   const bool by_pages = variant.stream_count > 1 || variant.touch != Touch::none;
   if (by_pages && variant.direction == Direction::backward) {
-    return "several streams, and what touches pages, go forward";
+    return "several streams and page touching need direction forward";
   }
   const bool asks_for_nothing = variant.prefetch == Prefetch::none && !variant.prefetch_target;
   if (asks_for_nothing != !prefetches) return "a prefetch has a type and a number of lines";

@@ -40,13 +40,13 @@ constexpr auto kStatuses = make_sparse_names<Status>({
     {Status::success_unexpected, "success_unexpected",
      "The descriptor was carried out, and its result is not the expected one."},
     {Status::page_fault, "page_fault",
-     "A page was not there: touch the address in the record and submit the rest, or allow block on "
-     "fault."},
+     "A page was not present: touch the address in the record and submit the rest, or allow block "
+     "on fault."},
     {Status::page_fault_refused, "page_fault_refused",
      "A page is not mapped for this access, and waiting for it did not help: check the addresses "
-     "and that the buffers are alive."},
+     "and that the buffers still exist."},
     {Status::batch_failed, "batch_failed",
-     "Some descriptors of the batch failed: look at the record of each."},
+     "Some descriptors of the batch failed: check the record of each."},
     {Status::batch_page_fault, "batch_page_fault",
      "The list of descriptors could not be read: touch it before submitting the batch."},
     {Status::delta_offset_not_increasing, "delta_offset_not_increasing",
@@ -55,22 +55,23 @@ constexpr auto kStatuses = make_sparse_names<Status>({
      "An offset of the delta record lies beyond the target: the record belongs to a larger "
      "buffer."},
     {Status::dif_error, "dif_error",
-     "A block's integrity field does not fit its data or tags: the result byte says which."},
+     "A block's integrity field does not match its data or tags: the result byte shows which."},
     {Status::bad_opcode, "bad_opcode",
-     "The device or the work queue does not allow this opcode here: look at op_config."},
+     "The device or the work queue does not allow this opcode here: check op_config."},
     {Status::bad_flags, "bad_flags",
      "A flag is not allowed with this opcode: the record names the flags."},
     {Status::reserved_not_zero, "reserved_not_zero",
      "A reserved field is not zero: clear the descriptor before filling it in."},
     {Status::bad_transfer_size, "bad_transfer_size",
-     "The transfer size is zero, no multiple of the unit, or larger than the work queue allows: "
+     "The transfer size is zero, not a multiple of the unit, or larger than the work queue allows: "
      "split it."},
     {Status::bad_descriptor_count, "bad_descriptor_count",
      "A batch holds at least two descriptors and no more than the work queue allows: split it."},
     {Status::bad_delta_size, "bad_delta_size",
      "The size of the delta record is not allowed: a multiple of 10 bytes, at least 80 to create "
      "one."},
-    {Status::buffers_overlap, "buffers_overlap", "Buffers overlap that this opcode wants apart."},
+    {Status::buffers_overlap, "buffers_overlap",
+     "Buffers overlap, which this opcode does not allow."},
     {Status::dualcast_misaligned, "dualcast_misaligned",
      "The two targets of a dualcast must have the same offset within their pages."},
     {Status::descriptor_list_misaligned, "descriptor_list_misaligned",
@@ -88,13 +89,14 @@ constexpr auto kStatuses = make_sparse_names<Status>({
     {Status::bad_traffic_class, "bad_traffic_class",
      "The flags select a traffic class that the group does not allow."},
     {Status::readback_page_fault, "readback_page_fault",
-     "A page was not there when the device read back what it had written: touch it and repeat."},
+     "A page was not present when the device read back the written data: touch it and repeat."},
     {Status::hardware_error, "hardware_error",
-     "The device met an error of its own: repeat by another way, and look at its error registers."},
+     "The device reported a hardware error: repeat on another path, and check its error "
+     "registers."},
     {Status::readback_hardware_error, "readback_hardware_error",
-     "The device met an error of its own when it read back what it had written: repeat."},
+     "The device reported a hardware error when it read back the written data: repeat."},
     {Status::translation_failed, "translation_failed",
-     "An address could not be translated: look at the IOMMU's messages in the kernel log."},
+     "An address could not be translated: check the IOMMU's messages in the kernel log."},
 });
 
 }  // namespace
@@ -113,7 +115,7 @@ std::string_view explain(std::uint8_t raw_status) {
            "again once the device is back.";
   }
   const std::string_view text = kStatuses.meaning(status_of(raw_status));
-  return text.empty() ? "The device gave a status that this library does not know." : text;
+  return text.empty() ? "The device returned a status that this library does not know." : text;
 }
 
 }  // namespace headrace::dsa

@@ -119,7 +119,7 @@ class ChannelState final : public Channel {
   [[nodiscard]] bool poll(Ticket ticket, Completion& completion) override {
     const auto index = static_cast<std::uint32_t>(ticket);
     const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
-    HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight");
+    HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket must be in flight");
     const Place& place = places_[index];
     if (place.way != Way::copy || status_of(place.slot->record) != DSA_COMP_SUCCESS) [[unlikely]] {
       return poll_other(index, completion);
@@ -401,7 +401,7 @@ Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions&
                 "make a new engine");
   }
   if (options.depth == 0) {
-    return fail(Code::invalid_argument, kTried, "a depth of 0 holds nothing", "the default is 8");
+    return fail(Code::invalid_argument, kTried, "the depth is 0", "the default is 8");
   }
   std::vector<DsaQueue*> queues;
   for (std::size_t i = facts_.processor_count; i < movers_.size(); ++i) {
@@ -413,7 +413,7 @@ Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions&
     return fail(Code::hardware_absent, kTried,
                 options.queue.empty() ? std::string("the engine has no DSA queue")
                                       : fmt::format("it has no queue '{}'", options.queue),
-                "Engine::notes and 'headrace doctor' tell why; Engine::submit needs none");
+                "Engine::notes and 'headrace doctor' show why; Engine::submit needs no queue");
   }
   // Queues of the requested node first, then by load.
   std::stable_sort(queues.begin(), queues.end(), [&](const DsaQueue* one, const DsaQueue* other) {
@@ -427,14 +427,15 @@ Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions&
   }
   const auto is_lost = [](const DsaQueue* queue) { return queue->is_all_lost(); };
   if (std::all_of(queues.begin(), queues.end(), is_lost)) {
-    return fail(Code::capacity_exceeded, kTried,
-                "what is left of every queue's entries is lost until its device answers",
-                "Engine::submit does without; reset the device, or make a new engine");
+    return fail(
+        Code::capacity_exceeded, kTried,
+        "no queue has a free entry: the device has not answered the descriptors that hold them",
+        "use Engine::submit, reset the device, or make a new engine");
   }
   return fail(
       Code::capacity_exceeded, kTried,
       fmt::format("no queue has {} and one more for jobs", counted(options.depth, "free entry")),
-      "use less depth, or configure larger queues: 'headrace dsa configure'");
+      "use a smaller depth, or configure larger queues: 'headrace dsa configure'");
 }
 
 }  // namespace headrace::engine

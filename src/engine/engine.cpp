@@ -34,7 +34,7 @@ Result<void> check(std::initializer_list<Rule> rules) {
 }
 
 Rule rule_of(Waiting waiting) {
-  return {name(waiting) == kNoName, "there is no such way to wait", "take one of Waiting"};
+  return {name(waiting) == kNoName, "invalid `waiting`", "use a value of Waiting"};
 }
 
 Result<void> check(const EngineOptions& options) {
@@ -45,28 +45,27 @@ Result<void> check(const EngineOptions& options) {
        fmt::format("{} threads per node are more than {}", options.threads_per_node,
                    EngineOptions::kThreadsMax),
        "0 asks for one per two processors"},
-      {options.piece == Bytes(0), "a piece of 0 bytes never ends a copy", "the default is 256 KiB"},
+      {options.piece == Bytes(0), "a piece has 0 bytes", "the default is 256 KiB"},
       {options.piece > EngineOptions::kPieceMax,
        fmt::format("a piece of {} bytes is larger than {}", options.piece.count(),
                    to_text(EngineOptions::kPieceMax)),
        "the default is 256 KiB; a large one lets small jobs wait for large ones"},
-      {depth == 0, "a queue of depth 0 takes nothing", "the default is 1024"},
+      {depth == 0, "the queue depth is 0", "the default is 1024"},
       {depth > EngineOptions::kQueueDepthMax,
        fmt::format("a queue depth of {} is more than {}", depth, EngineOptions::kQueueDepthMax),
        "the default is 1024"},
-      {name(options.path) == kNoName, "there is no such path", "take one of Path"},
+      {name(options.path) == kNoName, "invalid path", "use a value of Path"},
       rule_of(options.waiting),
       {devices.answer_max <= std::chrono::nanoseconds(0) ||
            devices.answer_max > DeviceOptions::kAnswerMax,
-       fmt::format("a device cannot be given up after {} ns of silence",
+       fmt::format("a device cannot be given up after {} ns without an answer",
                    devices.answer_max.count()),
        "more than 0 and at most a year; the default is 5 seconds"},
       {!devices.use && !devices.queues.empty(),
-       fmt::format("the queue '{}' is named, and no device may be used",
+       fmt::format("the queue '{}' is named, but devices are disabled",
                    devices.queues.empty() ? "" : devices.queues.front()),
-       "name no queue, or let devices be used"},
-      {name(devices.page_faults) == kNoName, "there is no such fault policy",
-       "take one of FaultPolicy"},
+       "name no queue, or enable devices"},
+      {name(devices.page_faults) == kNoName, "invalid fault policy", "use a value of FaultPolicy"},
   });
 }
 
@@ -94,7 +93,7 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   }
   if (nodes.empty()) {
     return fail(Code::invalid_argument, kTried, "no node of the machine has processors",
-                "give a machine that topo::discover made, or movers of your own");
+                "pass a machine from topo::discover, or your own movers");
   }
   return nodes;
 }
@@ -105,11 +104,11 @@ struct Thresholds {
   ThresholdSource source = ThresholdSource::published;
   [[nodiscard]] std::string note() const {
     constexpr std::array<std::string_view, 3> kSources{
-        "published figures, since the profile of this user has none ('headrace tune' measures)",
-        "of the profile of this user, measured by 'headrace tune'", "set by the program"};
+        "published figures, as the user's profile has none (measure with 'headrace tune')",
+        "from the user's profile, measured by 'headrace tune'", "set by the program"};
     return fmt::format(
-        "the path 'automatic' takes a device from {} on where the caller waits, {} where not, {} "
-        "in batches: {}",
+        "the path 'automatic' uses a device from {} on if the caller waits, {} if not, {} in "
+        "batches: {}",
         to_text(values.synchronous), to_text(values.asynchronous), to_text(values.batched),
         kSources[static_cast<std::size_t>(source)]);
   }
@@ -180,7 +179,7 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
   const Result<void> valid = check({
       rule_of(chosen.waiting),
       {movers.empty(), "it has no mover", "give at least one"},
-      {any_null, "one of its movers is null", "give movers that exist"},
+      {any_null, "one of its movers is null", "pass no null mover"},
   });
   if (!valid) return fail(valid.error());
   return std::make_unique<EngineState>(std::move(movers),

@@ -90,8 +90,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   any_polled_ = any_polled(infos_);
   if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
     settings_.waiting = Waiting::spin;
-    settings_.notes.emplace_back(
-        "threads spin, without UMWAIT, which this processor does not have (CPUID: WAITPKG)");
+    settings_.notes.emplace_back("threads spin: this processor has no UMWAIT (CPUID: WAITPKG)");
   }
   platform::watch_forks();
   fork_count_ = platform::fork_count();
@@ -468,10 +467,10 @@ void EngineState::stop() {
   if (is_forked()) return;
   const Call* within = calling;
   while (within != nullptr && within->engine != this) within = within->outer;
-  HEADRACE_CHECK(within == nullptr,
-                 "a callback or `then` may not stop or end the engine whose job it is of, which "
-                 "would wait for that very call: leave it to another thread, or to this one when "
-                 "wait() or poll() has returned");
+  HEADRACE_CHECK(
+      within == nullptr,
+      "a callback or `then` must not stop or destroy the engine of its own job, which would wait "
+      "for this call: do it in another thread, or after wait() or poll() has returned");
   std::uint32_t gate = gate_.load_relaxed();  // The exchange below decides.
   while ((gate & kClosed) == 0) {
     // edge: engine-gate (acq_rel)

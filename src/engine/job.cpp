@@ -24,30 +24,31 @@ constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 constexpr auto kCauseMeanings = make_names<Cause>({
     {Cause::none, "Nothing failed."},
     {Cause::page_fault,
-     "Memory at the address is not there or may not be accessed: pass memory that is mapped, "
-     "writable where it is a target, and within its file."},
+     "Memory at the address is not mapped or the access is not allowed: pass memory that is "
+     "mapped, writable if it is a target, and within its file."},
     {Cause::device_error,
-     "A device refused it: its status byte says why, and path software does without one."},
+     "A device refused the operation: its status byte shows why; path software needs no device."},
     {Cause::device_dead,
-     "A device did not answer in time and may still write to the target: leave that memory alone "
+     "A device did not answer in time and may still write to the target: do not use that memory "
      "until the device has been reset, and use path software or another queue."},
     {Cause::mover_refused,
-     "The policy chose no mover that exists and can do it: choose by another one, or none."},
+     "The policy chose no mover that exists and supports the operation: use another policy, or "
+     "none."},
     {Cause::integrity_error,
-     "An integrity field is wrong, so the data, the tags or the format that was asked for is: read "
+     "An integrity field does not match: the data, the tags or the requested format is wrong. Read "
      "the data again, or pass the format that it was written with."},
     {Cause::bad_record,
-     "The delta record is not one of such a target: make it again by create_delta."},
+     "The delta record does not belong to such a target: create it again with create_delta."},
     {Cause::batch_failed,
-     "An operation of the batch failed: the completion of each says which and why."},
+     "An operation of the batch failed: the completion of each shows which and why."},
     {Cause::forked,
-     "The job belongs to the parent of this process and goes on there: wait for it in the parent, "
-     "or make an engine in the child."},
+     "The job belongs to the parent of this process and continues there: wait for it in the "
+     "parent, or make an engine in the child."},
     {Cause::fence_broken,
-     "An operation before its fence failed, so it never began: fix that one and submit both "
-     "again."},
+     "An operation before its fence failed, so this one did not start: fix that one and submit "
+     "both again."},
     {Cause::predecessor_failed,
-     "A job that it had to come after failed or was stopped, so it never began: fix that one and "
+     "A predecessor of the job failed or was stopped, so this job did not start: fix that one and "
      "submit both again."},
 });
 

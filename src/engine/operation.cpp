@@ -94,37 +94,37 @@ constexpr OperationSet kDifKinds{OperationKind::dif_check, OperationKind::dif_in
                                  OperationKind::dif_strip, OperationKind::dif_update};
 
 constexpr auto kSubmitMeanings = make_names<Submit>({
-    {Submit::accepted, "The job has begun."},
+    {Submit::accepted, "The job was accepted."},
     {Submit::full, "The queues are full: wait for a job, or poll, and submit again."},
     {Submit::closed,
-     "The engine has been stopped: make a new one. Or, where a channel says so of an engine that "
-     "has not, its device does not answer: submit jobs, which others do then."},
+     "The engine was stopped: make a new one. From a channel: the device does not respond; submit "
+     "jobs instead, which other movers run."},
     {Submit::forked, "The engine was made before this process was forked: make one in the child."},
-    {Submit::null_address, "A span that is not empty has no address: pass memory that exists."},
+    {Submit::null_address, "A span that is not empty has a null address: pass valid memory."},
     {Submit::empty,
-     "The operation has 0 bytes, or the batch no operation: there is nothing to do, do not submit "
-     "it."},
+     "The operation has 0 bytes, or the batch has no operations: there is nothing to do, do not "
+     "submit it."},
     {Submit::too_large,
-     "The operation is larger than its kind allows: cut it into several (a delta takes at most 512 "
-     "KiB; no span may pass the end of the address space)."},
+     "The operation is larger than its kind allows: split it (a delta takes at most 512 KiB; no "
+     "span may pass the end of the address space)."},
     {Submit::length_differs,
-     "Spans that belong together have different lengths: pass equal lengths (with integrity "
-     "fields, 8 bytes more for each block)."},
+     "Spans that must match have different lengths: pass equal lengths (with integrity fields, 8 "
+     "bytes more for each block)."},
     {Submit::overlapping,
      "A target overlaps another span: use separate buffers (a copy may have its source as target, "
      "nothing else may)."},
     {Submit::misaligned,
-     "An address or length is not a multiple of what the operation demands: take multiples of 8 "
+     "An address or length is not a multiple of what the operation requires: use multiples of 8 "
      "for a delta and of 10 for its record, whole blocks for integrity fields, and for a dualcast "
-     "targets that agree in the lowest 12 bits."},
+     "targets with the same lowest 12 bits."},
     {Submit::bad_option,
-     "An option has a value that it cannot have: take one that the documentation of the operation "
-     "lists."},
+     "An option has an invalid value: use one that the documentation of the operation lists."},
     {Submit::bad_predecessor,
-     "A job that this one shall come after was never submitted, belongs to another engine or is "
-     "this one: name jobs that this engine has accepted."},
+     "A predecessor was never submitted, belongs to another engine or is the job itself: name jobs "
+     "that this engine has accepted."},
     {Submit::too_many_predecessors,
-     "A job can come after eight others: gather more of them by jobs that do nothing (no_op)."},
+     "A job can have at most eight predecessors: combine more of them with jobs that do nothing "
+     "(no_op)."},
 });
 
 }  // namespace

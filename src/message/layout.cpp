@@ -86,10 +86,10 @@ Result<Head> read_head(std::span<const std::byte> bytes, std::uint64_t file_byte
   Head head;
   std::memcpy(&head, bytes.data(), sizeof(head));
   if (head.magic == __builtin_bswap64(kMagic)) {
-    return fail(Code::version_mismatch, tried, "it is of the other byte order",
+    return fail(Code::version_mismatch, tried, "it has the other byte order",
                 "attach on a machine of the same kind");
   }
-  if (head.magic != kMagic) return refuse("it is no message queue");
+  if (head.magic != kMagic) return refuse("it is not a message queue");
   if (head.version != kVersion) {
     return fail(
         Code::version_mismatch, tried,

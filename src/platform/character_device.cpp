@@ -27,8 +27,8 @@ Error denied(const std::string& tried, const char* cause, const char* remedy) {
 Result<CharacterDevice> CharacterDevice::open(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) {
-    return fail(denied(fmt::format("open '{}'", path), "the system refuses",
-                       "'headrace doctor' tells what is missing"));
+    return fail(denied(fmt::format("open '{}'", path), "the operating system refused",
+                       "'headrace doctor' shows why"));
   }
   return CharacterDevice(descriptor);
 }
@@ -51,7 +51,7 @@ CharacterDevice::~CharacterDevice() {
 Result<std::byte*> CharacterDevice::map_page() {
   void* const page = ::mmap(nullptr, kPortalBytes, PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (page == MAP_FAILED) {
-    return fail(denied("map the portal of a work queue", "the system refuses",
+    return fail(denied("map the portal of a work queue", "the operating system refused",
                        "give the process CAP_SYS_RAWIO, or submit by write()"));
   }
   page_ = page;

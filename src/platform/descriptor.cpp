@@ -20,7 +20,7 @@ Failure file_failure(int os_errno, std::string tried) {
       return fail(Code::not_found, std::move(tried), "there is no such file or folder",
                   "check the path");
     case EEXIST:
-      return fail(Code::invalid_argument, std::move(tried), "something of that name is there",
+      return fail(Code::invalid_argument, std::move(tried), "it already exists",
                   "choose another name, or remove it first");
     case EACCES:
     case EPERM:
@@ -30,8 +30,8 @@ Failure file_failure(int os_errno, std::string tried) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return fail(Code::capacity_exceeded, std::move(tried), "there is no room for it",
-                  "free some, or ask for less", os_errno);
+      return fail(Code::capacity_exceeded, std::move(tried), "no space left",
+                  "free some space, or ask for less", os_errno);
     default:
       return fail(Code::io_failed, std::move(tried), "the operating system refused",
                   "check the disk and the path", os_errno);

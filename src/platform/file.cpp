@@ -26,7 +26,7 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
   if (::fstat(file.get(), &status) != 0) return file_failure(errno, tried);
   if (!S_ISREG(status.st_mode)) {
     return fail(Code::io_failed, tried,
-                S_ISDIR(status.st_mode) ? "it is a folder" : "it is no regular file",
+                S_ISDIR(status.st_mode) ? "it is a folder" : "it is not a regular file",
                 "name a file");
   }
   std::string text;
@@ -71,7 +71,7 @@ Result<void> save_file(const std::string& path, std::string_view text) {
   const bool is_there = ::stat(path.c_str(), &there) == 0;
   if (is_there && !S_ISREG(there.st_mode)) {
     // The rename below would replace a device, a pipe or a folder by a file.
-    return fail(Code::invalid_argument, tried, "it is there already and no regular file",
+    return fail(Code::invalid_argument, tried, "it exists and is not a regular file",
                 "name a file");
   }
   // Rename onto the target of a link, not onto the link.

@@ -191,7 +191,7 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
           : fmt::format("allocate {}", to_text(Bytes(byte_count)));
   if (byte_count == 0 || byte_count > SIZE_MAX - page_bytes()) {
     return fail(Code::invalid_argument, tried, "the length is zero or wraps around",
-                "ask for a real length");
+                "pass a valid length");
   }
   const std::size_t length = round_up_to_pages(byte_count);
   if (node.has_value()) {
@@ -205,8 +205,8 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   const bool huge = kind == Pages::huge && huge_page_bytes() != 0 && length >= huge_page_bytes();
   std::byte* const mapped = huge ? map_aligned(length, huge_page_bytes()) : map(length);
   if (mapped == nullptr) {
-    return fail(Code::out_of_memory, tried, "the operating system gives no more memory",
-                "free some, or lower the capacity", errno);
+    return fail(Code::out_of_memory, tried, "out of memory",
+                "free some memory, or lower the capacity", errno);
   }
   const std::span<std::byte> pages(mapped, length);
   // A hint: plain pages will do if the kernel has no huge ones.
@@ -240,7 +240,7 @@ Result<void> prefault_pages(std::span<std::byte> pages) {
   if (os_errno == 0) return {};
   if (os_errno != EINVAL) {
     return fail(Code::out_of_memory, fmt::format("populate {}", to_text(Bytes(pages.size()))),
-                "the node has no room for it", "lower the capacity, or choose another node",
+                "the node has not enough free memory", "lower the capacity, or choose another node",
                 os_errno);
   }
   for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
@@ -276,7 +276,7 @@ Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
     for (std::size_t i = 0; i < count; ++i) {
       if (places[i] < 0 || static_cast<std::uint32_t>(places[i]) == node.value()) continue;
       return fail(Code::out_of_memory, fmt::format("place pages on node {}", node.value()),
-                  fmt::format("it was full, and they lie on node {}", places[i]),
+                  fmt::format("it was full, and they are on node {}", places[i]),
                   "lower the capacity, or choose another node");
     }
   }

@@ -24,10 +24,6 @@ namespace headrace::platform {
 
 #if HEADRACE_HAS_PMEM2
 
-bool has_libpmem2() {
-  return true;
-}
-
 struct PersistentMap::State {
   pmem2_map* map = nullptr;
 
@@ -111,10 +107,6 @@ Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
 }
 
 #else
-
-bool has_libpmem2() {
-  return false;
-}
 
 struct PersistentMap::State {
   std::span<std::byte> bytes;

@@ -139,8 +139,7 @@ Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
     os_errno = errno;
   }
   if (os_errno == ENOMEM) {
-    return fail(Code::out_of_memory, tried, "the machine has not that much", "ask for less",
-                os_errno);
+    return fail(Code::out_of_memory, tried, "not enough memory", "ask for less", os_errno);
   }
   if (os_errno != 0) return file_failure(os_errno, tried);
   return file;
@@ -205,7 +204,7 @@ Result<void> SharedFile::reserve() const {
       (errno != ENOSPC && errno != EDQUOT)) {
     return {};
   }
-  return file_failure(errno, fmt::format("reserve the room of '{}'", path_));
+  return file_failure(errno, fmt::format("allocate disk space for '{}'", path_));
 }
 
 Result<bool> SharedFile::try_lock(std::uint64_t index) const {

@@ -160,8 +160,6 @@ class PersistentMap {
   explicit PersistentMap(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-/// False in a build without libpmem2.
-[[nodiscard]] bool has_libpmem2();
 
 /// During its lifetime, SIGBUS for a page of its range replaces the page by zeros in this process
 /// and sets `fault` to `value` if it was 0. The first guard installs the handler; it passes other

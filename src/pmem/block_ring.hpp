@@ -183,7 +183,7 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
   const std::uint64_t published = load_acquire(ring_.head->producer.written);
   chain.kept = position_of(read);
   if (chain.kept % kBlockBytes != 0) {
-    return damaged(tried, fmt::format("the read position {} is none", read));
+    return damaged(tried, fmt::format("the read position {} is invalid", read));
   }
   chain.first = {.position = chain.kept, .ordinal = 0, .generation = 0};
   if (!nothing_read(read)) {

@@ -75,7 +75,6 @@ Choice choice_of(const Line& line, std::uint64_t index) {
     const std::uint64_t own = all_atoms(line.groups[i]);
     if (index < own) return {.group = i, .atoms = index};
     index -= own;
-    if (index == 0) return {.group = i + 1, .atoms = 0};  // Unique encoding: states are counted.
   }
   return {.group = line.groups.size(), .atoms = 0};
 }

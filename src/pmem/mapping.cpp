@@ -35,8 +35,8 @@ std::string describe(const Mapping::State& state) {
   const std::string what = state.persistent ? "persistent memory" : "NOT persistent memory";
   if (state.granularity < state.platform_granularity) {
     return fmt::format(
-        "{}, taken for one of granularity {}: what is stored survives the end of a process, and is "
-        "lost with the power",
+        "{}, treated as granularity {}: data survives the end of the process but not a power "
+        "failure",
         what, name(state.granularity));
   }
   if (state.granularity == Granularity::page) {
@@ -54,8 +54,7 @@ Result<Mapping> MappingAccess::map(platform::SharedFile file, const MapOptions& 
   const std::string tried = fmt::format("map '{}'", file.path());
   if (options.flush.has_value() && std::ranges::count(flush_instructions(), *options.flush) == 0) {
     return fail(Code::invalid_argument, tried,
-                fmt::format("this processor has no {}", name(*options.flush)),
-                "leave the choice to us");
+                fmt::format("this processor has no {}", name(*options.flush)), "omit the option");
   }
   Result<platform::PersistentMap> mapped = platform::PersistentMap::map(file, !options.read_only);
   if (!mapped.has_value()) return Failure(mapped.error());

@@ -84,13 +84,12 @@ class EntryReader {
     chain.kept = position_of(read);
     if (chain.kept % kLineBytes != 0 || written % kLineBytes != 0 || written < chain.kept ||
         written - chain.kept > ring_.capacity_bytes) {
-      return damaged(
-          tried, fmt::format("read position {} and write position {} do not fit", read, written));
+      return damaged(tried, fmt::format("read position {} and write position {} are inconsistent",
+                                        read, written));
     }
     chain.first = {.position = chain.kept, .ordinal = 0, .generation = 0};
     Cursor at = chain.first;
     bool first = nothing_read(read);
-    if (first) chain.first = at;
     while (at.position < written) {
       const EntryHeader header = header_at(at.position);
       const std::optional<std::uint64_t> byte_count = extent(header, at.position);
@@ -111,7 +110,7 @@ class EntryReader {
       }
     }
     chain.end = at;
-    if (!first) return damaged(tried, "the last acknowledged entry is not there");
+    if (!first) return damaged(tried, "the last acknowledged entry is missing");
     return chain;
   }
 

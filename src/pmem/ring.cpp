@@ -234,8 +234,8 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
     if (*byte_count < kDataOffset + kCapacityMin || *byte_count % kBlockBytes != 0) {
       return fail(Code::corrupt_data, tried,
                   *byte_count % kBlockBytes == 0
-                      ? fmt::format("it has {} bytes, and no ring is that small", *byte_count)
-                      : fmt::format("it has {} bytes, which is no whole number of blocks of {}",
+                      ? fmt::format("it has {} bytes, too small for a ring", *byte_count)
+                      : fmt::format("it has {} bytes, which is not a multiple of the block size {}",
                                     *byte_count, kBlockBytes),
                   "name a file made by 'headrace pmem ring make' or pmem::make_ring");
     }
@@ -273,8 +273,8 @@ class AttachingLock {
 };
 
 Failure lost(const std::string& tried) {
-  return fail(Code::io_failed, tried, "a page of it went away meanwhile",
-              "see whether the file was truncated or its disk is full");
+  return fail(Code::io_failed, tried, "a page of it was lost while in use",
+              "check whether the file was truncated or its disk is full");
 }
 
 /// Takes a role; the caller holds kAttachingLock.
@@ -357,7 +357,7 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
       mapping->bytes().first(mapping->bytes().size() / kDataOffset * kDataOffset);
   if (bytes.size() < kDataOffset + kCapacityMin || bytes.size() != mapping->bytes().size()) {
     return fail(Code::invalid_argument, tried,
-                fmt::format("no ring has {} bytes", mapping->bytes().size()),
+                fmt::format("a ring cannot have {} bytes", mapping->bytes().size()),
                 "give the device a whole number of pages");
   }
   const platform::SharedFile& file = MappingAccess::file(*mapping);
@@ -367,8 +367,9 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
   const AttachingLock attaching(file);
   if (std::ranges::any_of(bytes.first(kDataOffset),
                           [](std::byte byte) { return byte != std::byte{0}; })) {
-    return fail(Code::invalid_argument, tried, "something is there already",
-                fmt::format("fill its first {} bytes with zeros if it is not needed", kDataOffset));
+    return fail(
+        Code::invalid_argument, tried, "it already holds data",
+        fmt::format("fill its first {} bytes with zeros if the data is not needed", kDataOffset));
   }
   const std::vector<std::byte> head = head_of(bytes.size(), layout);
   Medium medium = mapping->medium();
@@ -458,7 +459,7 @@ Result<void> make_ring(const std::string& path, const RingOptions& options) {
       fmt::format("make a ring of {} in '{}'", to_text(options.capacity), path);
   const std::uint64_t asked = options.capacity.count();
   if (asked < detail::kCapacityMin || asked > detail::kCapacityMax) {
-    return fail(Code::invalid_argument, tried, "no ring is that small or that large",
+    return fail(Code::invalid_argument, tried, "the capacity is too small or too large",
                 fmt::format("use {} to {}", to_text(Bytes(detail::kCapacityMin)),
                             to_text(Bytes(detail::kCapacityMax))));
   }
@@ -471,7 +472,7 @@ Result<void> make_ring(const std::string& path, const RingOptions& options) {
 }
 
 Result<RingState> inspect_ring(const std::string& path) {
-  const std::string tried = fmt::format("look at the ring '{}'", path);
+  const std::string tried = fmt::format("inspect the ring '{}'", path);
   Result<Place> place = detail::open_place(path, tried, {.read_only = true});
   if (!place.has_value()) return Failure(place.error());
   const platform::SharedFile& file = MappingAccess::file(*place->mapping);
@@ -503,7 +504,7 @@ Result<Salvage> salvage_ring(const std::string& path,
   if (!place.has_value()) return Failure(place.error());
   if (place->state.layout != RingLayout::checksums) {
     return fail(Code::unsupported, tried,
-                "its layout is positions: its entries carry no checksums that prove them",
+                "its layout is positions: its entries have no checksums to verify them",
                 "restore the file from a copy");
   }
   const Salvage found = detail::salvage_records(place->ring, take);
@@ -621,7 +622,7 @@ const RingState& Consumer::recovered() const {
 Result<VolatileRing> make_volatile_ring(Bytes capacity) {
   const std::string tried = fmt::format("make a volatile ring of {}", to_text(capacity));
   if (capacity.count() < detail::kCapacityMin || capacity.count() > detail::kCapacityMax) {
-    return fail(Code::invalid_argument, tried, "no ring is that small or that large",
+    return fail(Code::invalid_argument, tried, "the capacity is too small or too large",
                 fmt::format("use {} or more", to_text(Bytes(detail::kCapacityMin))));
   }
   const std::uint64_t byte_count =

@@ -39,7 +39,7 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
                              RingLayout& layout) {
   if (file.size() < kDataOffset + kCapacityMin) {
     return fail(Code::corrupt_data, tried,
-                fmt::format("it has {}, and no ring is that small", counted(file.size(), "byte")),
+                fmt::format("it has {}, too small for a ring", counted(file.size(), "byte")),
                 "name a file made by 'headrace pmem ring make' or pmem::make_ring");
   }
   Superblock superblock;
@@ -50,7 +50,7 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
                 "use it there");
   }
   if (superblock.magic != kMagic) {
-    return fail(Code::corrupt_data, tried, "it is not a ring: its first bytes are another's",
+    return fail(Code::corrupt_data, tried, "it is not a ring: wrong magic number",
                 "name a file made by 'headrace pmem ring make' or pmem::make_ring");
   }
   if (superblock.version != kVersion) {
@@ -60,7 +60,7 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
         "use the version of Headrace that made it");
   }
   if (superblock.checksum != checksum_of(superblock)) {
-    return damaged(tried, "its superblock is damaged: the checksum does not agree");
+    return damaged(tried, "its superblock is damaged: the checksum does not match");
   }
   if (superblock.file_bytes != file.size()) {
     return damaged(tried, fmt::format("it has {} bytes and was made with {}", file.size(),
@@ -72,7 +72,7 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
       superblock.capacity_bytes != superblock.file_bytes - kDataOffset ||
       superblock.capacity_bytes % kBlockBytes != 0 || superblock.capacity_bytes > kCapacityMax) {
     return damaged(
-        tried, fmt::format("its geometry is none: layout {}, blocks of {}, {} bytes",
+        tried, fmt::format("its geometry is invalid: layout {}, blocks of {}, {} bytes",
                            superblock.layout, superblock.block_bytes, superblock.capacity_bytes));
   }
   layout = static_cast<RingLayout>(superblock.layout);

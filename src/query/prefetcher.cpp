@@ -368,7 +368,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
   try {
     state->start();
   } catch (const std::system_error& error) {
-    return fail(Code::capacity_exceeded, "start a prefetcher", "the system gave no thread for it",
+    return fail(Code::capacity_exceeded, "start a prefetcher", "a thread cannot be created",
                 "end other threads", error.code().value());
   }
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(state)));

@@ -152,7 +152,7 @@ class Run {
       worker.error = Error{Code::unsupported, 0, "run query 6", exception.what(),
                            "correct the policies of the cache"};
     } catch (...) {
-      worker.error = Error{Code::unsupported, 0, "run query 6", "something unknown was thrown",
+      worker.error = Error{Code::unsupported, 0, "run query 6", "an unknown exception was thrown",
                            "correct the policies of the cache"};
     }
     if (worker.error.has_value()) cancel();
@@ -360,7 +360,7 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
         run.cancel();
         return fail(Code::capacity_exceeded,
                     fmt::format("start {}", counted(worker_count, "worker thread")),
-                    fmt::format("the system gave {}", threads.size()), "use fewer threads",
+                    fmt::format("the system allowed only {}", threads.size()), "use fewer threads",
                     error.code().value());
       }
     }

@@ -222,8 +222,8 @@ Result<void> TableContent::add(const ArrowArray& batch, std::uint32_t rows_per_c
     const ArrowArray& array = *batch.children[i];
     if (array.n_buffers < buffers_of(types[i].layout) ||
         array.length < batch.offset + batch.length) {
-      return refuse(fmt::format("a batch of {} rows has too little of the column '{}'",
-                                batch.length, schema.children[i]->name));
+      return refuse(fmt::format("column '{}' has fewer rows or buffers than its batch of {} rows",
+                                schema.children[i]->name, batch.length));
     }
   }
   for (std::int64_t row = 0; row < batch.length; row += rows_per_chunk) {
@@ -426,13 +426,13 @@ Table::~Table() = default;
 Result<std::shared_ptr<const Table>> Table::import_stream(ArrowArrayStream* stream,
                                                           std::uint32_t rows_per_chunk) {
   if (stream == nullptr || stream->release == nullptr) {
-    return fail(Code::invalid_argument, std::string(kTried), "its stream has been read already",
+    return fail(Code::invalid_argument, std::string(kTried), "its stream has been released",
                 "pass a stream that has not been read");
   }
   const auto release = [](ArrowArrayStream* held) { held->release(held); };
   const std::unique_ptr<ArrowArrayStream, decltype(release)> held(stream);
   if (rows_per_chunk == 0) {
-    return fail(Code::invalid_argument, std::string(kTried), "a chunk of 0 rows holds nothing",
+    return fail(Code::invalid_argument, std::string(kTried), "a chunk has 0 rows",
                 "use chunks of at least one row");
   }
   const auto failed = [&](int code) {
@@ -445,7 +445,8 @@ Result<std::shared_ptr<const Table>> Table::import_stream(ArrowArrayStream* stre
     return failed(code);
   }
   if (std::string_view(content->schema.format) != "+s") {
-    return fail(Code::invalid_argument, std::string(kTried), "it is not made of columns",
+    return fail(Code::invalid_argument, std::string(kTried),
+                "the stream is not a struct of columns",
                 "pass a table or batches, not a single array");
   }
   for (std::int64_t i = 0; i < content->schema.n_children; ++i) {

@@ -59,7 +59,7 @@ Result<Head> read_head(std::span<const std::byte> bytes, std::uint64_t file_byte
   if (bytes.size() < sizeof(Head)) return refuse("it is too short to be a store");
   Head head;
   std::memcpy(&head, bytes.data(), sizeof(head));
-  if (head.magic != kMagic) return refuse("it is no store");
+  if (head.magic != kMagic) return refuse("it is not a store");
   if (head.version != kVersion) {
     return fail(
         Code::version_mismatch, tried,

@@ -31,7 +31,7 @@ constexpr auto kDurabilities = make_names<Durability>({
 });
 
 constexpr auto kOutcomes = make_names<Outcome>({
-    {Outcome::running, "running", "It has not ended."},
+    {Outcome::running, "running", "It has not completed."},
     {Outcome::done, "done", "Nothing failed."},
     {Outcome::unknown_key, "unknown_key",
      "No block has the key: it was never put, or removed, or dropped for room."},
@@ -44,12 +44,12 @@ constexpr auto kOutcomes = make_names<Outcome>({
     {Outcome::full, "full",
      "Every block of the tier is pinned: unpin or remove some, or make the tier larger."},
     {Outcome::corrupt, "corrupt",
-     "The block differs from its checksum and has been removed: put it again, and check the "
-     "memory or disk that it lay on."},
+     "The block differs from its checksum and has been removed: put it again, and check the memory "
+     "or disk that held it."},
     {Outcome::failed, "failed",
      "The engine could not copy it: pass memory that is mapped, and see the engine's statistics."},
     {Outcome::late_write, "late_write",
-     "A device did not answer in time and may still write to the target: leave that memory alone "
+     "A device did not answer in time and may still write to the target: do not use that memory "
      "until the device has been reset."},
     {Outcome::io_failed, "io_failed",
      "The file of the tier lost pages, or could not be written back: check the disk, and open the "
@@ -74,7 +74,7 @@ Result<void> check(const StoreOptions& options) {
     if (tier->path.empty()) continue;
     if (tier->node) {
       return refuse(fmt::format("the tier '{}' has a path and a node", tier->path),
-                    "name one of them: a file lies where its device is");
+                    "name only one: a file is on the node of its device");
     }
   }
   return {};
@@ -194,8 +194,9 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   try {
     state->keeper_ = std::thread(&StoreState::keep, state.get());
   } catch (const std::system_error& error) {
-    return fail(Code::unsupported, "make the thread of a store", "the system makes no more threads",
-                "use fewer threads, or raise the limit", error.code().value());
+    return fail(Code::unsupported, "make the thread of a store",
+                "the system's thread limit is reached", "use fewer threads, or raise the limit",
+                error.code().value());
   }
   return state;
 }

@@ -47,8 +47,8 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
   if (!asked) return fail(asked.error());
   if (!platform::SharedFile::identity_at(options.path)) {
     if (slot_count == 0) {
-      return fail(Code::not_found, tried, "it is not there, and no capacity is named",
-                  "name a capacity of at least one block");
+      return fail(Code::not_found, tried, "it does not exist, and no capacity is given",
+                  "give a capacity of at least one block");
     }
     const Result<void> made = platform::make_file(options.path, asked->file_bytes,
                                                   std::as_bytes(std::span(&*asked, 1)), 0600);
@@ -78,7 +78,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
         Code::invalid_argument, tried,
         fmt::format("it was made for {} of {} bytes, and {} of {} are asked for",
                     counted(head->slot_count, "block"), head->block_bytes, slot_count, block_bytes),
-        "ask for what it has (a capacity of 0 takes that of the file), or name another");
+        "use its sizes (a capacity of 0 takes that of the file), or name another file");
   }
   // Map the locked file, even if the name now refers to another one.
   Result<pmem::Mapping> mapping = pmem::Mapping::map(

@@ -207,7 +207,7 @@ void add_accesses(Machine& machine, const Topology& topology,
   }
   if (absurd_count != 0) {
     machine.notes.push_back(fmt::format(
-        "{} bandwidth or latency figures are beyond reason and were left out.", absurd_count));
+        "{} bandwidth or latency figures are implausible and were left out.", absurd_count));
   }
 }
 
@@ -240,7 +240,7 @@ void check_memory(Machine& machine, const Topology& topology, const Facts& facts
     Node& only = machine.nodes.front();
     machine.notes.push_back(
         fmt::format("The kernel counts {} to node {}, its only node, of the {} of the system: the "
-                    "node is taken to have all of it.",
+                    "node is assumed to have all of it.",
                     to_text(only.capacity), only.id.value(), to_text(*facts.system_memory)));
     only.capacity = *facts.system_memory;
     return;

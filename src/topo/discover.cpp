@@ -35,8 +35,8 @@ Facts gather(const Topology& topology, const DiscoverOptions& options) {
     // HWLOC_XMLFILE or HWLOC_SYNTHETIC: facts of this system do not apply to that machine.
     facts.evidence = Evidence::declared;
     facts.notes.emplace_back(
-        "The environment puts another machine in place of this one (HWLOC_XMLFILE or "
-        "HWLOC_SYNTHETIC): processors in use, huge pages and movers are not looked at.");
+        "The environment replaces this machine by another one (HWLOC_XMLFILE or HWLOC_SYNTHETIC): "
+        "processors in use, huge pages and movers are not examined.");
     return facts;
   }
   facts.system_memory = platform::system_memory();

@@ -89,7 +89,7 @@ class Field {
 
   [[nodiscard]] std::string text(const std::string& remedy = R"(write it as "...")") const {
     if (is_present() && json_->is_string()) return json_->get<std::string>();
-    refuse(is_present() ? "is not a text" : "is missing", remedy);
+    refuse(is_present() ? "is not a string" : "is missing", remedy);
     return {};
   }
   /// One of `words`; the first of them on failure.

@@ -184,7 +184,7 @@ Movers find_movers(const std::string& library_name) {
   }
   accfg_ctx* raw = nullptr;
   if (const int status = functions.make(&raw); status != 0 || raw == nullptr) {
-    movers.note = fmt::format("DSA devices are unknown: '{}' refuses to start ({}).", library_name,
+    movers.note = fmt::format("DSA devices are unknown: '{}' does not start ({}).", library_name,
                               std::generic_category().message(status < 0 ? -status : EIO));
     return movers;
   }

@@ -197,8 +197,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
       cause.erase(0, tag + 2);
     }
     return fail(Code::corrupt_data, fmt::format("read the machine record '{}'", path),
-                "it is not whole, correct JSON: " + cause,
-                "record it again with 'headrace topo --record'");
+                "it is not valid JSON: " + cause, "record it again with 'headrace topo --record'");
   }
 
   constexpr std::array kEvidences{Evidence::firmware, Evidence::declared, Evidence::measured};

@@ -146,8 +146,9 @@ void set_tiers(Machine& machine, const std::vector<TierHint>& hints, Evidence hi
         subject(called_ddr)));
   }
   if (!unknown.empty()) {
-    machine.notes.push_back(fmt::format(
-        "{} of unknown tier: nothing states it, and the figures do not tell.", subject(unknown)));
+    machine.notes.push_back(
+        fmt::format("{} of unknown tier: nothing states it, and the figures are inconclusive.",
+                    subject(unknown)));
   }
 }
 

@@ -90,7 +90,7 @@ std::optional<std::vector<CpuId>> parse_list(const std::string& list) {
 Result<Topology::Handle> Topology::make_handle() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) {
-    return fail(Code::unsupported, "start the topology library (hwloc)", "it refuses to start",
+    return fail(Code::unsupported, "start the topology library (hwloc)", "it does not start",
                 "check its version with 'lstopo --version'", errno);
   }
   Handle topology(raw);
@@ -137,7 +137,7 @@ Result<std::string> Topology::to_xml() const {
   char* buffer = nullptr;
   int byte_count = 0;
   if (hwloc_topology_export_xmlbuffer(get(), &buffer, &byte_count, 0) != 0) {
-    return fail(Code::unsupported, "export the topology as XML", "hwloc refuses",
+    return fail(Code::unsupported, "export the topology as XML", "hwloc failed",
                 "install hwloc with XML support", errno);
   }
   std::string_view rest(buffer, static_cast<std::size_t>(byte_count) - 1);

@@ -212,5 +212,5 @@ def test_what_a_file_has_beyond_wqs_for_programs_is_left_out(
     assert queues_of(result.stdout).keys() == {"wq0.0", "wq0.1"}
     kernels_line, iax_line = result.stderr.decode().splitlines()
     assert kernels_line.startswith(f"headrace: '{path}', [0].groups[1].grouped_workqueues[1]: ")
-    assert "left out wq0.2, as it is of type kernel" in kernels_line
-    assert iax_line.startswith(f"headrace: '{path}', [1]: left out iax1, as it is no DSA")
+    assert "wq0.2 of type kernel ignored" in kernels_line
+    assert iax_line.startswith(f"headrace: '{path}', [1]: iax1 ignored: only DSAs")

@@ -83,8 +83,8 @@ def test_where_another_file_is_in_the_place_of_fuse_that_is_said(emulator: Emula
     result = bound.run("--", "true")
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.decode() == (
-        "headrace: cannot serve the files of the emulated devices by FUSE: /dev/fuse is another "
-        "file than the device of FUSE; put the device there (as root: rm /dev/fuse; mknod -m 666 "
+        "headrace: cannot serve the files of the emulated devices by FUSE: /dev/fuse is not "
+        "the FUSE device; put the device there (as root: rm /dev/fuse; mknod -m 666 "
         "/dev/fuse c 10 229), or give the container the device (docker run --device /dev/fuse)\n"
     )
 
@@ -93,8 +93,8 @@ def test_where_another_file_is_in_the_place_of_fuse_that_is_said(emulator: Emula
 @pytest.mark.parametrize(
     "prefix, is_mount_point, words",
     [
-        ((), False, "the root directory is no mount point, as in a chroot"),
-        (NOBODY, False, "the root directory is no mount point, as in a chroot"),
+        ((), False, "the root directory is not a mount point, as in a chroot"),
+        (NOBODY, False, "the root directory is not a mount point, as in a chroot"),
         (NOBODY, True, "may not make user namespaces, as in a chroot"),
     ],
 )

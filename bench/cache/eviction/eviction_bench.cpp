@@ -153,7 +153,7 @@ void add_recorded(const std::filesystem::path& directory, Traces& traces) {
     std::ifstream file(item.path());
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     Trace trace = bench::parse_trace(item.path().stem(), text);
-    if (trace.accesses.empty()) give_up(item.path().string() + " is no trace");
+    if (trace.accesses.empty()) give_up(item.path().string() + " is not a trace");
     traces[trace.name].push_back(std::move(trace));
   }
   if (error) give_up(directory.string() + ": " + error.message());

@@ -134,7 +134,7 @@ Operation operation_at(const Point& point, const Buffers& buffers, std::size_t i
     if (name == "dif_strip") return Operation::dif_strip(target, fields, kFormat, {});
     if (name == "dif_update") return Operation::dif_update(to, fields, kFormat, {}, {});
   }
-  throw Unmeasurable{fmt::format("'{}' is no operation", name)};
+  throw Unmeasurable{fmt::format("'{}' is not an operation", name)};
 }
 
 /// Prepares the operation's second input.
@@ -250,7 +250,7 @@ class ByJob {
     for (const engine::movers::Named& each : engine::movers::named()) {
       if (each.name == point.policy) policy_ = each.choose;
     }
-    if (!policy_) throw Unmeasurable{fmt::format("'{}' is no policy", point.policy)};
+    if (!policy_) throw Unmeasurable{fmt::format("'{}' is not a policy", point.policy)};
     options_.policy = &policy_;
   }
   Submit submit(InFlight& one) {

@@ -60,7 +60,7 @@ inline std::size_t size_of(std::string_view text) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw Unmeasurable{fmt::format("'{}' is no number", text)};
+    throw Unmeasurable{fmt::format("'{}' is not a number", text)};
   }
   return number;
 }
@@ -108,7 +108,7 @@ inline Point parse(const std::string& line) {
   for (const std::string& word : split(line, ' ')) {
     const std::size_t at = std::min(word.find('='), word.size());
     const auto known = kWords.find(std::string_view(word).substr(0, at));
-    if (known == kWords.end()) throw Unmeasurable{fmt::format("'{}' is no word of a point", word)};
+    if (known == kWords.end()) throw Unmeasurable{fmt::format("unknown key '{}' in a point", word)};
     known->second(point, word.substr(std::min(at + 1, word.size())));
   }
   return point;

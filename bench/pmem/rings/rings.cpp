@@ -355,7 +355,7 @@ std::uint64_t parse_number(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number == 0) {
-    die(fmt::format("'{}' is no number", text));
+    die(fmt::format("'{}' is not a positive number", text));
   }
   return number;
 }

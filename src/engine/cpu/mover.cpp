@@ -54,7 +54,7 @@ class CpuMover final : public Mover {
         workers_.emplace_back(&CpuMover::run_worker, this, i);
       } catch (const std::system_error& error) {
         return fail(Code::unsupported, fmt::format("start worker {} of {}", i + 1, info_.name),
-                    "the system makes no more threads", "use fewer threads, or raise the limit",
+                    "the system's thread limit is reached", "use fewer threads, or raise the limit",
                     error.code().value());
       }
       const Result<void> pinned = platform::pin_thread(workers_[i], options_.cpus);

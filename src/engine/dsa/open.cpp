@@ -69,7 +69,7 @@ Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
         found.movers.begin(), found.movers.end(),
         [&](const std::unique_ptr<Mover>& mover) { return mover->info().name == name; });
     if (there) continue;
-    std::string cause = "the machine has no such queue, or it is not seen";
+    std::string cause = "the machine has no such queue, or it is not visible to this process";
     for (const std::string& note : found.notes) {
       if (note.starts_with(name + " ")) cause = note.substr(0, note.size() - 1);
     }
@@ -97,7 +97,7 @@ Result<OpenPortal> open_portal(const std::string& path, dsa::QueueInfo info) {
 Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOptions& options) {
   DsaQueues found;
   if (!options.use) {
-    found.notes.emplace_back("Devices are not used because the options say so.");
+    found.notes.emplace_back("Devices are disabled by the options.");
     return found;
   }
   // Inside the emulator's namespace all devices are emulated.
@@ -142,7 +142,7 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
   if (Result<void> named = check_named(found, options); !named) return fail(named.error());
   if (found.movers.empty() && found.notes.empty()) {
     found.notes.emplace_back(
-        "No DSA work queue was found: 'headrace doctor' tells why. Processors do all the work.");
+        "No DSA work queue was found: 'headrace doctor' shows why. Processors do all the work.");
   }
   return found;
 }

@@ -82,9 +82,9 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
     note(fmt::format("{} of its {} entries are used", slot_count_, portal.info().entry_count));
   }
   if (device_.page_faults == FaultPolicy::block && !detail::can_block(portal.info())) {
-    note("it does not block on page faults, which are touched and resubmitted");
+    note("it does not block on page faults: the engine touches the page and resubmits");
   }
-  if (cache_flag_ == 0) note("into_cache() is not told to the device, which has no cache control");
+  if (cache_flag_ == 0) note("into_cache() has no effect: the device has no cache control");
   for (unsigned kind = 0; kind < kOperationKindCount; ++kind) {
     if (info_.operations.has(static_cast<OperationKind>(kind))) continue;
     refuse_kind(static_cast<OperationKind>(kind));
@@ -96,7 +96,7 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
 }
 
 DsaQueue::~DsaQueue() {
-  HEADRACE_CHECK(!words_.has_reserved(), "a channel ends before its engine");
+  HEADRACE_CHECK(!words_.has_reserved(), "a channel must be closed before its engine");
   stop();
   // No other thread uses the queue any more.
   if (words_.lost() == 0 && probe_words_.posted() == 0) return;

@@ -225,7 +225,7 @@ TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
                                              {.bytes_min = 64, .bytes_max = 64, .thread_count = 2});
     ASSERT_FALSE(times_ns.has_value());
     EXPECT_EQ(times_ns.error().code, Code::capacity_exceeded);
-    EXPECT_THAT(times_ns.error().message(), HasSubstr("the system gave 1"));
+    EXPECT_THAT(times_ns.error().message(), HasSubstr("the system allowed only 1"));
   });
 }
 

@@ -70,7 +70,7 @@ TEST(Profile, SaysFromWhereOnADevicePaysIfItIsKnown) {
   for (const char* const bad : {"0", "-1", "1.5", "\"70000\"", "[]"}) {
     const auto read = parse_profile(replaced(good, "70000", bad));
     ASSERT_FALSE(read.has_value()) << bad;
-    EXPECT_THAT(read.error().message(), HasSubstr("dsa_bytes_min is no length"));
+    EXPECT_THAT(read.error().message(), HasSubstr("dsa_bytes_min is not a positive length"));
   }
 }
 
@@ -84,7 +84,7 @@ TEST(Profile, SaysWhatWideRegistersCostIfItIsKnown) {
   for (const char* const bad : {"0", "-1.25", "1e300", "\"1\"", "[]", "true"}) {
     const auto read = parse_profile(replaced(good, "1.25", bad));
     ASSERT_FALSE(read.has_value()) << bad;
-    EXPECT_THAT(read.error().message(), HasSubstr("wide_cost is no factor"));
+    EXPECT_THAT(read.error().message(), HasSubstr("wide_cost is not a positive factor"));
   }
 }
 
@@ -115,12 +115,12 @@ TEST(Profile, AClassMayHaveAnotherVariantForWhatIsCold) {
                                    {"ticks_max", "x"}}) {
     const auto bad = parse_profile(replaced(good, what, with));
     ASSERT_FALSE(bad.has_value()) << what << " by " << with;
-    EXPECT_THAT(bad.error().message(), HasSubstr("cold_probe is missing or impossible"));
+    EXPECT_THAT(bad.error().message(), HasSubstr("cold_probe is missing or invalid"));
   }
   EXPECT_THAT(parse_profile(replaced(good, "\"cold_variant\": ", "\"cold_variant\": 3, \"x\": "))
                   .error()
                   .message(),
-              HasSubstr("cold_variant of class 131072 is no text"));
+              HasSubstr("cold_variant of class 131072 is not a string"));
 }
 
 /// A profile of kernels only; with 32-byte registers if this processor has them.
@@ -196,18 +196,19 @@ TEST(Profile, WhatIsWrongIsToldInOneSentence) {
     const char* cause;
   };
   const std::vector<Case> cases = {
-      {"", Code::corrupt_data, "not JSON"},
-      {good.substr(0, good.size() / 2), Code::corrupt_data, "cut short"},
-      {"[]", Code::corrupt_data, "another kind"},
-      {replaced(good, "headrace-copy-profile", "x"), Code::corrupt_data, "another kind"},
+      {"", Code::corrupt_data, "not valid JSON"},
+      {good.substr(0, good.size() / 2), Code::corrupt_data, "truncated"},
+      {"[]", Code::corrupt_data, "not a copy profile"},
+      {replaced(good, "headrace-copy-profile", "x"), Code::corrupt_data, "not a copy profile"},
       {replaced(good, "\"version\": 1", "\"version\": 2"), Code::version_mismatch, "version 2"},
       {replaced(good, "\"version\": 1", "\"version\": null"), Code::corrupt_data, "no version"},
       {replaced(good, "\"vendor\": \"", "\"vendor\": 7, \"x\": \""), Code::corrupt_data, "machine"},
       {replaced(good, "\"stepping\": ", "\"stepping\": -"), Code::corrupt_data, "machine"},
       {replaced(good, "256", "255"), Code::corrupt_data, "power of two"},
-      {replaced(good, "256", "1e400"), Code::corrupt_data, "not JSON"},
+      {replaced(good, "256", "1e400"), Code::corrupt_data, "not valid JSON"},
       {replaced(good, "256", "1048576"), Code::corrupt_data, "ascending"},
-      {replaced(good, "\"variant\": ", "\"variant\": 3, \"x\": "), Code::corrupt_data, "no text"},
+      {replaced(good, "\"variant\": ", "\"variant\": 3, \"x\": "), Code::corrupt_data,
+       "not a string"},
       {replaced(good, "\"variant\": ", "\"variant\": \"movs everything\", \"x\": "),
        Code::corrupt_data, "'movs' is not understood"},
       {replaced(good, "\"variant\": ",
@@ -215,7 +216,7 @@ TEST(Profile, WhatIsWrongIsToldInOneSentence) {
                 "streams=1\", \"x\": "),
        Code::corrupt_data, "aligned target"},
       {std::string(kProfileBytesMax + 1, ' '), Code::capacity_exceeded, "more than 1 MiB"},
-      {std::string(kProfileBytesMax, '['), Code::corrupt_data, "not JSON"},
+      {std::string(kProfileBytesMax, '['), Code::corrupt_data, "not valid JSON"},
   };
   for (const Case& each : cases) {
     const auto read = parse_profile(each.text);

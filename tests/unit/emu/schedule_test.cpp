@@ -540,7 +540,7 @@ TEST(Faults, a_wrong_script_is_told_where_and_what_is_allowed) {
     return parsed ? std::string("accepted") : parsed.error().message();
   };
   const std::string kind = message("[[fault]]\nkind = 'flood'\n");
-  EXPECT_NE(kind.find("f.toml, line 2: field 'kind' is 'flood', which it cannot be"),
+  EXPECT_NE(kind.find("f.toml, line 2: field 'kind' is 'flood', which is invalid"),
             std::string::npos)
       << kind;
   EXPECT_NE(kind.find("queue_full, page_fault"), std::string::npos) << kind;
@@ -563,14 +563,14 @@ TEST(Faults, a_rule_has_what_its_kind_needs_and_nothing_else) {
   expect("kind = 'slow'\n", "line 1: field 'delay_ns' is missing");
   expect("kind = 'slow'\ndelay_ns = 0\n", "field 'delay_ns' is missing");
   expect("kind = 'status'\n", "line 1: field 'status' is missing");
-  expect("kind = 'halt'\nevery = 2\nnth = 3\n", "line 4: field 'nth' comes beside 'every'");
+  expect("kind = 'halt'\nevery = 2\nnth = 3\n", "line 4: field 'nth' is set together with 'every'");
   expect("kind = 'slow'\ndelay_ns = 5\nat_byte = 3\n",
-         "line 4: field 'at_byte' means nothing to a fault of kind 'slow'; leave it out; kind "
+         "line 4: field 'at_byte' does not apply to a fault of kind 'slow'; leave it out; kind "
          "'page_fault' has it");
   expect("kind = 'halt'\ndelay_ns = 5\n", "kind 'page_fault' or 'slow' has it");
   expect("write = true\nkind = 'reset'\n", "line 2: field 'write' means nothing");
   expect("kind = 'page_fault'\nstatus = 3\n", "line 3: field 'status' means nothing");
-  expect("kind = 'status'\nstatus = 3.5\n", "field 'status' is 3.5, which it cannot be");
+  expect("kind = 'status'\nstatus = 3.5\n", "field 'status' is 3.5, which is invalid");
   expect("kind = 'page_fault'\nat_byte = 0\nwrite = true\ndelay_ns = 1\nnth = 1\n", "accepted");
 }
 

@@ -289,7 +289,7 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
   Ticket ticket{};
   EXPECT_EQ(channel->submit_copy(kept[0]->plan(), ticket), Submit::closed);
   // This does not close the engine, and is not reported as such.
-  EXPECT_NE(explain(Submit::closed).find("its device does not answer"), std::string_view::npos);
+  EXPECT_NE(explain(Submit::closed).find("the device does not respond"), std::string_view::npos);
   channel.reset();
   EXPECT_EQ(machine.engine->device_statistics()[0].lost, 3U);
 }
@@ -587,14 +587,14 @@ TEST(ChannelDeathTest, ATicketOfNothingAndAnEngineThatEndsFirstAreBrokenContract
         Completion end;
         static_cast<void>(channel->poll(Ticket{3}, end));
       },
-      "a ticket is of what is in flight");
+      "a ticket must be in flight");
   EXPECT_DEATH(
       {
         Emulated machine = make_emulated({});
         const std::unique_ptr<Channel> channel = open(machine);
         machine.engine.reset();
       },
-      "a channel ends before its engine");
+      "a channel must be closed before its engine");
 }
 
 TEST(Channel, ThreadsHaveOneEachBesideJobs) {

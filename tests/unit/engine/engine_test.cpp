@@ -47,19 +47,19 @@ TEST(Engine, OptionsBeyondTheirLimitsAreRefusedWithTheLimit) {
   const std::vector<Bad> bad{
       {{.threads_per_node = EngineOptions::kThreadsMax + 1}, "1025 threads per node are more"},
       {{.threads_per_node = kHuge}, "more than 1024"},
-      {{.piece = Bytes(0)}, "a piece of 0 bytes"},
+      {{.piece = Bytes(0)}, "a piece has 0 bytes"},
       {{.piece = EngineOptions::kPieceMax + Bytes(1)}, "4294967297 bytes is larger than 4 GiB"},
       {{.piece = Bytes(kHuge)}, "larger than 4 GiB"},
-      {{.queue_depth_max = 0}, "a queue of depth 0"},
+      {{.queue_depth_max = 0}, "queue depth is 0"},
       {{.queue_depth_max = EngineOptions::kQueueDepthMax + 1}, "1048577 is more than 1048576"},
       {{.queue_depth_max = kHuge}, "is more than 1048576"},
-      {{.path = static_cast<Path>(3)}, "no such path"},
-      {{.devices = {.use = false, .queues = {"dsa0/wq0.0"}}}, "'dsa0/wq0.0' is named, and no"},
-      {{.devices = {.page_faults = static_cast<FaultPolicy>(3)}}, "no such fault policy"},
-      {{.devices = {.answer_max = nanoseconds(0)}}, "after 0 ns of silence"},
+      {{.path = static_cast<Path>(3)}, "invalid path"},
+      {{.devices = {.use = false, .queues = {"dsa0/wq0.0"}}}, "'dsa0/wq0.0' is named, but devices"},
+      {{.devices = {.page_faults = static_cast<FaultPolicy>(3)}}, "invalid fault policy"},
+      {{.devices = {.answer_max = nanoseconds(0)}}, "after 0 ns without an answer"},
       {{.devices = {.answer_max = nanoseconds::min()}}, "at most a year"},
       {{.devices = {.answer_max = kNever}}, "at most a year"},
-      {{.waiting = static_cast<Waiting>(5)}, "no such way to wait"},
+      {{.waiting = static_cast<Waiting>(5)}, "invalid `waiting`"},
   };
   for (const Bad& one : bad) {
     const auto engine = Engine::make(this_machine(), one.options);
@@ -108,7 +108,7 @@ TEST(Engine, AWayToWaitThatThereIsNotIsRefusedWithMoversOfOnesOwn) {
   const auto engine = Engine::make(std::move(movers), {}, {.waiting = static_cast<Waiting>(99)});
   ASSERT_FALSE(engine.has_value());
   EXPECT_EQ(engine.error().code, Code::invalid_argument);
-  EXPECT_NE(engine.error().message().find("no such way to wait"), std::string::npos);
+  EXPECT_NE(engine.error().message().find("invalid `waiting`"), std::string::npos);
 }
 
 TEST(Engine, NoMoverOrANullOneIsRefused) {
@@ -300,7 +300,7 @@ TEST(EngineDeathTest, BrokenContractsAreNamed) {
 }
 
 TEST(EngineDeathTest, ACallbackThatEndsTheEngineIsTold) {
-  constexpr const char* kMessage = "may not stop or end the engine.*another thread";
+  constexpr const char* kMessage = "must not stop or destroy the engine.*another thread";
   static std::unique_ptr<Engine>* engine = nullptr;
   static Engine* stopped = nullptr;
   const SubmitOptions stopping{

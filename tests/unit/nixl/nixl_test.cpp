@@ -204,7 +204,7 @@ TEST_F(Backend, WhatIsNotThereIsRefused) {
   EXPECT_EQ(add(FILE_SEG, 0, 4096, static_cast<std::uint64_t>(read_only)), nullptr);
   ::close(read_only);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("no open descriptor"), said.npos);
+  EXPECT_NE(said.find("not an open file descriptor"), said.npos);
   EXPECT_NE(said.find("reading only"), said.npos);
 }
 

@@ -228,7 +228,7 @@ TEST_F(RingFile, FilesThatAreNoRingsAreRefusedAndStayAsTheyAre) {
   std::filesystem::resize_file(path_, 0);
   expect_refused(Code::corrupt_data, "0 bytes");
   std::filesystem::resize_file(path_, 65537);
-  expect_refused(Code::corrupt_data, "no whole number of blocks");
+  expect_refused(Code::corrupt_data, "not a multiple of the block size");
   std::filesystem::resize_file(path_, 65536);
   expect_refused(Code::corrupt_data, "not a ring");
 }

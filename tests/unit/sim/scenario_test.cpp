@@ -248,8 +248,8 @@ TEST(Points, WhatDoesNotExistIsRefusedWithWhatDoes) {
   EXPECT_THAT(message("submision", {}), HasSubstr("sim list"));
   EXPECT_THAT(message("submission", {{"byte", "64"}}), HasSubstr("bytes"));
   EXPECT_THAT(message("submission", {{"mode", "asink"}}), HasSubstr("async"));
-  EXPECT_THAT(message("submission", {{"bytes", "64 parsecs"}}), HasSubstr("no size"));
-  EXPECT_THAT(message("submission", {{"depth", "1.5"}}), HasSubstr("not whole"));
+  EXPECT_THAT(message("submission", {{"bytes", "64 parsecs"}}), HasSubstr("not a size"));
+  EXPECT_THAT(message("submission", {{"depth", "1.5"}}), HasSubstr("not a whole number"));
   EXPECT_THAT(message("submission", {{"depth", "-1"}}), HasSubstr("from 0"));
   EXPECT_THAT(message("wq-size", {{"entries", "129"}}), HasSubstr("1 to 128"));
   EXPECT_THAT(message("leaky-ddio", {{"devices", "9"}}), HasSubstr("the machine has 1"));

@@ -129,7 +129,7 @@ TEST_F(InFile, WhatIsNoStoreIsRefused) {
   std::filesystem::resize_file(path_, whole);
   expect_refused(options(), Code::corrupt_data, "its head is damaged");
   overwrite(0, "not a store");
-  expect_refused(options(), Code::corrupt_data, "no store");
+  expect_refused(options(), Code::corrupt_data, "not a store");
   other = options();
   other.tiers[0].path = folder_.file("");
   expect_refused(other, Code::invalid_argument, "folder");

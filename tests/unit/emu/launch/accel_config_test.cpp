@@ -86,7 +86,7 @@ TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
   EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"dmaengine\"")),
               HasSubstr("driver_name: 'dmaengine'"));
   EXPECT_THAT(refusal(replaced("\"group_id\":0", "\"group_id\":1")),
-              HasSubstr("group_id: 1 is not the group that it lies in"));
+              HasSubstr("group_id: 1 is not the group that contains it"));
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"colour\":16")),
               HasSubstr("colour: there is no such field; use one of ats_disable,"));
 }
@@ -114,25 +114,24 @@ TEST(AccelConfig, WhatIsNotEmulatedIsLeftOutAndTold) {
   EXPECT_EQ(config->devices[0].queues[0].size, 0U);
   EXPECT_EQ(config->devices[0].queues[1].name, "app");
   EXPECT_THAT(config->left_out,
-              ::testing::ElementsAre(
-                  "'C.json', [0].groups[0].grouped_workqueues[0]: left out wq0.0, as it is of type "
-                  "kernel and WQs of type user are emulated",
-                  "'C.json', [0].groups[1].grouped_workqueues[0]: left out wq0.2, as it is of type "
-                  "mdev and WQs of type user are emulated",
-                  "'C.json', [1]: left out iax1, as it is no DSA and DSAs are emulated"));
+              ::testing::ElementsAre("'C.json', [0].groups[0].grouped_workqueues[0]: wq0.0 of type "
+                                     "kernel ignored: only WQs of type user are emulated",
+                                     "'C.json', [0].groups[1].grouped_workqueues[0]: wq0.2 of type "
+                                     "mdev ignored: only WQs of type user are emulated",
+                                     "'C.json', [1]: iax1 ignored: only DSAs are emulated"));
 }
 
 TEST(AccelConfig, TheWholeIsJudgedToo) {
   EXPECT_THAT(refusal("["), HasSubstr("read the configuration 'C.json': line 1 is not JSON"));
   EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("no list of devices"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("no list of devices"));
-  EXPECT_THAT(refusal("[1]"), HasSubstr("[0]: it is no object"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("not a list of devices"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("not a list of devices"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("[0]: it is not an object"));
   EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("the whole: it has no DSA"));
-  EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"), HasSubstr("[0].dev: 'iaxx' is no device"));
+  EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"), HasSubstr("[0].dev: 'iaxx' is not a DSA device"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa16"}])"), HasSubstr("use dsa0 to dsa15"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"), HasSubstr("[1].dev: dsa0 is there"));
-  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is no list"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is not a list"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group1.0"}]}])"),
               HasSubstr("'group1.0' is no group of dsa0; use group0.0 to group0.3"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group0.0","grouped_workqueues":
@@ -140,7 +139,7 @@ TEST(AccelConfig, TheWholeIsJudgedToo) {
               HasSubstr("a group with WQs has no engine"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","ungrouped_workqueues":
                          [{"dev":"wq0.0","size":100},{"dev":"wq0.1","size":100}]}])"),
-              HasSubstr("add up to 200; share out 128 at most"));
+              HasSubstr("add up to 200; use 128 at most"));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST(Options, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(refusal({"--wq-name", "", "x"}), HasSubstr("--wq-name"));
   EXPECT_THAT(refusal({"--wq-name", std::string(100, 'a'), "x"}), HasSubstr("1 to 63"));
   EXPECT_THAT(refusal({"--wq-name", "a b", "x"}), HasSubstr("--wq-name"));
-  EXPECT_THAT(refusal({"--stats", "", "x"}), HasSubstr("'' is no path"));
+  EXPECT_THAT(refusal({"--stats", "", "x"}), HasSubstr("'' is not a path"));
   EXPECT_THAT(refusal({"--frobnicate", "1", "x"}), HasSubstr("no option '--frobnicate'"));
   EXPECT_THAT(refusal({"--devices"}), HasSubstr("a value is missing"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
