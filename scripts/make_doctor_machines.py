@@ -396,7 +396,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     ),
     (
         "halted",
-        "the device met an error that it cannot go on from",
+        "the device had an error from which it cannot recover",
         DEVICE_OFF | {"devices.0.state": "halted"},
     ),
     ("not-configured", "a device as it comes: no WQ has entries", BLANK),

@@ -73,7 +73,7 @@ cache::Eviction parse_eviction(const std::string& eviction) {
   for (const cache::Eviction known : {cache::Eviction::lru, cache::Eviction::s3_fifo}) {
     if (cache::name(known) == eviction) return known;
   }
-  throw Failed{Error{Code::invalid_argument, 0, "give copies up by '" + eviction + "'",
+  throw Failed{Error{Code::invalid_argument, 0, "evict copies by '" + eviction + "'",
                      "there is no such eviction", "use lru or s3_fifo"}};
 }
 
@@ -164,7 +164,7 @@ bool try_wait(const EntryHandle& handle) {
 void refuse_in_call() {
   if (!is_in_call()) return;
   throw Failed{Error{Code::invalid_argument, 0, "wait for the cache",
-                     "a function that a job or the cache calls may not wait for it",
+                     "a callback of a job or the cache may not wait for it",
                      "call access or pin there; wait, change, write back and drop elsewhere"}};
 }
 
@@ -569,7 +569,7 @@ void bind_cache(nb::module_& module) {
       .def("pin", &pin, "source"_a, "pinned"_a)
       .def("take_events", &take_events,
            nb::sig("def take_events(self) -> tuple[list[dict[str, typing.Any]], int]"),
-           "Of headrace.CacheEvent, and how many were lost.")
+           "Fields of headrace.CacheEvent, and the number of lost events.")
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "source"_a)
       .def("forget", &forget, "address"_a, "byte_count"_a)

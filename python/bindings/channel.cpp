@@ -43,7 +43,7 @@ class ChannelHandle {
     const Submit answer = open().submit(operation->what(), ticket);
     if (answer == Submit::closed) {
       refuse(Code::closed, "the engine has been closed, or the device does not answer",
-             "if the engine has been, make a new one; else submit jobs, which others do then");
+             "make a new engine if it was closed; otherwise submit jobs, which other movers run");
     }
     if (answer != Submit::accepted) {
       refuse_answer(answer, {&operation, 1});
@@ -103,8 +103,8 @@ class ChannelHandle {
   Flights::iterator find(std::uint64_t number) {
     const auto flight = flights_.find(number);
     if (flight == flights_.end()) {
-      refuse(Code::invalid_argument, "the ticket names nothing that is in flight",
-             "ask for each end once, of the channel that gave the ticket");
+      refuse(Code::invalid_argument, "the ticket is not in flight",
+             "wait for each ticket once, on the channel that returned it");
     }
     return flight;
   }

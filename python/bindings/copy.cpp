@@ -181,13 +181,12 @@ void bind_copy(nb::module_& module) {
           "thread_count"_a, "Nanoseconds per copy of each subject, measured once each.")
       .def("batch_count", &MeterHandle::batch_count)
       .def("find_cold_probe", &MeterHandle::find_cold_probe,
-           "How long a byte from memory takes, at least and at most, in ticks; None if that cannot "
-           "be told.")
+           "Minimum and maximum ticks to load a byte from memory; None if unknown.")
       .def("find_wide_cost", &MeterHandle::find_wide_cost, nb::call_guard<nb::gil_scoped_release>(),
-           "By which factor a single copy through 64-byte registers takes longer than one of many; "
-           "None where there are none.")
+           "Factor by which a single copy through 64-byte registers is slower than one of many; "
+           "None without such registers.")
       .def("use_cold_probe", &MeterHandle::use_cold_probe, "ticks_min"_a, "ticks_max"_a,
-           "By which subjects of two variants choose between them.");
+           "Ticks by which a subject of two variants chooses between them.");
 
   module.def(
       "copy_variants",
@@ -198,13 +197,13 @@ void bind_copy(nb::module_& module) {
         }
         return texts;
       },
-      "byte_count"_a, "The grid for copies of so many bytes and more.");
+      "byte_count"_a, "The search grid for copies of at least this many bytes.");
   module.def(
       "check_copy_variant", [](const std::string& text) { value_of(copy::parse_variant(text)); },
       "text"_a);
   module.def(
       "copy_machine_text", [] { return copy::to_text(copy::this_machine()); },
-      "This machine, as far as profiles care.");
+      "This machine, as profiles identify it.");
   module.def(
       "empty_copy_profile",
       [] { return copy::to_json({.machine = copy::this_machine(), .classes = {}}); },
@@ -214,14 +213,14 @@ void bind_copy(nb::module_& module) {
       [](const std::string& text) {
         value_of(copy::use_profile(value_of(copy::parse_profile(text))));
       },
-      "text"_a, "Let copies be made as this profile says.");
+      "text"_a, "Use this profile for copies.");
   module.def(
       "use_copy_profile_file",
       [](const std::string& path) {
         const Result<void> used = copy::use_profile(value_of(copy::load_profile(path)));
         if (!used) throw Failed{copy::of_profile(path, used.error())};
       },
-      "path"_a, "Let copies be made as the profile in this file says; errors name the file.");
+      "path"_a, "Use the profile in this file for copies; errors name the file.");
   module.def("use_no_copy_profile", &copy::use_no_profile);
   module.def("default_copy_profile_path", &copy::default_profile_path);
   module.def(

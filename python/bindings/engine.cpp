@@ -192,11 +192,11 @@ long Origin::current() {
 }
 
 void bind_engine(nb::module_& module) {
-  module.def("policy_names", &policy_names, "Of who may be asked to choose movers.");
+  module.def("policy_names", &policy_names, "Names of the mover policies.");
   module.def(
       "explain_device_status",
       [](std::uint8_t status) { return std::string(dsa::explain(status)); }, "status"_a,
-      "What a status byte of a device means and what to do about it.");
+      "Meaning and remedy of a status byte of a device.");
   module.def(
       "explain_cause",
       [](const std::string& text) {
@@ -207,7 +207,7 @@ void bind_engine(nb::module_& module) {
         }
         return std::string();
       },
-      "name"_a, "What a cause means and what to do about it; empty if there is no such.");
+      "name"_a, "Meaning and remedy of a cause; empty if unknown.");
   nb::class_<EngineHandle> type(module, "Engine");
   bind_job(module, type);
   type.def_static("make", &make_engine, "machine"_a, nb::kw_only(), "threads_per_node"_a, "nodes"_a,
@@ -220,16 +220,16 @@ void bind_engine(nb::module_& module) {
              engine.engine().poll();
              engine.reap();
            })
-      .def("movers", &movers, "Of headrace.MoverInfo.")
+      .def("movers", &movers, "Fields of headrace.MoverInfo.")
       .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
       .def("waiting",
            [](const EngineHandle& engine) { return std::string(name(engine.engine().waiting())); })
-      .def("thresholds", &thresholds, "Of headrace.Thresholds.")
+      .def("thresholds", &thresholds, "Fields of headrace.Thresholds.")
       .def("statistics", &statistics,
-           "Of headrace.EngineStatistics; operations: of headrace.OperationStatistics, by kind.")
+           "Fields of headrace.EngineStatistics; operations: headrace.OperationStatistics by kind.")
       .def("device_statistics", &device_statistics,
            nb::sig("def device_statistics(self) -> list[dict[str, int]]"),
-           "One for each of movers().");
+           "Counts of each of movers().");
 }
 
 }  // namespace headrace::python

@@ -114,8 +114,8 @@ class JobHandle {
     const bool in_call = is_in_call();
     if (in_call ? job().state() != JobState::running : job().poll()) return true;
     if (in_call) {
-      refuse_operation("a function that a job calls may not wait for another",
-                       "submit with a function of its own, or wait elsewhere");
+      refuse_operation("a callback of a job may not wait for another job",
+                       "submit with after= or then=, or wait in another thread");
     }
     return wait_interruptibly(time_ns_max,
                               [this](nanoseconds time_max) { return job().wait_for(time_max); });
@@ -340,8 +340,8 @@ void EngineHandle::close() {
   }
   if (is_in_call()) {
     throw Failed{Error{Code::invalid_argument, 0, "close an engine",
-                       "a function that a job calls may be a part of it",
-                       "close it where it was made"}};
+                       "a callback of one of its jobs may be making this call",
+                       "close it outside callbacks"}};
   }
   {
     const nb::gil_scoped_release released;
@@ -360,8 +360,8 @@ void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine) {
       .def(
           "completion",
           [](const JobHandle& handle) { return fields_of(handle.job().completion()); },
-          "Fields of headrace.Completion, of a job that has ended.")
-      .def("completions", &completions, "The same of each operation of a batch that has ended.");
+          "Fields of headrace.Completion of a completed job.")
+      .def("completions", &completions, "The same for each operation of a completed batch.");
 
   engine.def("submit", &submit, "operation"_a, "options"_a, "after"_a, "then"_a.none())
       .def("submit_batch", &submit_batch, "operations"_a, "options"_a, "after"_a, "then"_a.none())

@@ -69,7 +69,7 @@ class KernelMeter {
 }  // namespace
 
 void bind_kernels(nb::module_& module) {
-  nb::class_<KernelMeter>(module, "KernelMeter", "Measures what fills, or what compares.")
+  nb::class_<KernelMeter>(module, "KernelMeter", "Measures fills or comparisons.")
       .def_static(
           "make",
           [](std::size_t pool_bytes, bool fills, std::uint64_t seed) {
@@ -79,7 +79,7 @@ void bind_kernels(nb::module_& module) {
                                fills);
           },
           "pool_bytes"_a, "fills"_a, "seed"_a)
-      .def("kernels", &KernelMeter::kernels, "Those that run here.")
+      .def("kernels", &KernelMeter::kernels, "Names of the kernels that run on this machine.")
       .def(
           "measure_round",
           [](KernelMeter& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,

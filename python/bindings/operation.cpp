@@ -32,7 +32,7 @@ OperationKind kind_of(std::string_view text) {
     const auto kind = static_cast<OperationKind>(i);
     if (name(kind) == text) return kind;
   }
-  refuse_operation(quoted(text) + " is no operation", "make one with headrace.Operation");
+  refuse_operation(quoted(text) + " is not an operation", "make one with headrace.Operation");
 }
 
 engine::DifTags tags_of(nb::handle check) {

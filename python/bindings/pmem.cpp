@@ -294,7 +294,7 @@ void bind_pmem(nb::module_& module) {
         result["missing_count"] = found.missing_count;
         return result;
       },
-      "path"_a, "Of headrace.pmem.Salvage.");
+      "path"_a, "Fields of headrace.pmem.Salvage.");
   module.def("check_subjects", [] {
     std::vector<std::tuple<std::string, std::string, bool>> subjects;
     for (const pmem::lab::CheckSubject& subject : pmem::lab::check_subjects()) {

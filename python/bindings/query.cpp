@@ -274,7 +274,7 @@ void bind_table(nb::module_& module) {
               return handle.prefetcher().open_stream(table, columns, out);
             });
           },
-          "table"_a, "columns"_a, "A capsule of an Arrow stream over the copies that are there.")
+          "table"_a, "columns"_a, "A capsule of an Arrow stream over the copies that exist.")
       .def(
           "expects",
           [](const PrefetcherHandle& handle, const query::Table& table,

@@ -96,7 +96,7 @@ class TransferHandle {
   [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
     if (poll()) return true;
     if (is_in_call()) {
-      refuse_operation("a function that a job calls may not wait for a transfer", "wait elsewhere");
+      refuse_operation("a callback of a job may not wait for a transfer", "wait in another thread");
     }
     return wait_interruptibly(
         time_ns_max, [this](nanoseconds time_max) { return batch_->transfer.wait_for(time_max); });
@@ -159,7 +159,7 @@ std::string_view key_of(nb::handle object) {
   }
   if (!PyUnicode_Check(object.ptr())) {
     throw Failed{Error{Code::invalid_argument, 0, "use a key",
-                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is no key",
+                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is not a key",
                        "pass bytes or a str"}};
   }
   Py_ssize_t length = 0;

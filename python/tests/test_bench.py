@@ -36,7 +36,7 @@ def test_every_benchmark_takes_rounds_and_draws_a_picture(
     picture = tmp_path / "figures.svg"
     result = here("bench", name, "--rounds", "3", "--plot", str(picture))
     assert result.code == 0, result.stderr
-    assert result.stdout.endswith(f"The picture of it is in {picture}.\n")
+    assert result.stdout.endswith(f"The picture is in {picture}.\n")
     assert "<svg" in picture.read_text()
 
 

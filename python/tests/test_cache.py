@@ -592,7 +592,7 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
         job.wait()
         made.close()
     assert len(refusals) == 1
-    assert "a function that a job or the cache calls may not wait" in refusals[0]
+    assert "a callback of a job or the cache may not wait" in refusals[0]
 
 
 def test_changes_in_a_cycle_with_their_cache_are_written_back_before_python_ends() -> None:

@@ -201,8 +201,8 @@ def test_changes_are_told_one_by_one() -> None:
     lines = changes(configure(Wish(engine_count=3, queue_count=2, mode="both"), facts), facts)
     assert "dsa0 is enabled: it is disabled first, which ends the use of its WQs" in lines
     assert "wq0.0: name shared -> headrace0" in lines
-    assert "engine0.3 goes to no group" in lines
-    assert "wq0.1 goes" in changes(configure(Wish(), facts), facts)
+    assert "engine0.3 moves to no group" in lines
+    assert "wq0.1 is removed" in changes(configure(Wish(), facts), facts)
     assert changes(configure(Wish(), NOWHERE, ["dsa9"]), facts) == ["dsa9 is not in this machine"]
 
 
@@ -370,7 +370,7 @@ def test_a_configuration_goes_into_a_file(here: Here, tmp_path: Path) -> None:
     assert result.code == 0, result.stderr
     assert len(queues(json.loads(path.read_text()))) == 4
     assert not result.stderr
-    assert "wq0.2 comes: dedicated, 32 entries" in result.stdout
+    assert "wq0.2 is added: dedicated, 32 entries" in result.stdout
 
 
 def test_the_json_of_configure_has_configuration_and_changes(here: Here) -> None:
@@ -425,7 +425,7 @@ def test_options_change_a_preset(here: Here) -> None:
         (["--yes"], 2, "--yes is for --apply, and nothing is applied"),
         (["--undo", "x"], 2, "--undo is for --apply"),
         (["--apply", "--undo", ""], 2, "--undo: '' is not a path"),
-        (["--mode", "dedicated", "--threshold", "5"], 2, "--threshold is of shared WQs"),
+        (["--mode", "dedicated", "--threshold", "5"], 2, "--threshold applies to shared WQs"),
         (["--preset", "low-latency", "--threshold", "5"], 2, "all are dedicated"),
         (["--batch", "3"], 2, "the driver takes powers of two; set --batch to 2 or 4"),
         (["--replay", "none.json"], 1, "there is no such file"),

@@ -123,7 +123,7 @@ def test_who_stops_applying_half_way_is_told_the_way_back(
     assert "ended with 130" in result.stdout
     assert (tmp_path / "out").read_text() == ""
     told = (tmp_path / "told").read_text().splitlines()
-    assert told[0] == "headrace: stopped half-way; what is done stays. To undo it, as root:"
+    assert told[0] == "headrace: stopped half-way; completed steps stay. To undo it, as root:"
     assert told[1:] == [
         "  accel-config disable-device dsa0",
         "  accel-config disable-device dsa1",

@@ -259,7 +259,7 @@ def test_operations_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
         headrace.Operation.crc(memory, seed=1 << 32)
     with pytest.raises(headrace.InvalidArgumentError, match="has its own buffers"):
         engine.submit(headrace.Operation.crc(memory), target=memory)  # type: ignore[call-overload]
-    with pytest.raises(headrace.InvalidArgumentError, match="is no operation"):
+    with pytest.raises(headrace.InvalidArgumentError, match="is not an operation"):
         engine.run(headrace.Operation("juggle", memory))
 
 
@@ -288,7 +288,7 @@ def test_the_example_copies_without_a_device() -> None:
     command = [sys.executable, "-m", "headrace.examples.copy", "--path", "automatic"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "4194304 bytes: right" in done.stdout
+    assert "4194304 bytes: correct" in done.stdout
     if not any(mover.hardware for mover in headrace.Engine().mover_infos):
         assert "no DSA: processors did it" in done.stdout
         assert "fell back" not in done.stdout

@@ -38,7 +38,7 @@ def test_the_example_is_done_by_devices(queues: str) -> None:
     text = emulated("-m", "headrace.examples.copy", options=("--devices", "2", "--wq", queues))
     assert "dsa0/wq0.0: " in text
     assert "dsa1/" in text
-    assert " 4194304 bytes: right, 100% by a device" in text
+    assert " 4194304 bytes: correct, 100% by a device" in text
     totals = re.search(r"(\d+) bytes in \d+ jobs, (\d+) bytes by devices", text)
     assert totals is not None
     assert totals[1] == totals[2]
@@ -79,7 +79,7 @@ with headrace.Engine(path="hardware") as engine:
 print(told)
 """,
     )
-    refusal = "a function that a job calls may not wait for another"
+    refusal = "a callback of a job may not wait for another job"
     assert text.strip() == str([refusal, refusal, "hardware"])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a copy in docs/internals/engine.md names functions that exist."""
+"""The path of a copy in docs/internals/engine.md names functions that exist."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_what_a_job_cannot_come_after_is_refused(engine: headrace.Engine) -> Non
         with pytest.raises(headrace.InvalidArgumentError, match="after eight others; gather"):
             start(fill, after=[job] * 9)
         for wrong in (job, None, [None], [b"x"]):
-            with pytest.raises(headrace.TypeMismatchError, match="jobs that another comes after"):
+            with pytest.raises(headrace.TypeMismatchError, match="predecessors of a job"):
                 start(fill, after=wrong)  # type: ignore[arg-type]
 
 
@@ -376,8 +376,8 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
     wait_until(has_ended)
     assert told == [
-        *["a function that a job calls may not wait for another"] * 3,
-        "a function that a job calls may be a part of it",
+        *["a callback of a job may not wait for another job"] * 3,
+        "a callback of one of its jobs may be making this call",
         "done",
     ]
 

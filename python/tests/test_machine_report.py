@@ -126,7 +126,7 @@ def test_a_verdict_rests_on_figures_of_real_devices(
 
 def test_without_devices_figures_say_why_and_show_the_others() -> None:
     cards = {card.name: card for card in cards_of({})}
-    assert cards["submission"].absent == "Not measured: it was ended before."
+    assert cards["submission"].absent == "Not measured: the report was stopped before it."
     kinds = {line.kind for line in cards["submission"].panel.lines}
     assert kinds == {"published", "simulated"}
     assert cards["submission"].panel.ticks[:3] == ["64 B", "128 B", "256 B"]
@@ -149,7 +149,7 @@ def test_ticks_stand_in_order_and_sizes_alone_are_left_out() -> None:
 def test_a_guideline_without_a_verdict_says_what_it_takes() -> None:
     for each in guidelines_of(Measured({}, no_queue="there is none", has_tiers=False)):
         assert each.verdict.state == "cannot be told"
-        assert each.verdict.reason.startswith("It takes ")
+        assert each.verdict.reason.startswith("Needs ")
 
 
 @pytest.mark.usefixtures("undrawn")

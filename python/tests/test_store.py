@@ -77,10 +77,10 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
             store.put("a", b"")
         with pytest.raises(headrace.InvalidArgumentError, match="no buffer"):
             store.put("a", 5)  # type: ignore[arg-type]
-        with pytest.raises(headrace.InvalidArgumentError, match="is no key"):
+        with pytest.raises(headrace.InvalidArgumentError, match="is not a key"):
             store.put(5, b"x")  # type: ignore[arg-type]
         for method in (store.get, store.length, store.pin, store.unpin, store.remove):
-            with pytest.raises(headrace.InvalidArgumentError, match="NoneType is no key"):
+            with pytest.raises(headrace.InvalidArgumentError, match="NoneType is not a key"):
                 method(None)  # type: ignore[arg-type]
         with pytest.raises(headrace.InvalidArgumentError, match="not as many keys"):
             store.put_many(["a"], [])

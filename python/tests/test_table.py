@@ -264,7 +264,7 @@ def test_columns_cannot_be_placed_on_what_is_no_node(everything: Any) -> None:
 
 
 def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(headrace.TypeMismatchError, match="int is no Arrow data"):
+    with pytest.raises(headrace.TypeMismatchError, match="int is not Arrow data"):
         headrace.Table(3)
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Table(pa.table({"a": [1]}), chunk_rows=0)

@@ -42,7 +42,7 @@ def main() -> None:
         code = code or _EXIT_FAILED
     except OSError as problem:
         _complain(
-            f"stdout does not take it ({os.strerror(problem.errno or 0)})", "direct it elsewhere"
+            f"writing to stdout failed ({os.strerror(problem.errno or 0)})", "direct it elsewhere"
         )
         code = _EXIT_FAILED
     # Nothing is left to do, and a signal during finalization of the interpreter would be lost.

@@ -35,36 +35,32 @@ class CopyMeter:
     def batch_count(self) -> int: ...
 
     def find_cold_probe(self) -> tuple[int, int] | None:
-        """
-        How long a byte from memory takes, at least and at most, in ticks; None if that cannot be told.
-        """
+        """Minimum and maximum ticks to load a byte from memory; None if unknown."""
 
     def find_wide_cost(self) -> float | None:
         """
-        By which factor a single copy through 64-byte registers takes longer than one of many; None where there are none.
+        Factor by which a single copy through 64-byte registers is slower than one of many; None without such registers.
         """
 
     def use_cold_probe(self, ticks_min: int, ticks_max: int) -> None:
-        """By which subjects of two variants choose between them."""
+        """Ticks by which a subject of two variants chooses between them."""
 
 def copy_variants(byte_count: int) -> list[str]:
-    """The grid for copies of so many bytes and more."""
+    """The search grid for copies of at least this many bytes."""
 
 def check_copy_variant(text: str) -> None: ...
 
 def copy_machine_text() -> str:
-    """This machine, as far as profiles care."""
+    """This machine, as profiles identify it."""
 
 def empty_copy_profile() -> str:
     """A profile of this machine without classes."""
 
 def use_copy_profile(text: str) -> None:
-    """Let copies be made as this profile says."""
+    """Use this profile for copies."""
 
 def use_copy_profile_file(path: str) -> None:
-    """
-    Let copies be made as the profile in this file says; errors name the file.
-    """
+    """Use the profile in this file for copies; errors name the file."""
 
 def use_no_copy_profile() -> None: ...
 
@@ -74,13 +70,13 @@ def use_default_copy_profile() -> tuple[bool, str, str]:
     """Whether the profile of this user is used, its path, and a sentence."""
 
 class KernelMeter:
-    """Measures what fills, or what compares."""
+    """Measures fills or comparisons."""
 
     @staticmethod
     def make(pool_bytes: int, fills: bool, seed: int) -> KernelMeter: ...
 
     def kernels(self) -> list[str]:
-        """Those that run here."""
+        """Names of the kernels that run on this machine."""
 
     def measure_round(self, subjects: Sequence[str], *, bytes_min: int, bytes_max: int, temperature: str, aligned: bool, thread_count: int) -> list[float]:
         """Nanoseconds per call of each subject, measured once each."""
@@ -88,13 +84,13 @@ class KernelMeter:
     def batch_count(self) -> int: ...
 
 def policy_names() -> list[str]:
-    """Of who may be asked to choose movers."""
+    """Names of the mover policies."""
 
 def explain_device_status(status: int) -> str:
-    """What a status byte of a device means and what to do about it."""
+    """Meaning and remedy of a status byte of a device."""
 
 def explain_cause(name: str) -> str:
-    """What a cause means and what to do about it; empty if there is no such."""
+    """Meaning and remedy of a cause; empty if unknown."""
 
 class Engine:
     def submit(self, operation: object, options: object, after: Sequence[Job], then: object | None) -> Job: ...
@@ -113,22 +109,22 @@ class Engine:
     def poll(self) -> None: ...
 
     def movers(self) -> list[dict[str, Any]]:
-        """Of headrace.MoverInfo."""
+        """Fields of headrace.MoverInfo."""
 
     def notes(self) -> list[str]: ...
 
     def waiting(self) -> str: ...
 
     def thresholds(self) -> dict[str, Any]:
-        """Of headrace.Thresholds."""
+        """Fields of headrace.Thresholds."""
 
     def statistics(self) -> dict[str, Any]:
         """
-        Of headrace.EngineStatistics; operations: of headrace.OperationStatistics, by kind.
+        Fields of headrace.EngineStatistics; operations: headrace.OperationStatistics by kind.
         """
 
     def device_statistics(self) -> list[dict[str, int]]:
-        """One for each of movers()."""
+        """Counts of each of movers()."""
 
 class Job:
     def poll(self) -> bool: ...
@@ -140,10 +136,10 @@ class Job:
     def state(self) -> str: ...
 
     def completion(self) -> dict[str, Any]:
-        """Fields of headrace.Completion, of a job that has ended."""
+        """Fields of headrace.Completion of a completed job."""
 
     def completions(self) -> list[dict[str, Any]]:
-        """The same of each operation of a batch that has ended."""
+        """The same for each operation of a completed batch."""
 
 class Channel:
     @staticmethod
@@ -199,7 +195,7 @@ class Cache:
     def pin(self, source: object, pinned: bool) -> int: ...
 
     def take_events(self) -> tuple[list[dict[str, Any]], int]:
-        """Of headrace.CacheEvent, and how many were lost."""
+        """Fields of headrace.CacheEvent, and the number of lost events."""
 
     def flush(self, node: int | None) -> int: ...
 
@@ -254,7 +250,7 @@ def make_ring(path: str, capacity_bytes: int, checksums: bool) -> None: ...
 def inspect_ring(path: str) -> dict[str, Any]: ...
 
 def salvage_ring(path: str) -> dict[str, Any]:
-    """Of headrace.pmem.Salvage."""
+    """Fields of headrace.pmem.Salvage."""
 
 def check_subjects() -> list[tuple[str, str, bool]]: ...
 
@@ -380,7 +376,7 @@ class Prefetcher:
     def __init__(self, cache: Cache, scans: Sequence[tuple[Table, Sequence[int], Sequence[int], Sequence[bool]]], wait: bool) -> None: ...
 
     def stream(self, table: Table, columns: Sequence[int]) -> object:
-        """A capsule of an Arrow stream over the copies that are there."""
+        """A capsule of an Arrow stream over the copies that exist."""
 
     def expects(self, table: Table, columns: Sequence[int]) -> bool: ...
 

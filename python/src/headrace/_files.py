@@ -252,7 +252,7 @@ def file_error(problem: OSError, tried: str) -> Error:
 
 
 def _no_path(path: str | os.PathLike[str], tried: str) -> InvalidArgumentError:
-    return InvalidArgumentError(tried, f"{os.fspath(path)!r} is no path", "name a file")
+    return InvalidArgumentError(tried, f"{os.fspath(path)!r} is not a path", "name a file")
 
 
 def _open_regular(path: str | os.PathLike[str], tried: str) -> BinaryIO:

@@ -319,11 +319,13 @@ class Engine(Closing):
             return None
         if not callable(then):
             raise TypeMismatchError(
-                "take what is called after a job", f"{then!r} was given", "pass a function"
+                "register a completion callback", f"{then!r} was given", "pass a function"
             )
         _with_calls.add(self)
         if _is_ending.is_set():
-            raise ClosedError("call a function after a job", "the program is ending", "wait for it")
+            raise ClosedError(
+                "register a completion callback", "the program is ending", "wait for the job"
+            )
         function: Then = then
 
         def call(native: dict[str, Any]) -> None:
@@ -467,9 +469,9 @@ def _node(node: int | None) -> int | None:
 
 
 def _natives_of(after: Iterable[Job]) -> tuple[_core.Job, ...]:
-    tried = "take the jobs that another comes after"
+    tried = "set the predecessors of a job"
     if isinstance(after, Job) or not isinstance(after, Iterable):
-        raise TypeMismatchError(tried, f"{after!r} is no list of jobs", "pass jobs, as in [job]")
+        raise TypeMismatchError(tried, f"{after!r} is not a list of jobs", "pass jobs, as in [job]")
     return tuple(instance_of(job, Job, tried).native() for job in after)
 
 
@@ -487,11 +489,11 @@ def _queue_names(queues: Iterable[str]) -> list[str]:
     tried = "take the queues of an engine"
     remedy = "pass names such as ['dsa0/wq0.0']; 'headrace dsa list' shows them"
     if isinstance(queues, str) or not isinstance(queues, Iterable):
-        raise TypeMismatchError(tried, f"{queues!r} is no list of names", remedy)
+        raise TypeMismatchError(tried, f"{queues!r} is not a list of names", remedy)
     names = list(queues)
     for name in names:
         if not isinstance(name, str):
-            raise TypeMismatchError(tried, f"{name!r} is no name", remedy)
+            raise TypeMismatchError(tried, f"{name!r} is not a name", remedy)
     return names
 
 

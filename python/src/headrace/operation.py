@@ -410,7 +410,7 @@ class Completion:
             return "The device did not answer in time."
         return (
             "No device that can do it took it: there is none, or its queue was full for too long; "
-            "the notes of the engine and 'headrace doctor' tell."
+            "see Engine.notes and 'headrace doctor'."
         )
 
 
@@ -471,7 +471,7 @@ def checked(completion: Completion, parts: Sequence[Completion] = ()) -> Complet
     if worst.state == "failed":
         said = _core.explain_cause(worst.cause)
         remedy = said[:1].lower() + said[1:].rstrip(".")
-    raise JobFailedError("do all of a job", cause, remedy, completion=completion)
+    raise JobFailedError("complete a job", cause, remedy, completion=completion)
 
 
 def _cause_of(completion: Completion) -> str:

@@ -289,6 +289,6 @@ def _arrow_table(data: object) -> Any:
         return pa.table(data)
     raise TypeMismatchError(
         _TRIED,
-        f"an object of type {type(data).__name__} is no Arrow data",
+        f"an object of type {type(data).__name__} is not Arrow data",
         "pass a pyarrow table, or what exports an Arrow stream",
     )

@@ -24,7 +24,7 @@ EVENTS: Mapping[str, tuple[int, int, int]] = {
     "shared_submissions": (0, 0x5, 1),
     "dedicated_submissions": (0, 0x10, 1),
 }
-"""Of each event: category, event, and what one count stands for."""
+"""For each event: category, event, and the unit of one count."""
 _SYSTEM_CALLS = {"x86_64": 298, "aarch64": 241}
 _ATTRIBUTES = struct.Struct("=IIQ" + "QQQQ" + "IIQQ")  # perf_event_attr up to config2.
 _ATTRIBUTES_BYTES = 112

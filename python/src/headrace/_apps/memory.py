@@ -7,9 +7,9 @@ from headrace import _core
 from headrace.errors import CapacityExceededError
 
 _CACHES, _CACHES_MIN = 4, 2
-"""A pool is so many last-level caches; at least so many where memory is short."""
+"""Size of a pool in last-level caches, and its minimum where memory is short."""
 _MEMORY_SHARE = 0.7
-"""Of the memory that can be had; the rest is for others."""
+"""Share of the available memory to use; the rest is for other processes."""
 
 
 def available_bytes() -> int | None:

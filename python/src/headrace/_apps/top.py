@@ -19,10 +19,10 @@ from headrace._apps.idxd_events import Counters
 from headrace._direct import built
 
 HISTORY = 30
-"""Looks that a sparkline shows."""
+"""Samples that a sparkline shows."""
 _BARS = "▁▂▃▄▅▆▇█"
 _GAUGES = ("bytes_cached", "emulated", "engine", "occupancy_max")
-"""Values that are no totals."""
+"""Values that are not running totals."""
 
 Key = tuple[int, str, str]
 
@@ -78,9 +78,9 @@ class Watch:
 
     directory: str
     counters: Counters = field(default_factory=Counters)
-    """Of real devices; it reads them if it is open."""
+    """Counters of real devices; read if open."""
     history: dict[Key, deque[float]] = field(default_factory=dict)
-    """The last rates of bytes, or of what the kind counts instead."""
+    """The last rates of bytes, or of the unit that the kind counts instead."""
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:

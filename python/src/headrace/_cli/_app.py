@@ -74,7 +74,7 @@ class Group(click.Group):
             raise UnsupportedError(
                 f"run 'headrace {cmd_name}'",
                 f"the Python package {package} is not installed",
-                "install it by pip, or the wheel of Headrace, which brings it",
+                "install it by pip, or the wheel of Headrace, which includes it",
             ) from problem
         return found
 

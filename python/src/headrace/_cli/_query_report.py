@@ -157,7 +157,7 @@ def print_report(study: Study, path: Path, plot: Output | None) -> None:
             report.print(line)
     if plot is not None:
         report.say()
-        report.say(f"The picture of it is in {plot.path}.")
+        report.say(f"The picture is in {plot.path}.")
 
 
 _COLUMNS = (
@@ -240,7 +240,7 @@ def _why_no_copies(study: Study) -> str:
 def _place(study: Study, node_id: int | None) -> str:
     node = None if node_id is None else study.machine.node(node_id)
     if node is None:
-        return "a node that the system does not tell"
+        return "an unknown node"
     return f"node {node.id} ({node.tier})"
 
 

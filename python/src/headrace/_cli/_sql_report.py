@@ -242,7 +242,7 @@ def print_report(study: Study) -> None:
     if not study.machine.has_faster_node():
         report.say(
             "No memory of this machine is faster than a processor's own: prefetching cannot win "
-            "here, and auto gives DuckDB the tables as they are."
+            "here, and auto lets DuckDB read the tables directly."
         )
     for note in study.notes:
         report.say(f"Note: {note}.")

@@ -88,7 +88,7 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
         "too), PS lines at once, PD lines ahead."
     )
     report.say(
-        "hot, cold, all: speed by memmove's, medians, all over every condition; sure: that it is "
+        "hot, cold, all: speed vs memmove, medians, all over every condition; sure: that it is "
         "faster than memmove; best: that no other of the last few is faster. A second line of a "
         "length serves bytes that are not in the caches."
     )
@@ -126,7 +126,7 @@ def print_table(rows: Sequence[dict[str, Any]], profile: Path) -> None:
         *figures("GB/s"),
     ]
     report.table(columns, [_table_cells(row) for row in rows])
-    report.say(f"The profile is {profile}. gain: speed by memmove's, over all conditions.")
+    report.say(f"The profile is {profile}. gain: speed vs memmove, over all conditions.")
     report.say("Asterope does not state the unit of its prefetches; lines are assumed.")
 
 
@@ -286,7 +286,7 @@ def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
         axis.axhline(1.0, color="#555555", linewidth=1)
         axis.set_xscale("log", base=2)
         axis.set_xlabel("length of the copy (bytes)")
-        axis.set_ylabel("speed by memmove's")
+        axis.set_ylabel("speed vs memmove")
         axis.legend(frameon=False)
         figure.suptitle("The best copy by length", fontweight="bold", x=0.01, ha="left")
         caption = f"{machine.cpu_model}; bands: quartiles"

@@ -55,7 +55,7 @@ _PASSED = {
         "NAME",
         (
             "WQs are named NAME0, NAME1, ...; headrace if not given. A name that begins "
-            "with 'dpdk_' goes to dedicated WQs only: DPDK takes every WQ of that name for one."
+            "with 'dpdk_' goes to dedicated WQs only: DPDK takes every WQ with that prefix for one."
         ),
     ),
     "--engines": ("N", "Engines of each device, 1 to 4; 4 if not given."),
@@ -68,7 +68,7 @@ _PASSED = {
         "LATENCY,RATE",
         (
             "Completions delayed to a model, for example 2us,30GB/s, or a machine of "
-            "'headrace sim list'; as fast as it goes if not given. Not with --seed."
+            "'headrace sim list'; as fast as possible if not given. Not with --seed."
         ),
     ),
     "--stats": ("FILE", "Write what the devices did, as JSON, at the end; - is stdout."),
@@ -76,7 +76,7 @@ _PASSED = {
 }
 _FLAGS = {
     "--refuse-mmap": "Portals cannot be mapped: programs have to write().",
-    "--force-access-trap": "Catch the access to the portal and not the instruction, as on "
+    "--force-access-trap": "Trap the access to the portal and not the instruction, as on "
     "processors that have MOVDIR64B.",
 }
 

@@ -106,20 +106,20 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
 @option(
     "--measured",
     type=FilePath(),
-    help="What 'headrace topo --measure --record FILE' found: bandwidths for auto to go by, where "
+    help="Record of 'headrace topo --measure --record FILE', whose bandwidths auto uses where "
     "the firmware states none.",
 )
 @option(
     "--engine",
     type=Choice(*ENGINES),
     default="automatic",
-    help="Who moves the bytes; automatic: a DSA where there is one and the chunk is worth it.",
+    help="Which mover to use; automatic: a DSA if present and the chunk is large enough.",
 )
 @option(
     "--chunk-bytes",
     type=Size(CHUNK_BYTES_MIN),
     default="1MiB",
-    help="Rows are processed in chunks: so many bytes of an 8-byte column.",
+    help="Rows are processed in chunks of this many bytes of an 8-byte column.",
 )
 @threads_option("Worker threads")
 @option(
@@ -317,4 +317,4 @@ def _draw(plot: Output, path: Path, study: Study) -> None:
         f"{path.parent.name}/{path.name}; fastest of "
         f"{counted(settings.timeline_run_count, 'run')} of each mode"
     )
-    draw_timelines(plot, study.timelines, "TPC-H query 6: who did what when", caption)
+    draw_timelines(plot, study.timelines, "TPC-H query 6: timeline of workers", caption)

@@ -45,8 +45,8 @@ from headrace.machine import Machine, topo
 
 _OUT = "report.html"
 _EMULATED = (
-    "The devices of this machine are emulated: their figures, which are marked, say nothing of "
-    "real devices."
+    "The devices of this machine are emulated: their figures, which are marked, say nothing "
+    "about real devices."
 )
 _TRIED = "write the report to '{}'"
 
@@ -163,7 +163,7 @@ def _page(
     if not_pinned:
         remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {PIN_REMEDY}."))
     if was_ended:
-        remarks.append(("partial", "This report is partial: its measurement was ended early."))
+        remarks.append(("partial", "This report is partial: the measurement was stopped early."))
     if facts.emulated:
         remarks.append(("emulated", _EMULATED))
     nodes = ", ".join(
@@ -244,7 +244,7 @@ def _publish(
     report.say()
     if not_pinned := _not_pinned(outcomes):
         report.say(f"Memory was not locked: {not_pinned}; {PIN_REMEDY}.", "yellow")
-    ended = " It is partial: the measurement was ended early." if summary["partial"] else ""
+    ended = " It is partial: the measurement was stopped early." if summary["partial"] else ""
     report.say(
         f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "
         f"measured here, {len(guidelines)} guidelines.{ended}"

@@ -69,8 +69,8 @@ def has_queue(machine: Machine, *modes: str) -> bool:
 @option(
     "--path",
     type=Choice("auto", "cpu", "dsa"),
-    help="Who makes long copies: cpu; dsa, together with the processor; or auto, which takes DSA "
-    "where the profile says that it pays; auto if not given.",
+    help="Which mover makes long copies: cpu; dsa, together with the processor; or auto, which "
+    "takes DSA where the profile says that it pays; auto if not given.",
 )
 @option(
     "--min-bytes",
@@ -91,8 +91,8 @@ def has_queue(machine: Machine, *modes: str) -> bool:
 @option(
     "--stats",
     type=FilePath(),
-    help="Write what was moved, filled and compared, by whom and how fast, as JSON; - is stdout. "
-    "Counting costs time.",
+    help="Write what was moved, filled and compared, by which mover and how fast, as JSON; - is "
+    "stdout. Counting costs time.",
 )
 def command(
     words: tuple[str, ...],

@@ -97,7 +97,7 @@ class _Queries(Value[tuple[int, ...]]):
     default="auto",
     help="The mode that the report is about; all are measured.",
 )
-@option("--engine", type=Choice(*ENGINES), default="automatic", help="Who moves the bytes.")
+@option("--engine", type=Choice(*ENGINES), default="automatic", help="Which mover to use.")
 @threads_option("Threads of DuckDB")
 @option("--repeat", type=Count(1, REPEAT_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")

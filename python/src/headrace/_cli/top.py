@@ -42,7 +42,7 @@ _HELD = 1000  # Milliseconds.
     "--interval",
     type=Count(10, 3_600_000, "an hour", "MS"),
     default=str(_HELD),
-    help="Milliseconds between two looks; rates are over that time.",
+    help="Milliseconds between two samples; rates are over that time.",
 )
 @option(
     "--prometheus",

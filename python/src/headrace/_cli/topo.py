@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @replay_option
 @flag(
     "--measure",
-    help="Measure bandwidth and latency between all nodes, and of caches, and with --record keep "
-    "the model that the simulator makes of them; some seconds.",
+    help="Measure bandwidth and latency between all nodes, and of caches, and with --record "
+    "save the simulator's model; takes some seconds.",
 )
 @json_option
 def command(record: Output | None, replay: str | None, *, measure: bool, as_json: bool) -> None:

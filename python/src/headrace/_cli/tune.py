@@ -67,8 +67,8 @@ SECONDS_MAX = 86_400
 @option(
     "--output",
     type=FilePath(),
-    help="Where the profile goes; where it is looked for, if not given: $HEADRACE_PROFILE, else "
-    "~/.config/headrace/copy.json.",
+    help="Where to write the profile; if not given, where it is searched for: "
+    "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
 )
 @option(
     "--search",
@@ -80,8 +80,8 @@ SECONDS_MAX = 86_400
     "--seconds",
     type=Duration(1, SECONDS_MAX),
     default=f"{SECONDS:g}",
-    help="Time for the search by a model, without what comes before (memory) and after it "
-    "(confirming what was chosen).",
+    help="Time for the search by a model, without the steps before (memory) and after it "
+    "(confirming the choices).",
 )
 @option(
     "--bytes-min",

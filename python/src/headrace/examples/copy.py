@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the example."""
     parser = argparse.ArgumentParser(prog="python -m headrace.examples.copy", description=__doc__)
     paths = ("automatic", "hardware", "software")
-    parser.add_argument("--path", choices=paths, default="hardware", help="who is to do it")
+    parser.add_argument("--path", choices=paths, default="hardware", help="which movers to use")
     path = parser.parse_args(arguments).path
     with headrace.Engine(path=path) as engine:
         for mover in engine.mover_infos:
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
             count = max(1, min(256, BYTES_EACH // size))
             by_device = copy_in_pieces(engine, size, count, path)
             share = by_device / (size * count)
-            print(f"{count:4} pieces of {size:8} bytes: right, {share:.0%} by a device")
+            print(f"{count:4} pieces of {size:8} bytes: correct, {share:.0%} by a device")
         totals = engine.statistics
         print(f"{totals.bytes_moved} bytes in {totals.jobs_done} jobs", end=", ")
         print(f"{totals.bytes_by_device} bytes by devices", end=", ")

@@ -133,7 +133,7 @@ def check_errors(facts: Facts) -> Finding:
     if halted:
         return failed(
             f"{are(halted)} halted",
-            "the device met an error that it cannot go on from",
+            "the device had an error from which it cannot recover",
             "stop its clients; 'rmmod idxd; modprobe idxd' resets it; look at 'dmesg | grep idxd'",
         )
     noted = [f"{d.name}: {said}" for d in devices if (said := explain_errors(d.errors))]
@@ -212,7 +212,7 @@ def check_groups(facts: Facts) -> Finding:
             index = device.name.removeprefix("dsa")
             return failed(
                 f"group{index}.{queue.group_id} of {queue.name} has no engine",
-                "what is put into the WQ is never worked on",
+                "descriptors in this WQ are never executed",
                 f"accel-config config-engine {device.name}/engine{index}.0 "
                 f"--group-id={queue.group_id} (with the device disabled), or configure it again",
             )
@@ -233,7 +233,7 @@ def check_settings(facts: Facts) -> Finding:
         if queue.mode == "shared" and queue.threshold == 0:
             return failed(
                 f"{queue.name} is shared and has threshold 0",
-                "the threshold is how many entries ENQCMD may fill; the driver refuses none",
+                "the threshold is how many entries ENQCMD may fill; the driver refuses 0",
                 f"accel-config config-wq {name} --threshold={queue.size or 1}",
             )
         if queue.label == "":
@@ -313,7 +313,7 @@ def check_permissions(facts: Facts) -> Finding:
         return failed(
             f"{are(missing)} not there",
             "the WQ is on and nothing has made its file: udev or devtmpfs does not run",
-            "look whether /dev is a devtmpfs and /sys/class has it; 'udevadm trigger' as root",
+            "check that /dev is a devtmpfs and that /sys/class has it; 'udevadm trigger' as root",
         )
     closed = [file for file in files if file.writable is False or file.opened == "EACCES"]
     usable = [file for file in files if file.writable]
@@ -395,10 +395,10 @@ def check_submission(facts: Facts) -> Finding:
         if file.mapped and file.mapped != "EPERM":
             return failed(
                 f"mmap() of the portal gives {file.mapped}",
-                "the kernel does not give out the portal",
+                "the kernel refuses to map the portal",
                 "look at 'dmesg | grep idxd'",
             )
-    return unknown("no WQ could be opened to see")
+    return unknown("no WQ could be opened to find out")
 
 
 def check_modes(facts: Facts) -> Finding:
@@ -455,13 +455,13 @@ def check_page_faults(facts: Facts) -> Finding:
     if not blocking:
         return ok(
             "block_on_fault is 0",
-            "a descriptor that meets a page fault ends there with part of its work done; Headrace "
-            "goes on from there, and pages touched before spare it",
+            "a descriptor that meets a page fault stops there, partly done; Headrace continues "
+            "from there, and touching the pages first avoids it",
         )
     return ok(
         f"block_on_fault is 1 for {listed(blocking)}",
         "an engine waits for a page that is not present and holds up all behind it: about 14 us "
-        "for each page, against 4 us by software; pages touched before spare it",
+        "for each page, against 4 us by software; touching the pages first avoids it",
     )
 
 
@@ -476,7 +476,7 @@ def check_numa(facts: Facts) -> Finding:
         return note(
             f"numa_node of {listed(nowhere)} is -1",
             "the firmware does not say where the device is; Intel DML then never finds it",
-            "update the BIOS; Headrace takes it as near to all",
+            "update the BIOS; Headrace treats it as near to all nodes",
         )
     near = [device.name for device in devices if device.node in nodes]
     if not near:
@@ -507,7 +507,7 @@ def check_huge_pages(facts: Facts) -> Finding:
         return ok(", ".join(there))
     return note(
         "none reserved",
-        "they spare the device page faults and address translations; without them it works too",
+        "they save the device page faults and address translations, but are not required",
         "as root: sysctl vm.nr_hugepages=512, or use transparent ones (madvise)",
     )
 
@@ -529,4 +529,4 @@ def check_surroundings(facts: Facts) -> Finding:
         )
     if None in {platform.hypervisor, platform.container}:
         return unknown("whether this is a virtual machine or a container cannot be seen")
-    return ok("neither a virtual machine nor a container that shows itself")
+    return ok("no virtual machine or container detected")

@@ -62,7 +62,7 @@ def check_hbm(facts: Facts) -> Finding:
         names = listed([node.name for node in alone])
         return ok(f"flat mode: {counted(len(alone), 'node')} of HBM{size} ({names})")
     return note(
-        "no node of memory alone on a Xeon Max",
+        "no memory-only node on a Xeon Max",
         "HBM is a cache that the kernel does not show, or the only memory",
         "set 'Memory Hierarchy' to Flat in the BIOS, where there is DDR as well",
     )

@@ -129,7 +129,7 @@ def check_kernel(facts: Facts) -> Finding:
     if version >= _KERNEL_FOR_SHARED or backported:
         return ok(f"{release}")
     if pasid_works(facts):
-        return ok(f"{release}, with shared virtual addresses carried back")
+        return ok(f"{release}, with shared virtual addresses backported")
     if version < _KERNEL_FOR_IDXD:
         cause = "the driver idxd came with Linux 5.6, shared WQs for users with 5.18"
     else:
@@ -315,7 +315,7 @@ def check_driver(facts: Facts) -> Finding:
         return failed(
             f"another driver holds {listed(bound_elsewhere)}",
             "the device is given to a virtual machine or to a driver in user space (SPDK, DPDK)",
-            "give it back: write its address to that driver's unbind and to "
+            "rebind it: write its address to that driver's unbind and to "
             "/sys/bus/pci/drivers/idxd/bind",
         )
     if orphans:
@@ -336,6 +336,6 @@ def _no_devices(facts: Facts) -> Finding:
         )
     return failed(
         "/sys/bus/dsa has no device",
-        "idxd is there and has taken none",
+        "idxd is loaded and has bound none",
         "look at 'dmesg | grep idxd'",
     )

@@ -123,7 +123,7 @@ def diagnose(facts: Facts) -> Diagnosis:
         return Diagnosis(findings, root, EXIT_WRONG, headline)
     root = next((done[name] for name in _DECISIVE if done[name].state not in _SEEN), None)
     if root is not None:
-        headline = f"It cannot be told whether the DSA can be used ({root.check}): {root.finding}."
+        headline = f"Unknown whether the DSA can be used ({root.check}): {root.finding}."
         return Diagnosis(findings, root, EXIT_WRONG, headline)
     return Diagnosis(findings, None, EXIT_USABLE, f"The DSA can be used {_how(facts)}.")
 

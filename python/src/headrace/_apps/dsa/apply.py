@@ -80,7 +80,7 @@ def check_applicable(configuration: Configuration, facts: Facts) -> None:
     for name in [device["dev"] for device in configuration]:
         device = by_name.get(name)
         if device is None:
-            there = ", ".join(by_name) or "no DSA that its driver shows"
+            there = ", ".join(by_name) or "no DSA bound to its driver"
             raise HardwareAbsentError(
                 _TRIED, f"{name} is not in this machine, which has {there}", "see 'headrace doctor'"
             )

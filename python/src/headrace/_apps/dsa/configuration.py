@@ -116,7 +116,7 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
         raise HardwareAbsentError(
             f"configure {counted(count, 'device')}",
             f"this machine has {len(there)} ({', '.join(there)})",
-            "ask for fewer by --devices, or name those of another machine there: dsa0,dsa2",
+            "ask for fewer by --devices, or list device names: `--devices dsa0,dsa2`",
         )
     return there[:count]
 
@@ -154,7 +154,7 @@ def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
     fewest = min(wish.engine_count, wish.queue_count)
     if wish.group_count > fewest:
         cause = (
-            f"{counted(wish.group_count, 'group')} need an engine and a WQ each, and the wish has "
+            f"{counted(wish.group_count, 'group')} need an engine and a WQ each; the request has "
             f"{counted(wish.engine_count, 'engine')} and {counted(wish.queue_count, 'WQ')}"
         )
         yield cause, f"use at most {fewest} by --groups"
@@ -354,11 +354,11 @@ def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
     there = {queue.name: queue_attributes(queue) for queue in device.queues or () if queue.size}
     asked = {queue["dev"]: queue for _, queue in queues_in([dict(wanted)])}
     for name in there.keys() - asked.keys():
-        yield f"{name} goes"
+        yield f"{name} is removed"
     for name, queue in asked.items():
         old = there.get(name)
         if old is None:
-            yield f"{name} comes: {queue['mode']}, {counted(queue['size'], 'entry')}"
+            yield f"{name} is added: {queue['mode']}, {counted(queue['size'], 'entry')}"
             continue
         differing = [
             f"{key} {old.get(key, '?')} -> {value}"
@@ -372,7 +372,7 @@ def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
         new_group = wished.get(name, -1)
         if old_group != new_group:
             where = f"to group {new_group}" if new_group >= 0 else "to no group"
-            yield f"{name} goes {where}"
+            yield f"{name} moves {where}"
 
 
 def to_text(configuration: Configuration) -> str:

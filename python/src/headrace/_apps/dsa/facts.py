@@ -334,7 +334,7 @@ def load_record(path: str) -> tuple[Facts, str]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as problem:
-        cause = "it is no JSON"
+        cause = "it is not JSON"
         if isinstance(problem, json.JSONDecodeError):
             cause += f" (line {problem.lineno}: {problem.msg})"
         raise CorruptDataError(tried, cause, "give a file with a record") from None

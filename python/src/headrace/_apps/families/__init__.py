@@ -37,20 +37,20 @@ FAMILIES = {
         Family("threads", "Measure several threads that share one queue.", ("threads",)),
         Family(
             "movement",
-            "Measure copies between nodes, by who carries them out.",
+            "Measure copies between nodes, by mover.",
             ("ddr-to-hbm", "remote", "cxl", "memory", "streams"),
         ),
         Family("devices", "Measure 1, 2, 4 and 8 devices at once.", ("leaky-ddio",)),
         Family("device-engines", "Measure groups by their engines.", ("engines-per-group",)),
         Family(
             "queues",
-            "Measure what entries, batches and priorities of queues bring.",
+            "Measure the effect of queue size, batch size and priority.",
             ("wq-size", "batch-size", "priorities"),
         ),
         Family("operations", "Measure every operation, by device and processor.", ("operations",)),
-        Family("latency", "Measure what preparing, submitting and waiting take."),
+        Family("latency", "Measure the time to prepare, submit and wait."),
         Family(
-            "faults", "Measure what page faults cost, by what is done about them.", ("page-faults",)
+            "faults", "Measure the cost of page faults, by how they are handled.", ("page-faults",)
         ),
         Family("pages", "Measure pages of 4 KiB and of 2 MiB.", ("huge-pages",)),
         Family("destination", "Measure targets in the cache and in memory.", ("cache-control",)),
@@ -71,7 +71,7 @@ MEASURED_ELSEWHERE = {
     "messages": "bench message",
     "qdp": "query",
 }
-"""Scenarios that another command measures, by the words of that command."""
+"""Scenarios that another command measures, and that command."""
 
 ONLY_SIMULATED = ("hbm-cache-mode", "overtaking", "placement")
 """Scenarios that nothing measures."""

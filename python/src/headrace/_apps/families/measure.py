@@ -275,4 +275,4 @@ UNITS = {
     "cache_bytes": "bytes",
     "share": "share",
 }
-"""By metric."""
+"""Unit of each metric."""

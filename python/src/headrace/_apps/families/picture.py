@@ -19,17 +19,17 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _STYLES = {"measured": "-", "emulated": "-", "simulated": ":", "published": "--"}
 _MARKERS = {"measured": "o", "emulated": "D", "simulated": "^", "published": "s"}
 _DECADES = 30.0
-"""A panel whose figures span more is logarithmic."""
+"""A panel whose figures span a larger ratio is logarithmic."""
 _SIZES_MAX, _NAMES_MAX = 11, 20
 _LETTERS_PER_INCH = 8
-"""Of labels in a row; more are turned."""
+"""Maximum density of labels in a row; denser ones are rotated."""
 _TURNED = 35
 _TURNED_LETTER = 0.046
-"""Inches that a letter of a turned label goes down."""
+"""Height in inches of a letter of a rotated label."""
 _LEGEND_LINE = 0.22
-"""Inches that a line of the legend takes."""
+"""Height in inches of a line of the legend."""
 _HEIGHT = 0.52
-"""Of the axes, by the width of the picture."""
+"""Height of the axes relative to the width of the picture."""
 
 
 @dataclass(frozen=True, slots=True)

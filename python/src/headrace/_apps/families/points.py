@@ -301,7 +301,7 @@ def _device_engines(plan: Plan) -> None:
         if queue is None:
             plan.leave_out(
                 f"groups of {count} engines",
-                "no group with a work queue has so many; 'headrace dsa configure' makes groups",
+                "no group with a work queue has that many; 'headrace dsa configure' makes groups",
             )
             continue
         for size in (KIB, 64 * KIB):

@@ -245,7 +245,7 @@ SPECS = (
     ),
     Spec(
         "movement",
-        "Copies between nodes, by who carries them out",
+        "Copies between nodes, by mover",
         "GB/s",
         "movement",
         "by target",
@@ -286,7 +286,7 @@ SPECS = (
     ),
     Spec(
         "cxl",
-        "Memory behind CXL, by its node and who moves the data",
+        "Memory behind CXL, by node and mover",
         "GB/s",
         simulated=tuple(
             Simulated(
@@ -447,7 +447,7 @@ SPECS = (
     Spec("latency-dedicated", "Parts of a copy by a dedicated queue", "ns", "latency", "dedicated"),
     Spec(
         "faults",
-        "Page faults, by what is done about them",
+        "Page faults, by how they are handled",
         "GB/s",
         "faults",
         "",
@@ -556,7 +556,7 @@ def _card(spec: Spec, outcome: Outcome | None, published: Mapping[str, dict[str,
         if not lines:
             absent = f"Not measured: {_why_not(spec, outcome)}."
     elif spec.family:
-        absent = "Not measured: it was ended before."
+        absent = "Not measured: the report was stopped before it."
     sources = []
     for name in spec.published:
         line, source = _published(published[name], spec)
@@ -570,7 +570,7 @@ def _why_not(spec: Spec, outcome: Outcome) -> str:
     """Join the reasons for this figure, or else for its family."""
     about = [each for each in outcome.left_out if spec.panel and each.what.startswith(spec.panel)]
     reasons = dict.fromkeys(each.why.rstrip(".") for each in about or outcome.left_out)
-    return "; ".join(reasons) or "it was ended before"
+    return "; ".join(reasons) or "the report was stopped before it"
 
 
 def _published(series: Mapping[str, Any], spec: Spec) -> tuple[Line, str]:

@@ -472,6 +472,6 @@ def guidelines_of(measured: Measured) -> list[Guideline]:
     for name, source, text, figure, need, judge in _GUIDELINES:
         verdict = judge(measured)
         if verdict.state == UNKNOWN:
-            verdict = Verdict(UNKNOWN, f"It takes {need}. Here: {verdict.reason}")
+            verdict = Verdict(UNKNOWN, f"Needs {need}. Here: {verdict.reason}")
         found.append(Guideline(name, source, text, figure, verdict))
     return found

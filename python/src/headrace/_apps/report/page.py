@@ -15,11 +15,11 @@ from headrace._apps.report.cards import Card
 from headrace._apps.report.guidelines import Guideline
 
 _INK = "#010203"
-"""Drawn in it, replaced by the colour of the text around."""
+"""Placeholder colour in drawings, replaced by that of the surrounding text."""
 _LEGEND = (
     "Solid lines are measured here: medians with quartiles. Dashed lines are published, dotted "
-    "ones simulated, both of other machines. Diamonds mark emulated devices, which say nothing of "
-    "real ones."
+    "ones simulated, both of other machines. Diamonds mark emulated devices, which say "
+    "nothing about real devices."
 )
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --paper: #ffffff; --soft: #f2f2f4;

@@ -104,7 +104,7 @@ def scenario(name: str) -> Scenario:
         if each.name == name:
             return each
     raise NotFoundError(
-        f"run the scenario '{name}'", "there is none", "'headrace sim list' names all"
+        f"run the scenario '{name}'", "there is no such scenario", "'headrace sim list' names all"
     )
 
 

@@ -46,14 +46,14 @@ from headrace.machine import Machine
 ROUNDS = 7
 ERROR_MEDIAN_MAX = 0.10
 LOADED_SHARE = 0.05
-"""With more disturbed rounds than this the machine is called loaded."""
+"""Share of disturbed rounds above which the machine counts as loaded."""
 _CALLS = (4 << 10, 64 << 10, 256 << 10, 4 << 20)
 _CACHED_CALL = 8 << 10
 _CHOSEN = ("copy", "memory")
 _QUERY_BYTES_PER_ROW = 28
 _QUERY_REPEATS = 15
 _QUERY_PAUSE_S = 0.005
-"""Before each run: the scheduler then owes us some time."""
+"""Pause before each run, after which the scheduler favours this thread."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -168,7 +168,7 @@ class _Question:
     point: dict[str, object]
     metric: str
     choices: tuple[tuple[str, str], ...] = ()
-    """Of which decisions it is an option, and which; the option to stay as it is comes first."""
+    """Pairs of a decision and an option of it; the option to change nothing comes first."""
 
 
 def compare(

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from headrace._apps.tpch.lineitem import Columns
 
 ROUNDS = 3
-"""Each figure is the median of so many rounds, between which all others are measured."""
+"""Rounds per figure, of which it is the median; all others are measured in between."""
 CALL_BYTES = 128 << 10
-"""Of one call of memset or memcpy through memory: neither short nor so long that the C library
-changes its way."""
+"""Bytes of one call of memset or memcpy through memory: neither short nor so long that the C
+library changes its method."""
 _CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
-"""Of one thread; others are interpolated."""
+"""Measured lengths of one thread; others are interpolated."""
 _CACHE_CALL_BYTES = 32 << 10
 _SHORT_CALL_BYTES = 64
 _BLOCK_BYTES = 16 << 10
@@ -55,11 +55,11 @@ _NIC = {
     "work": "328 ns",
     "working_set": "1 MiB",
 }
-"""As of the machine injection-node."""
+"""The values of the machine injection-node."""
 _ACCESSES = ("read", "fill", "copy")
 _QUERY_CHUNK_BYTES = 64 << 10
 _QUERY_ROWS = 16 * _QUERY_CHUNK_BYTES // 8
-"""They fit a last-level cache."""
+"""So few that the columns fit a last-level cache."""
 _BYTES_PER_ROW = 28
 
 

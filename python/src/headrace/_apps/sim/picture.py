@@ -10,12 +10,12 @@ from headrace._files import Output
 from headrace.errors import Error
 
 SUBJECT = "the simulated figures"
-"""What messages call the picture."""
+"""Name of the picture in messages."""
 _CEILING = "ceiling_gb_per_s"
 _LINES_MAX = 12
 _WIDER = 4.0
 _BAND = 9.0
-"""Points: wide enough to show on both sides of a line that reaches its ceiling."""
+"""In points: wide enough to show on both sides of a line that reaches its ceiling."""
 
 
 def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None:

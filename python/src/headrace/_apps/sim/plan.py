@@ -22,7 +22,7 @@ _WIDTHS = {
 }
 _WIDTH = 8
 _DECIMAL_WIDTHS = ((4, 2), (9, 4), (18, 8), (38, 16))
-"""Digits, up to which a DECIMAL has so many bytes."""
+"""Pairs of the maximum digits of a DECIMAL and its bytes."""
 STRING_NOTE = "strings count 16 bytes each: longer ones are not moved"
 
 

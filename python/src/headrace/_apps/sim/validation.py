@@ -15,7 +15,7 @@ from typing import Any
 from headrace._apps.sim import run
 
 ERROR_MEDIAN_MAX = 0.10
-"""Of what is held out."""
+"""Maximum median error of the held-out figures."""
 ERROR_WORST_MAX = 0.25
 _CEILING = "ceiling_gb_per_s"
 _ROUNDING = 1.001

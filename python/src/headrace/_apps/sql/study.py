@@ -39,12 +39,12 @@ MODES = (DUCKDB, STORAGE, *OUR_MODES)
 Row = tuple[Any, ...]
 
 _TOLERANCE = 1e-9
-"""Of a floating-point result: the order of additions is that of threads."""
+"""Relative tolerance of floating-point results: threads add in any order."""
 _CAPACITY_SLACK = 1.25
 _CAPACITY_MIN = 64 << 20
 ROWS_KEPT = 20
 _PEAK_SLACK = 300 << 20
-"""What a process may take beside the tables and the capacity, DuckDB's hash tables included."""
+"""Memory of a process beside the tables and the capacity, including DuckDB's hash tables."""
 
 
 @dataclass(frozen=True, slots=True)

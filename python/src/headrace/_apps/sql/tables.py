@@ -21,7 +21,7 @@ from headrace.errors import (
 
 QUERY_COUNT = 22
 _MEMORY_PER_SCALE_FACTOR = 3_500_000_000
-"""Tables, copies and DuckDB's own tables; lineitem alone has 1 GB."""
+"""Bytes for tables, copies and DuckDB's own tables; lineitem alone has 1 GB."""
 
 
 def tpch_queries() -> dict[str, str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUBJECT = "the timeline of the first run, with an empty cache,"
-"""What messages call the picture."""
+"""Name of the picture in messages."""
 
 _STYLES = {
     "submitted": ("|", "#ee7733", "submitted"),

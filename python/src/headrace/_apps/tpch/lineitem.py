@@ -69,9 +69,9 @@ class Columns:
 
 
 _BATCH_ROWS = 1 << 17
-"""Rows decoded at a time: 6.5 MB as Arrow has them."""
+"""Rows decoded at a time: 6.5 MB in Arrow's format."""
 _BUFFER_BYTES = 1 << 20
-"""Read of one column at a time; without it Arrow reads a column of a whole row group at once."""
+"""Bytes read of a column at a time; without it Arrow reads a whole row group of the column."""
 
 BYTES_PER_ROW = 4 + 3 * 8
 COLUMN_NAMES = ("l_shipdate", "l_discount", "l_quantity", "l_extendedprice")
@@ -105,7 +105,7 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
     except pa.ArrowException as problem:
         raise CorruptDataError(
             f"read '{path}'",
-            f"it is no Parquet file, or a damaged one ({_first_sentence(problem)})",
+            f"it is not a Parquet file, or is damaged ({_first_sentence(problem)})",
             "generate or download it again",
         ) from problem
     except OSError as problem:
@@ -170,7 +170,7 @@ def _read(path: Path, file: pq.ParquetFile, progress: Callable[[float], None]) -
     if row != row_count:
         raise CorruptDataError(
             f"read '{path}'",
-            f"it says {row_count} rows and its row groups have another number",
+            f"its metadata states {row_count} rows and its row groups have another number",
             "generate or download it again",
         )
     return columns

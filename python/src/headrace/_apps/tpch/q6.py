@@ -17,7 +17,7 @@ PREFETCH_MODES = ("off", "on", "auto")
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_MIN = 4096
 _THREADS = 1 << 16
-"""More than there are processors; the system refuses threads much sooner."""
+"""More than any machine has processors; the system refuses threads much sooner."""
 
 
 @dataclass(frozen=True, slots=True)

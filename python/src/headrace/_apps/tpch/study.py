@@ -33,14 +33,14 @@ from headrace.machine import Machine
 
 DUCKDB = "duckdb"
 MEASURE_S = 8.0
-"""What the measured rounds take together, about, unless their number is given."""
+"""Approximate time of all measured rounds, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
 OUR_MODES = ("off", "auto", "on")
 ENGINES: dict[str, MoverPath] = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
-"""Who may move the bytes, with the path of the engine that this is."""
+"""Path of the engine for each choice of mover."""
 ORDER_SEED = 6
 TIMELINE_RUN_COUNT = 5
-"""Runs, after those that count, of which the fastest gives the timeline."""
+"""Runs after the measured ones, of which the fastest gives the timeline."""
 
 
 @dataclass(frozen=True, slots=True)

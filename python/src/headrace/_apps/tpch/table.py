@@ -32,9 +32,9 @@ from headrace.errors import (
 
 SCALE_FACTOR_MIN = 0.001
 SCALE_FACTOR_MAX = 100_000.0
-"""The largest that the specification knows."""
+"""The largest in the specification."""
 ROWS_PER_SCALE_FACTOR = 6_001_215
-"""Of lineitem; those of other scale factors differ by less than one in a thousand."""
+"""Rows of lineitem; at other scale factors the ratio differs by less than one in a thousand."""
 
 TABLES = ("lineitem", "orders", "partsupp", "customer", "part", "supplier", "nation", "region")
 
@@ -46,10 +46,10 @@ _FILE_BYTES_PER_SCALE_FACTOR = {
     "part": 8_000_000,
     "supplier": 1_000_000,
 }
-"""As Snappy-compressed Parquet; for progress and for the check of free space."""
+"""Bytes as Snappy-compressed Parquet; for progress and for the check of free space."""
 
 Progress = Callable[[float], None]
-"""Is told the share that is done, 0 to 1."""
+"""Called with the completed share, 0 to 1."""
 
 
 def default_directory() -> Path:

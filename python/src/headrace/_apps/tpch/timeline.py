@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 PIPELINES = ("scan", "prefetch", "aggregate")
 SUBJECT = "the timeline"
-"""What messages call the picture."""
+"""Name of the picture in messages."""
 
 _SHADES = " ░▒▓█"
 _COLORS = {"scan": "#4477aa", "prefetch": "#ee7733", "aggregate": "#228833"}
 _LANES_MAX = 16
-"""Workers that text shows; a picture shows all."""
+"""Maximum workers shown in text; a picture shows all."""
 
 
 def timeline_lines(run: Q6Run, column_count: int = 60) -> list[str]:

@@ -22,7 +22,7 @@ from headrace.errors import IoFailedError
 
 TEMPERATURES = ("hot", "cold")
 GAIN_MIN = 0.03
-"""How much faster sharing has to be."""
+"""Minimum gain by sharing."""
 ROUNDS = 7
 BYTES_MIN = 16 << 10
 POOL_BYTES_MAX = 256 << 20
@@ -31,7 +31,7 @@ TIME_LIMIT_S = 120
 Times = list[list[float]]
 """Nanoseconds of a copy for each length: [hot, cold]."""
 Measure = Callable[[str, Sequence[int]], Times]
-"""Measures once, by a path and lengths."""
+"""Measures a path once, at the given lengths."""
 
 
 @dataclass(frozen=True, slots=True)

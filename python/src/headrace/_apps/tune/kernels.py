@@ -30,20 +30,20 @@ from headrace.errors import OutOfMemoryError
 
 LIBC = "libc"
 KINDS = ("fills", "comparisons")
-"""As the profile calls them."""
+"""Names in the profile."""
 CELLS = tuple((t, fixed) for t in ("hot", "cold") for fixed in (True, False))
 ROUNDS, ROUNDS_LONG = 24, 8
 PASSES = 3
 GAIN_MIN = 0.03
-"""How much a kernel has to gain on the whole. The C library's are good, so that less is often the
+"""Minimum overall gain of a kernel. The C library's are good, so a smaller gain is often the
 luck of one run."""
 LONG_BYTES = 4 << 20
-"""From here on a round takes so long that a third of them has to do."""
+"""From this length on a round takes long, so a third of the rounds is measured."""
 CACHE_BYTES_MAX = 64 << 20
-"""A last-level cache counts for so much at most: hypervisors tell of some that a guest has not."""
+"""Maximum assumed size of a last-level cache: hypervisors report larger ones than a guest has."""
 
 Logs = dict[str, dict[tuple[str, bool], list[float]]]
-"""Logarithms of the speed by the C library's, of each kernel in each cell."""
+"""Logarithms of the speed relative to the C library, of each kernel in each cell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ _WEIGHTS = {
     "touch=both": 0.3,
     "touch=source": 0.3,
 }
-"""What is a kind is one coordinate per kind; what is a number, its logarithm; scaled by these."""
+"""Scale of each coordinate: one per category, and the logarithm of each number."""
 _COLUMNS = {name: column for column, name in enumerate(_WEIGHTS)}
 
 

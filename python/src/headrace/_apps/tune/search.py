@@ -43,54 +43,54 @@ from headrace._apps.tune.model import predict
 LIBC = "libc"
 """memmove, as a program calls it."""
 STAYS = "stays"
-"""memmove as it is called by a profile that lets it stay: what a variant is compared with."""
+"""memmove called through a profile that keeps it: the baseline of the variants."""
 
 LOSS_MAX = 0.02
-"""How much slower than memmove a choice may be in a cell of weight 1, as a share."""
+"""Maximum loss against memmove in a cell of weight 1, as a share."""
 LIKELY_LOSS_MAX = 0.03
-"""How much slower it may be there with the likelihood that is left beside `CONFIDENCE_MIN`."""
+"""Maximum loss there that has a probability of 1 - `CONFIDENCE_MIN`."""
 LOSS_PENALTY = 5
-"""How many times as much what is lost beyond that counts as what is gained."""
+"""Weight of a loss beyond the maximum, relative to a gain."""
 PASS_LOSS_MAX = 0.05
-"""How much slower it may surely be in one pass of those that confirm it."""
+"""Maximum certain loss in one confirming pass."""
 GAIN_MIN = 0.03
-"""How much faster on the whole it must be; less is often the luck of one run."""
+"""Minimum overall gain; a smaller one is often the luck of one run."""
 CONFIDENCE_MIN = 0.9
 
 WIDE_HANDICAP = 0.1
-"""What the first instructions with registers of 64 bytes cost besides, as a share of a copy."""
+"""Extra cost of the first instructions with 64-byte registers, as a share of a copy."""
 WIDE_COST_MIN = 1.3
-"""From which factor on, for a single copy, they do."""
+"""Minimum slowdown of a single copy at which that cost is charged."""
 WIDE_BYTES_MIN = 1 << 20
-"""In classes that end here or later the core has time to get used to them."""
+"""From this upper bound of a class on, copies are long enough to hide that cost."""
 
 PAIR = " | "
-"""Between the two variants of a pair: for bytes that are in the caches, and not."""
+"""Separates the two variants of a pair: for cached and for uncached bytes."""
 PAIRED_BYTES_MIN = 1 << 16
-"""Where classes end from which on there are pairs; bench/copy/copy_bench.cpp, cold_then_read."""
+"""Smallest upper bound of a class with pairs; bench/copy/copy_bench.cpp, cold_then_read."""
 PAIRED_WARM, PAIRED_COLD = 2, 2
-"""Variants that are joined, beside memmove."""
+"""Variants that are paired, beside memmove."""
 
 SCREENED_SHARE = 0.05
 SCREENED_MIN, SCREENED_MAX = 1000, 2000
-"""Variants that the model may have measured, of those there are."""
+"""Variants that the model may have measured: a share of all, and its limits."""
 SCREENED_FIRST = 200
-"""Of these at most so many are measured before there is a model."""
+"""Maximum number of these measured before the first model."""
 CANDIDATES = 2000
-"""Variants of a large grid that the model looks at in a turn, beside those without prefetches."""
+"""Variants of a large grid that the model predicts in a turn, beside those without prefetches."""
 RELATIVES_OF, RELATIVES = 8, 40
-"""The best so far, and how many other prefetches of each are among the candidates."""
+"""Number of best variants so far, and of other prefetches of each among the candidates."""
 FITTED_MAX = 400
 """Measured variants that the model is fitted to: half of them the best."""
 EXHAUSTIVE_ROUNDS = 2
 HALVING = ((128, 2), (48, 6), (16, 0))
-"""Variants that are left, and rounds that each is measured in then; for the last see below."""
+"""Variants left, and rounds to measure each; for the last stage see below."""
 FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 8, 96
-"""Rounds of the last, if there is little time, or time for more."""
+"""Minimum and maximum rounds of the last stage, by the time left."""
 FINAL_ROUNDS_ALL, FINAL_FEW = 16, 5
-"""After so many rounds only the few best go on that do not surely lose."""
+"""After this many rounds, only the best few that do not certainly lose continue."""
 LONG_BYTES = 4 << 20
-"""From here on a round takes so long that there are fewer where time is short."""
+"""From this length on a round takes long: fewer rounds where time is short."""
 CHUNK_COUNT = 12
 """Variants that take turns with memmove in one round."""
 RESAMPLE_COUNT = 400

@@ -60,14 +60,14 @@ BYTES_MAX = 1 << 30
 TUNED_BYTES_MIN = 256
 TUNED_BYTES_MAX = 64 << 20
 SECONDS = 50.0
-"""What the search by a model takes, unless told otherwise."""
+"""Default time of the search by a model."""
 DUEL_ROUNDS = 36
 PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 36
 CONFIRM_OTHERS_LONG = 2
 
 _SCREENING_SHARE = 0.5
-"""Of the time of a class; the rest is for the few best."""
+"""Share of the time of a class for screening; the rest is for the few best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _publish(
             counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
             report.say(f"The driver counted of {device}, for all processes: {counted}.")
         if plot is not None:
-            report.say(f"The picture of it is in {plot.path}.")
+            report.say(f"The picture is in {plot.path}.")
     return EXIT_INTERRUPTED if outcome.partial else EXIT_OK
 
 
@@ -159,7 +159,9 @@ def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
 
 def _print(report: Report, outcome: Outcome, rounds: int) -> None:
     if outcome.emulated:
-        report.say("The devices are emulated: their figures say nothing of real ones.", "bold")
+        report.say(
+            "The devices are emulated: their figures say nothing about real devices.", "bold"
+        )
     groups: dict[tuple[str, str], list[Shown]] = {}
     for each in outcome.shown:
         groups.setdefault((each.place.panel, UNITS[each.place.metric]), []).append(each)
@@ -179,7 +181,7 @@ def _print(report: Report, outcome: Outcome, rounds: int) -> None:
     report.say()
     if outcome.not_pinned:
         report.say(f"Memory is not locked: {outcome.not_pinned}; {PIN_REMEDY}.", "yellow")
-    partial = " It was ended early: not every point has all of them." if outcome.partial else ""
+    partial = " Stopped early: not every point has all rounds." if outcome.partial else ""
     if rounds == 1:
         report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
     else:

@@ -48,7 +48,7 @@ def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
     # An editable installation has sources and build outputs in two directories.
     path = Path(_core.__file__ or "").parent / folder / name
     if not path.exists():
-        raise NotFoundError(tried, f"'{path}' is not there", remedy)
+        raise NotFoundError(tried, f"'{path}' does not exist", remedy)
     return str(path)
 
 
@@ -158,7 +158,7 @@ class Scaling:
             for name, by_threads in self.ratios.items()
         ]
         titles = [f"{count} thread{'s' * (count > 1)}" for count in counts]
-        report.table([Column("throughput by that of one thread"), *figures(*titles)], rows)
+        report.table([Column("throughput vs one thread"), *figures(*titles)], rows)
 
 
 def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> Scaling:
@@ -238,7 +238,7 @@ def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
     report = Report()
     outcome.show(report)
     if plot is not None:
-        report.say(f"The picture of it is in {plot.path}.")
+        report.say(f"The picture is in {plot.path}.")
 
 
 def bars(

@@ -164,7 +164,7 @@ def _dax(root: Path, directory: str) -> Finding:
         return ok(f"{kind} with DAX")
     return note(
         f"{kind} without DAX",
-        "memory answers, or the page cache; durability is pretended",
+        "stores go to DRAM or the page cache; durability is pretended",
         "give a --directory on persistent memory that is mounted with -o dax",
     )
 

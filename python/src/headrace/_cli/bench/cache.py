@@ -35,11 +35,11 @@ _COUNT_LABELS = {
 }
 _TIME_LIMIT_S = 600
 _LABELS = {
-    "hit_speedup_1t": "hits, one thread: speed by the first design's",
-    "hit_speedup_2t": "hits, two threads: speed by the first design's",
-    "hit_scaling_2t": "hits: throughput of two threads by that of one",
+    "hit_speedup_1t": "hits, one thread: speed vs the first design",
+    "hit_speedup_2t": "hits, two threads: speed vs the first design",
+    "hit_scaling_2t": "hits: throughput of two threads vs one",
     "mixed_speedup_2t": "90 % hits, 9 % misses, 1 % invalidations, two threads: speed",
-    "miss_speedup_1t": "misses without the copy: speed by the first design's",
+    "miss_speedup_1t": "misses without the copy: speed vs the first design",
 }
 
 
@@ -125,7 +125,7 @@ def _print_report(
     round_count: int,
 ) -> None:
     rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
-    rows.append(["memory of ours for an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
+    rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     report.table([Column("", folds=True), Column("", right=True)], rows)

@@ -116,7 +116,7 @@ _bound_option = option(
     "--bound",
     "bound_s",
     type=Duration(1, 86_400),
-    help="Take so much time to find the fastest of all copies at each point, which bounds what a "
+    help="Spend this time finding the fastest of all copies at each point, which bounds what a "
     "profile can reach.",
 )
 
@@ -298,10 +298,10 @@ def _print_report(report: Report, points: list[Point], note: str, round_count: i
         for name, value in summary.items()
         if isinstance(value, float)
     )
-    report.say(f"Speed by glibc's memcpy: {ratios}.")
+    report.say(f"Speed vs glibc's memcpy: {ratios}.")
     report.say(
         f"Of {len(points)} points {summary['points_faster']} are faster, "
-        f"{summary['points_slower']} slower; of the others it may be chance."
+        f"{summary['points_slower']} slower; for the others it may be chance."
     )
     report.say(
         f"Means of {round_count} rounds without the lowest and highest sixth, in brackets the "
@@ -341,7 +341,7 @@ def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> N
                 lengths_text = "fixed" if fixed else "random"
                 axis.set_title(f"{temperature}, {lengths_text} lengths", fontsize=10)
         panels[0][0].legend(frameon=False)
-        picture.supylabel("speed by glibc's memcpy")
+        picture.supylabel("speed vs glibc's memcpy")
         picture.supxlabel(
             f"length of the copy (bytes)\n{machine.cpu_model}; {note}; bands: quartiles",
             fontsize=8,

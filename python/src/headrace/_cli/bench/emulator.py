@@ -85,7 +85,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
             for name, way in ways.items()
             for how in ("single", "batched")
         },
-        "copies of 1 MiB (speed by memcpy's)": {
+        "copies of 1 MiB (speed vs memcpy)": {
             name: way.figures["copy_vs_memcpy"] for name, way in ways.items()
         },
     }
@@ -141,6 +141,5 @@ def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> Non
     )
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles. By 32: in "
-        "batches. Copies: "
-        "speed of 32 x 1 MiB by that of memcpy, taking turns."
+        "batches. Copies: speed of 32 x 1 MiB relative to memcpy, taking turns."
     )

@@ -278,7 +278,7 @@ def _picture(lines: list[Line], rounds: int) -> Callable[[Output, Machine], None
     }
     panels = {
         "instructions": counted,
-        "run: speed of 'automatic' by that of the better path": waited,
+        "run: speed of 'automatic' vs the better path": waited,
     }
     return bars("What the engine costs", rounds, panels)
 
@@ -318,9 +318,9 @@ def _print_report(
         rows,
     )
     for group, title in (
-        ("software", "Speed by that of ISA-L or the C library; goal: 1"),
+        ("software", "Speed vs ISA-L or the C library; goal: 1"),
         ("run", "run() beside memcpy: speed from 4 KiB on (goal: 0.97), ns more below (25)"),
-        ("automatic", "Speed of 'automatic' by that of the better path; goal: 0.95"),
+        ("automatic", "Speed of 'automatic' vs the better path; goal: 0.95"),
         ("automatic_published", "... with the published thresholds; goal: 0.95"),
     ):
         report.say()

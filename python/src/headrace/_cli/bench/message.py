@@ -83,10 +83,10 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         ).median,
     }
     panels = {
-        "throughput by the best reference's": {
+        "throughput vs the best reference": {
             _label(group): figure for group, figure in ratios.items()
         },
-        "round trip by the best reference's": {
+        "round trip vs the best reference": {
             _core.bytes_text(size): figure for size, figure in trip_ratios.items()
         },
     }
@@ -173,9 +173,8 @@ def _print_report(
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
         f"{_where(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
-        "by that of "
-        "the better of cached_index and boost_spsc. headrace_memory stores past the caches. "
-        "memcpy_own copies in the caches of one processor; memcpy_across is the slower of the two "
-        "copies that any queue makes, each alone: into memory that the other processor read, and "
-        "of memory that it wrote."
+        "relative to the better of cached_index and boost_spsc. headrace_memory stores past the "
+        "caches. memcpy_own copies in the caches of one processor; memcpy_across is the slower of "
+        "the two copies that any queue makes, each alone: into memory that the other processor "
+        "read, and of memory that it wrote."
     )

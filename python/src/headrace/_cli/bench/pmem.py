@@ -93,10 +93,10 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
         summary["clflush_over_clwb"] = flushes["clflush"].median_ns / flushes["clwb"].median_ns
     memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
     panels = {
-        "enqueue: speed by the naive ring's": {
+        "enqueue: speed vs the naive ring": {
             _label(length): each["enqueue"] for length, each in ratios.items()
         },
-        "enqueue: speed by the best on libpmem2": {
+        "enqueue: speed vs the best on libpmem2": {
             _label(length): each["over_libpmem"] for length, each in ratios.items()
         },
     }
@@ -214,8 +214,8 @@ def _print_report(
         report.table([Column(f"ns to {what}"), *figures(*map(_label, lengths))], rows)
         report.say()
     report.say(
-        "Speed of optimised by that of another, of enqueue if nothing else is said ('8 a fence': "
-        "in batches, by single ones of naive):"
+        "Speed of optimised relative to another, for enqueue unless stated ('8 a fence': "
+        "in batches, relative to single ones of naive):"
     )
     labels = {
         "enqueue": "naive",

@@ -148,7 +148,7 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
         draw=bars(
             "Programs with tuned copies",
             rounds,
-            {"speed by that without": {each.name: each.ratio for each in whole}},
+            {"speed relative to the unmodified program": {each.name: each.ratio for each in whole}},
         ),
     )
     publish(found, plot, as_json=as_json)
@@ -324,7 +324,10 @@ def _print_report(
     report: Report, outcomes: list[Measured], summary: dict[str, object], round_count: int
 ) -> None:
     report.table(
-        [Column("program"), *figures("speed by that without", "time in the functions")],
+        [
+            Column("program"),
+            *figures("speed relative to the unmodified program", "time in the functions"),
+        ],
         [[outcome.name, outcome.ratio.text, f"{outcome.share:.1%}"] for outcome in outcomes],
     )
     report.say(

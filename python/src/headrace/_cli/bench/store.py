@@ -32,8 +32,8 @@ _BLOCK = 2**20
 _BATCH = 64
 _CYCLES_MAX = 10**9
 _LABELS = {
-    "put_1m_vs_memcpy": "put of blocks of 1 MiB: bandwidth by memcpy's",
-    "get_1m_vs_memcpy": "get of blocks of 1 MiB: bandwidth by memcpy's",
+    "put_1m_vs_memcpy": "put of blocks of 1 MiB: bandwidth vs memcpy",
+    "get_1m_vs_memcpy": "get of blocks of 1 MiB: bandwidth vs memcpy",
     "put_4k_share_of_bound": "put of blocks of 4 KiB, 64 at a time: share of the bound per core",
     "get_4k_share_of_bound": "get of blocks of 4 KiB, 64 at a time: share of the bound per core",
 }

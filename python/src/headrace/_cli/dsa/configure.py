@@ -104,7 +104,7 @@ class _Numbers(Value[tuple[int, ...]]):
     type=Count(0, _NUMBER_MAX),
     help="Groups per device; WQs and engines are dealt out to them.",
 )
-@option("--engines", type=Count(0, _NUMBER_MAX), help="Engines per device that work.")
+@option("--engines", type=Count(0, _NUMBER_MAX), help="Engines per device to use.")
 @option("--queues", type=Count(0, _NUMBER_MAX), help="WQs per device.")
 @option("--mode", type=Choice(*MODES), help="Mode of the WQs; both: in turn.")
 @option(
@@ -135,7 +135,7 @@ class _Numbers(Value[tuple[int, ...]]):
         rf"[A-Za-z0-9_.-]{{1,{LABEL_LENGTH_MAX}}}",
         f"1 to {LABEL_LENGTH_MAX} letters, digits, '_', '.' or '-'",
     ),
-    help="What the names of the WQs begin with.",
+    help="Prefix of the names of the WQs.",
 )
 @option(
     "--output",
@@ -201,7 +201,9 @@ def command(
         },
     )
     if threshold is not None and wish.mode == "dedicated":
-        refuse("--threshold is of shared WQs, and all are dedicated; leave it out, or set --mode")
+        refuse(
+            "--threshold applies to shared WQs, and all are dedicated; leave it out, or set --mode"
+        )
     facts, origin = facts_of(replay)
     try:
         configuration = configure(wish, facts, devices if isinstance(devices, list) else None)
@@ -256,7 +258,7 @@ def _apply(
         if not click.confirm("Apply this?", err=True):
             raise click.exceptions.Exit(EXIT_FAILED)
     way_back = save_undo(configuration, facts, undo)
-    told = "headrace: stopped half-way; what is done stays. " + _told(way_back)
+    told = "headrace: stopped half-way; completed steps stay. " + _told(way_back)
     with undone_at_signals(lambda: os.write(2, told.encode())):
         try:
             return apply(configuration, facts, gather), way_back

@@ -46,13 +46,13 @@ _capacity_option = option(
     "--capacity",
     type=Size(CAPACITY_BYTES_MIN),
     default="1MiB",
-    help="Capacity of the ring, where it has to be made.",
+    help="Capacity of the ring, if it is created.",
 )
 _granularity_option = option(
     "--granularity",
     type=Choice("byte", "line", "page"),
     help="How finely the platform saves stores when power fails. Asked of the platform if not "
-    "given; 'line' takes any file for persistent memory.",
+    "given; 'line' treats any file as persistent memory.",
 )
 _count_option = option(
     "--count",
@@ -109,7 +109,7 @@ def produce(
     if count is None and batch is not None:
         refuse("--batch is for --count; lines of stdin go one by one")
     if count is not None and resume:
-        refuse("--resume is for lines of stdin; --count always goes on")
+        refuse("--resume is for lines of stdin; --count always continues")
     with _ring(file, capacity).producer(granularity=granularity) as producer:
         _warn(file, producer)
         first = producer.next_ordinal
@@ -257,7 +257,7 @@ class Sink:
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as problem:
             # Without reading the file, an entry could be duplicated.
-            remedy = "let it be read, or write into a pipe: '| cat >>FILE'"
+            remedy = "make it readable, or write into a pipe: '| cat >>FILE'"
             raise self._failed("it cannot be read and settled", remedy, problem) from problem
         self._last_line = (begin, whole)
         if number.isdigit():
@@ -284,7 +284,9 @@ class Sink:
     def _check_last(self, recovered: RingState) -> None:
         pending = min(recovered.entry_count, BATCH_MAX)
         if self.last is not None and self.last >= recovered.first_ordinal + pending:
-            raise self._foreign(f"its last line has the number {self.last}, which the ring has not")
+            raise self._foreign(
+                f"its last line has the number {self.last}, which is not in the ring"
+            )
 
     def _check_same(self, line: bytes) -> None:
         """Check that the file's last line is `line`, the ring's entry of that number."""
@@ -295,12 +297,14 @@ class Sink:
                 if end - begin == len(line) and file.read(len(line)) == line:
                     return
         except OSError as problem:
-            raise self._failed("it cannot be read", "let it be read", problem) from problem
+            raise self._failed("it cannot be read", "make it readable", problem) from problem
         raise self._foreign(f"its line {self.last} is not the entry of that number in the ring")
 
     def _foreign(self, cause: str) -> InvalidArgumentError:
         return InvalidArgumentError(
-            self._tried, f"{cause}: it is of another ring", "name another file, or move it away"
+            self._tried,
+            f"{cause}: it belongs to another ring",
+            "name another file, or move it away",
         )
 
     def write(self, entries: list[RingEntry]) -> None:

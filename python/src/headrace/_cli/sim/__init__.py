@@ -11,8 +11,7 @@ command = Group(
     """,
     __name__,
     {
-        "advise": "Say which memory to read from, who moves the data there, and the "
-        "gain to expect.",
+        "advise": "Say which memory to read from, which mover to use, and the gain to expect.",
         "list": "List the scenarios with their parameters, and the machines.",
         "run": "Simulate a scenario.",
         "validate": "Compare simulated figures with published ones.",

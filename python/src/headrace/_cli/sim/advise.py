@@ -44,12 +44,12 @@ _SQL_BYTES_MAX = 1 << 20
 @click.command("advise", cls=Command)
 @machine_option(required=False)
 @flag("--here", "on_this_machine", help="About this machine, which is measured first.")
-@option("--bytes", "size", type=Size(1), help="So much data of node 0 is read.")
+@option("--bytes", "size", type=Size(1), help="Bytes of node 0 that are read.")
 @option(
     "--passes",
     type=Count(1, _PASSES_MAX),
     default="1",
-    help="With --bytes: it is read so many times.",
+    help="With --bytes: number of times they are read.",
 )
 @option(
     "--pattern",
@@ -68,7 +68,7 @@ _SQL_BYTES_MAX = 1 << 20
     "--scale-factor",
     type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
     default="1",
-    help="With --query: of its table.",
+    help="With --query: scale factor of its table.",
 )
 @option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
 @json_option
@@ -86,7 +86,7 @@ def command(
     on_this_machine: bool,
     as_json: bool,
 ) -> None:
-    """Say which memory to read from, who moves the data there, and the gain to expect.
+    """Say which memory to read from, which mover to use, and the gain to expect.
 
     The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
     --query and --sql.
