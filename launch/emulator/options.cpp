@@ -206,18 +206,18 @@ Runs CMD on emulated Intel DSA devices; 'headrace emulate' is the usual way to s
                        has
   --config FILE        devices as 'accel-config save-config' writes them
   --wq MODE            shared, dedicated or both; both if not given
-  --wq-name NAME       WQs are named NAME0, NAME1, ...; one that begins with
-                       'dpdk_' goes to dedicated WQs only, as DPDK takes every
-                       WQ of that name for one
+  --wq-name NAME       WQs are named NAME0, NAME1, ...; names that begin with
+                       'dpdk_' go to dedicated WQs only, because DPDK uses
+                       every WQ of that name as one
   --engines N          1 to 4 engines of a device; 4 if not given
-  --seed S             one event at a time, in an order that S decides
+  --seed S             run single-threaded, scheduled by seed S
   --faults FILE        faults to inject, in TOML
   --pace LATENCY,RATE  completions delayed to a model, for example 2us,30GB/s;
                        not with --seed
   --stats FILE         statistics of the devices, as JSON, at the end; - is stdout
   --trace FILE         every event, a line of JSON each; - is stdout
   --refuse-mmap        portals cannot be mapped: programs have to use write()
-  --force-access-trap  catch the access to the portal, not the instruction
+  --force-access-trap  trap the access to the portal, not the instruction
   --preload FILE       libheadrace-dsa-trap.so, if not beside this program
 
 Example: headrace-emulator --wq shared --stats stats.json -- ./my_dsa_program

@@ -415,7 +415,7 @@ def test_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = here("query", "--data", str(tmp_path / "pipe"))
     assert result.code == 1
-    assert "it is no regular file" in result.stderr
+    assert "it is not a regular file" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def _open_regular(path: str | os.PathLike[str], tried: str) -> BinaryIO:
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise InvalidArgumentError(tried, "it is a directory", "name a file in it")
-    raise InvalidArgumentError(tried, "it is no regular file", "name a file")
+    raise InvalidArgumentError(tried, "it is not a regular file", "name a file")
 
 
 def _is_stdout(status: os.stat_result) -> bool:

@@ -145,7 +145,7 @@ def _check_path(text: str) -> None:
         raise HardwareAbsentError(
             "run a program with copies by DSA",
             "there is no work queue that is enabled and of type user",
-            "'headrace doctor' tells why; --path auto or cpu copies by the processor",
+            "'headrace doctor' shows why; --path auto or cpu copies by the processor",
         )
 
 

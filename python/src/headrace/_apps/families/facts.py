@@ -159,7 +159,7 @@ def gather_facts() -> Facts:
         )
     return Facts(
         queues=tuple(queues),
-        no_queue=" ".join(notes) or "no DSA work queue was found: 'headrace doctor' tells why",
+        no_queue=" ".join(notes) or "no DSA work queue was found: 'headrace doctor' shows why",
         nodes=tuple(MemoryNode(node.id, node.tier, node.cpus) for node in machine.nodes),
         available_bytes=_available_bytes(),
         cpus=len(os.sched_getaffinity(0)),
