@@ -374,7 +374,7 @@ def test_wrong_use_is_one_sentence_and_exit_code_2_before_there_is_data(
     "arguments, words",
     [
         (["--data", "none.parquet"], "no such file"),
-        (["--data", __file__], "no Parquet file"),
+        (["--data", __file__], "not a Parquet file"),
         (["--scale-factor", "100000"], "its columns take 15.28 TiB of memory and"),
         (["--plot", "/none/picture.svg"], "its directory does not exist"),
         (["--data-dir", "/proc/none"], "choose another folder by --data-dir"),

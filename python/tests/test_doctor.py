@@ -91,7 +91,7 @@ BROKEN = [
 
 # Machine, a check with something to know, words of its finding or cause.
 USABLE = [
-    ("healthy", "surroundings", "neither a virtual machine"),
+    ("healthy", "surroundings", "no virtual machine or container detected"),
     ("portal-refused", "submission", "CVE-2024-21823"),
     ("portal-refused-in-namespace", "submission", "in the first user namespace"),
     ("noted-error", "errors", "dsa0: the size of a transfer was 0 or more than"),

@@ -113,7 +113,7 @@ def test_page_faults_change_no_byte_and_are_all_told(tmp_path: Path) -> None:
     stats = tmp_path / "stats.json"
     options = ("--faults", str(PAGE_FAULTS), "--stats", str(stats))
     text = emulated("-m", "headrace.examples.copy", options=options)
-    assert text.count(": right, 100% by a device") == 7
+    assert text.count(": correct, 100% by a device") == 7
     assert " 0 jobs fell back" in text
     told = [int(count) for count in re.findall(r"(\d+) page faults", text)]
     injected = json.loads(stats.read_text())["summary"]["page_faults"]

@@ -126,7 +126,7 @@ def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, pat
     )
     words = (
         "batch_failed after 8 bytes: operation 1 failed by bad_record, and 1 other failed; "
-        "the delta record is not one of such a target"
+        "the delta record does not belong to such a target"
     )
     with pytest.raises(headrace.JobFailedError, match=words):
         job.result()
@@ -139,7 +139,9 @@ def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, pat
 
 
 def test_a_batch_may_not_be_empty(engine: headrace.Engine) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="or the batch no operation; there is"):
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="or the batch has no operations; there is"
+    ):
         engine.submit_batch([])
     job = engine.submit(source=b"x", target=bytearray(1))
     job.wait()
@@ -282,7 +284,9 @@ def test_what_a_job_cannot_come_after_is_refused(engine: headrace.Engine) -> Non
         engine.run,
         lambda one, after: engine.submit_batch([one], after=after),
     ):
-        with pytest.raises(headrace.InvalidArgumentError, match="after eight others; gather"):
+        with pytest.raises(
+            headrace.InvalidArgumentError, match="at most eight predecessors; combine"
+        ):
             start(fill, after=[job] * 9)
         for wrong in (job, None, [None], [b"x"]):
             with pytest.raises(headrace.TypeMismatchError, match="predecessors of a job"):

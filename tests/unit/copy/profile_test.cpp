@@ -154,8 +154,8 @@ TEST(Profile, NamesKernelsThatFillAndCompare) {
         {"\"kernel\": null", "\"kernel\": 7", "no such kernel"},
         {"8192", "4096", "fills are not in ascending order"},
         {"8192", "8191", "power of two"},
-        {"\"fills\": ", "\"fills\": 1, \"x\": ", "fills are no list"},
-        {"\"comparisons\": ", "\"comparisons\": \"\", \"x\": ", "comparisons are no list"}}) {
+        {"\"fills\": ", "\"fills\": 1, \"x\": ", "fills are not a list"},
+        {"\"comparisons\": ", "\"comparisons\": \"\", \"x\": ", "comparisons are not a list"}}) {
     const auto bad = parse_profile(replaced(good, what, with));
     ASSERT_FALSE(bad.has_value()) << with;
     EXPECT_EQ(bad.error().code, Code::corrupt_data);

@@ -568,8 +568,8 @@ TEST(Faults, a_rule_has_what_its_kind_needs_and_nothing_else) {
          "line 4: field 'at_byte' does not apply to a fault of kind 'slow'; leave it out; kind "
          "'page_fault' has it");
   expect("kind = 'halt'\ndelay_ns = 5\n", "kind 'page_fault' or 'slow' has it");
-  expect("write = true\nkind = 'reset'\n", "line 2: field 'write' means nothing");
-  expect("kind = 'page_fault'\nstatus = 3\n", "line 3: field 'status' means nothing");
+  expect("write = true\nkind = 'reset'\n", "line 2: field 'write' does not apply");
+  expect("kind = 'page_fault'\nstatus = 3\n", "line 3: field 'status' does not apply");
   expect("kind = 'status'\nstatus = 3.5\n", "field 'status' is 3.5, which is invalid");
   expect("kind = 'page_fault'\nat_byte = 0\nwrite = true\ndelay_ns = 1\nnth = 1\n", "accepted");
 }

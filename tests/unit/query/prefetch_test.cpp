@@ -190,7 +190,9 @@ TEST_F(PrefetchTest, ACacheSmallerThanWhatIsUnderWayEvicts) {
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->revenue, expected.revenue);
     EXPECT_GT(result->chunks_from_cache, 0U);
-    EXPECT_GT(cache->statistics().evictions, 0U) << to_text(capacity);
+    const cache::CacheStatistics statistics = cache->statistics();
+    // A slow consumer keeps its copies, so prefetches are refused instead of evicting them.
+    EXPECT_GT(statistics.evictions + statistics.refused, 0U) << to_text(capacity);
   }
 }
 

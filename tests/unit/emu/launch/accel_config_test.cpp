@@ -70,8 +70,10 @@ TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":129")),
               HasSubstr("[0].groups[0].grouped_workqueues[0].size: 129 is out of range; use a "
                         "whole number from 0 to 128"));
-  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":-1")), HasSubstr("size: -1 is no such"));
-  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":1.5")), HasSubstr("size: 1.5 is no such"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":-1")),
+              HasSubstr("size: -1 is not a valid number"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":1.5")),
+              HasSubstr("size: 1.5 is not a valid number"));
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":\"x\"")), HasSubstr("size: \"x\""));
   EXPECT_THAT(refusal(replaced("\"threshold\":15", "\"threshold\":17")),
               HasSubstr("threshold: 17 does not suit a shared WQ of size 16; use 1 to 16"));
@@ -130,7 +132,8 @@ TEST(AccelConfig, TheWholeIsJudgedToo) {
   EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("the whole: it has no DSA"));
   EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"), HasSubstr("[0].dev: 'iaxx' is not a DSA device"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa16"}])"), HasSubstr("use dsa0 to dsa15"));
-  EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"), HasSubstr("[1].dev: dsa0 is there"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"),
+              HasSubstr("[1].dev: dsa0 appears twice"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is not a list"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group1.0"}]}])"),
               HasSubstr("'group1.0' is no group of dsa0; use group0.0 to group0.3"));
