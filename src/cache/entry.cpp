@@ -24,6 +24,13 @@ EntryState& state_of(const detail::Slot& slot) {
   return static_cast<EntryState&>(*slot.tenancy());
 }
 
+/// Out of line, so that Entry::data() of a copy saves no registers.
+[[gnu::noinline]] std::span<const std::byte> written_back(detail::Core& core,
+                                                          std::span<const std::byte> source) {
+  static_cast<void>(core.write_back_overlapping(detail::Region::of(source)));
+  return source;
+}
+
 }  // namespace
 
 Entry::Entry(const Entry& other) : source_(other.source_), slot_(other.slot_), core_(other.core_) {
@@ -83,7 +90,7 @@ std::span<const std::byte> Entry::data() const {
   // The submitting thread may not have written back the dirty bytes of the region yet. Bytes with a
   // live change are left alone.
   if (phase == Phase::pending) [[unlikely]]
-    static_cast<void>(core_->write_back_overlapping(detail::Region::of(source_)));
+    return written_back(*core_, source_);
   return source_;
 }
 
