@@ -98,7 +98,7 @@ class Entries {
     // changed the phase sees our entry, or it sees the change.
     // edge: emu-phase (acq_rel)
     if (phase.fetch_add_acq_rel(0) == seen.bits) return Claim::taken;
-    cancel(entry);  // first: whoever claims the entry next must find the slot free
+    cancel(entry);  // first: the next owner of the entry must find the slot free
     give_back(entry, owner);
     return Claim::changed;
   }

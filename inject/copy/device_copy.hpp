@@ -413,7 +413,7 @@ class DeviceWork {
     for (std::uint32_t i = 0; i < portal_count; ++i) {
       const std::uint32_t portal = (index + i) % portal_count;
       if (!take_entry(portal, 1)) continue;
-      // Before the queue accepts it: whoever reclaims the slot releases the entry.
+      // Before the queue accepts it: the thread that reclaims the slot releases the entry.
       if (device_.entry_counts[portal] != 0) {
         device_.slot_entries[index] = static_cast<std::uint8_t>(portal + 1);
       }

@@ -196,7 +196,7 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
   EXPECT_GT(kept_waiting, 0U);
   // The mover counts refusals of both kinds.
   EXPECT_EQ(engine->device_statistics().back().retries, refused + kept_waiting);
-  // A thread with a channel is told, and continues.
+  // A thread with a channel gets `full`, and continues.
   auto channel = engine->open_channel({.depth = 2});
   ASSERT_TRUE(channel.has_value());
   Buffers buffers(1000);
