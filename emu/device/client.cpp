@@ -145,7 +145,8 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
   slot.mailbox = mailbox;
   trace(TraceKind::submitted, d, q, slot.sequence, descriptor);
   scheduler.push(q, entry, slot);
-  thread_pools_[d]->announce();
+  // Deterministic: runs in submit(), or in the caller's steps.
+  if (!run_options().deterministic()) thread_pools_[d]->announce();
   return Taken::accepted;
 }
 
@@ -200,19 +201,41 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
   }
 }
 
-bool LocalClient::step() {
-  const Lock lock(step_mutex_);
+bool LocalClient::step(ThreadPool*& blocked) {
   registers_.step_count.fetch_add_relaxed(1);  // one thread runs
   ++context_.step_count;
   std::size_t first = static_cast<std::size_t>(chance_.below(thread_pools_.size()));
   for (std::size_t i = 0; i < thread_pools_.size(); ++i) {
-    if (thread_pools_[(first + i) % thread_pools_.size()]->step(chance_)) return true;
+    ThreadPool& thread_pool = *thread_pools_[(first + i) % thread_pools_.size()];
+    bool engine_wanted = false;
+    if (thread_pool.step(chance_, engine_wanted)) return true;
+    if (engine_wanted) blocked = &thread_pool;
   }
   return false;
 }
 
-void LocalClient::run_until_idle() {
-  while (step()) {
+bool LocalClient::step() {
+  const Lock lock(step_mutex_);
+  ThreadPool* blocked = nullptr;
+  return step(blocked);
+}
+
+void LocalClient::run_steps(bool only_if_ready) {
+  std::uint64_t waiting_since = 0;
+  while (true) {
+    ThreadPool* blocked = nullptr;
+    {
+      const Lock lock(step_mutex_);
+      if (only_if_ready && std::ranges::none_of(thread_pools_, &ThreadPool::is_ready)) return;
+      if (step(blocked)) {
+        waiting_since = 0;
+        continue;
+      }
+    }
+    // Only a submitter takes steps, and this one may be the last of its process: what another
+    // process has kept from an engine is not left behind.
+    if (blocked == nullptr || !run_options().run_in_submission) return;
+    blocked->await_engine(waiting_since);
   }
 }
 

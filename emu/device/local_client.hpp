@@ -29,13 +29,16 @@ class LocalClient final : public Client {
   void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override {
     submit(device, queue, descriptor, dsa::QueueMode::dedicated);
   }
-  void run_until_idle() override;
+  void run_until_idle() override { run_steps(false); }
   bool step() override;
   void tell(const TraceEvent& event) override { context_.tell(event); }
 
   // For the thread pools.
   /// Takes the submission that the controller posted for `device`, if any.
   void serve_mailbox(std::uint32_t device) noexcept;
+  /// Deterministic: runs what is left when no submitter does, after a write() or a reset. Takes no
+  /// step without work, which would draw from the seed at a time that the seed does not determine.
+  void run_left() { run_steps(true); }
   [[nodiscard]] const RunOptions& run_options() const { return context_.run_options; }
   [[nodiscard]] ClientRegisters& place() { return registers_.clients[client_index_of(owner_)]; }
   [[nodiscard]] Registers& registers() { return registers_; }
@@ -54,6 +57,9 @@ class LocalClient final : public Client {
   /// As idxd_cdev_write(): retries a full shared WQ a few times.
   Taken write(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
               MailboxRegisters& mailbox) noexcept;
+  void run_steps(bool only_if_ready);
+  /// Sets `blocked` to a thread pool whose work lacks only an engine.
+  bool step(ThreadPool*& blocked) HEADRACE_REQUIRES(step_mutex_);
   void trace(TraceKind kind, std::uint32_t device, std::uint32_t queue, std::uint64_t sequence,
              const dsa::Descriptor& descriptor) noexcept;
 

@@ -131,7 +131,8 @@ int ThreadPool::start_completer() {
 void ThreadPool::abort_all() {
   scheduler_.abandon();
   Random chance(0);
-  while (step(chance)) {
+  bool engine_wanted = false;  // What is aborted needs none.
+  while (step(chance, engine_wanted)) {
   }
 }
 
@@ -246,7 +247,13 @@ void ThreadPool::complete_all() {
   }
 }
 
-void ThreadPool::await_engine() {
+void ThreadPool::await_engine(std::uint64_t& waiting_since) {
+  const std::uint64_t now = platform::now_ns();
+  if (waiting_since == 0) waiting_since = now;
+  if (now - waiting_since > kHolderPatienceNs) {
+    scheduler_.recover_engines();
+    waiting_since = now;
+  }
   DeviceRegisters& device = scheduler_.device();
   // edge: emu-released (acquire)
   const std::uint32_t released = device.released.load_acquire();
@@ -272,7 +279,7 @@ bool ThreadPool::mail_waits() noexcept {
 
 void ThreadPool::work(Worker& worker) {
   if (client_.run_options().deterministic()) {
-    serve_mail_only();
+    serve_between_submissions();
     return;
   }
   int spins = 0;
@@ -289,7 +296,7 @@ void ThreadPool::work(Worker& worker) {
       run(worker, task);
       if (worker.engine_held != kEngineMax && turn_is_over(worker, task.queue)) {
         scheduler_.release_engine(worker.engine_held);
-        await_engine();
+        await_engine(waiting_since);
       }
       continue;
     }
@@ -297,13 +304,7 @@ void ThreadPool::work(Worker& worker) {
     scheduler_.release_engine(worker.engine_held);
     if (engine_wanted) {
       if (held) continue;  // An engine of another group may be free.
-      const std::uint64_t now = platform::now_ns();
-      if (waiting_since == 0) waiting_since = now;
-      if (now - waiting_since > kHolderPatienceNs) {
-        scheduler_.recover_engines();
-        waiting_since = now;
-      }
-      await_engine();
+      await_engine(waiting_since);
       continue;
     }
     // Work that becomes ready without a push is taken by the worker that made it ready.
@@ -325,26 +326,22 @@ void ThreadPool::work(Worker& worker) {
   }
 }
 
-void ThreadPool::serve_mail_only() {
+void ThreadPool::serve_between_submissions() {
   while (!scheduler_.abandoned()) {
     const std::uint32_t rung = bell().load_acquire();  // edge: emu-idlebell (acquire)
-    idle_.fetch_add_acq_rel(idle::kToSleep);           // edge: emu-idle (acq_rel)
+    if (mail_waits()) client_.serve_mailbox(device_);
+    client_.run_left();
     if (!mail_waits() && !scheduler_.abandoned()) platform::sleep_on(bell(), rung, kIdleSleep);
-    idle_.fetch_sub_acq_rel(idle::kToSleep);  // edge: emu-idle (acq_rel)
-    if (!mail_waits()) continue;
-    client_.serve_mailbox(device_);
-    client_.run_until_idle();
   }
 }
 
-bool ThreadPool::step(Random& chance) {
+bool ThreadPool::step(Random& chance, bool& engine_wanted) {
   // A busy engine continues or an idle one starts a task: all are tried, in random order.
   std::array<std::uint32_t, kEngineMax> order{0, 1, 2, 3};
   for (std::uint32_t i = kEngineMax; i > 1; --i) std::swap(order[i - 1], order[chance.below(i)]);
   for (const std::uint32_t index : order) {
     Worker& worker = workers_[index];
     if (!worker.runner->busy()) {
-      bool engine_wanted = false;
       const Task task = scheduler_.take(worker.engine_held, engine_wanted, &chance);
       if (task.kind == TaskKind::none) {
         scheduler_.release_engine(worker.engine_held);

@@ -32,8 +32,14 @@ class ThreadPool {
   /// Wakes a worker after a push.
   void announce() noexcept;
   void stop() noexcept;
-  /// One deterministic step, chosen among everything runnable. Returns false if nothing is.
-  bool step(Random& chance);
+  /// One deterministic step, chosen among everything runnable. Returns false if nothing is;
+  /// `engine_wanted` says whether only an engine was missing.
+  bool step(Random& chance, bool& engine_wanted);
+  /// Whether a step would find work, if an engine is free.
+  [[nodiscard]] bool is_ready() { return !scheduler_.halted() && !scheduler_.idle(); }
+  /// Waits briefly until an engine may be free. `waiting_since` is 0 at the first call of a wait:
+  /// in a long one, engines are taken from dead and stopped clients.
+  void await_engine(std::uint64_t& waiting_since);
   /// Aborts all that is left, on this thread.
   void abort_all();
 
@@ -64,9 +70,8 @@ class ThreadPool {
   [[nodiscard]] int start_completer();
   void work(Worker& worker);
   void run(Worker& worker, const Task& task);
-  void await_engine();
   [[nodiscard]] bool turn_is_over(Worker& worker, std::uint32_t queue);
-  void serve_mail_only();
+  void serve_between_submissions();
   void help() noexcept;
   void wake_one() noexcept;
   [[nodiscard]] bool mail_waits() noexcept;

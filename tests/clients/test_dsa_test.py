@@ -77,3 +77,17 @@ def test_every_batch_passes(emulator: Emulator, shared_path: Path, mode: str) ->
 def test_it_passes_as_an_ordinary_user(anybody: Emulator) -> None:
     result = anybody.shell(RUN + "one -w 1 -l 65536 -o 0x3 -f 0x1 t8; one -w 0 -l 65536 -o 0x3 t8")
     assert result.stdout == b""
+
+
+@pytest.mark.parametrize("engines", ["1", "4"])
+@pytest.mark.parametrize("seed", [(), ("--seed", "1")], ids=["free", "seed"])
+def test_two_clients_with_batches_finish(
+    emulator: Emulator, shared_path: Path, seed: tuple[str, ...], engines: str
+) -> None:
+    stats = shared_path / "stats.json"
+    batches = "one -w 1 -l 65536 -o 0x1 -b 0x3 -c 16 -f 0x1 t20"
+    script = RUN + f"for i in 1 2 3 4 5; do {batches} & {batches} & wait; done"
+    result = emulator.shell(script, "--engines", engines, *seed, "--stats", stats)
+    assert result.stdout == b""
+    summary = json.loads(stats.read_text())["summary"]
+    assert summary["batches"] == summary["submissions"] > 0

@@ -34,8 +34,8 @@ std::span<std::byte> shared_memory() {
   return {static_cast<std::byte*>(memory), registers_bytes()};
 }
 
-Control make_control(std::span<std::byte> memory, const DeviceConfig& device) {
-  EmulatorConfig config;
+Control make_control(std::span<std::byte> memory, const DeviceConfig& device,
+                     EmulatorConfig config = {}) {
   config.devices = {device};
   auto control = Control::create(memory, config);
   EXPECT_TRUE(control) << control.error().message();
@@ -369,6 +369,82 @@ TEST(ProcessesStress, writing_over_the_registers_of_deterministic_clients_costs_
   config.run_in_submission = true;
   config.seed = 3;
   scribble_over(config);
+}
+
+/// Submits batches of moves. With `ended_at_once`, each must have ended when its submission
+/// returns.
+int submit_batches(std::span<std::byte> memory, bool ended_at_once) {
+  constexpr std::size_t kMembers = 16;
+  auto client = Client::attach(memory, process_memory());
+  if (!client || !(*client)->start()) return 2;
+  Completions completions(kMembers + 1);
+  const std::vector<std::byte> source(64 << 10, std::byte{7});
+  std::vector<std::byte> target(source.size() * kMembers);
+  std::vector<dsa::Descriptor> members;
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    const auto at = std::span(target).subspan(i * source.size(), source.size());
+    members.push_back(completions.move(i, at, source));
+  }
+  for (int round = 0; round < 200; ++round) {
+    completions.clear(kMembers);
+    while (!(*client)->enqueue(kDevice, kQueue, completions.batch(kMembers, members))) {
+      std::this_thread::yield();
+    }
+    if (ended_at_once && completions.status(kMembers) == 0) return 3;
+    if (completions.await(kMembers) != 1) return 4;
+  }
+  client->reset();
+  return target.back() == std::byte{7} ? 0 : 5;
+}
+
+TEST(ProcessesStress, two_clients_with_batches_leave_nothing_behind_with_and_without_a_seed) {
+  for (const Schedule schedule : {Schedule::deterministic, Schedule::free_running}) {
+    for (const std::uint32_t engines : {1U, 4U}) {
+      const bool seeded = schedule == Schedule::deterministic;
+      const std::span<std::byte> memory = shared_memory();
+      EmulatorConfig config;
+      config.schedule = schedule;
+      config.run_in_submission = seeded;
+      config.seed = test::seed();
+      Control control = make_control(memory, one_queue({.engines = engines}), config);
+      std::array<pid_t, 2> children{};
+      for (pid_t& child : children) {
+        child = ::fork();
+        if (child == 0) ::_exit(submit_batches(memory, seeded));
+      }
+      for (const pid_t child : children) {
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << (seeded ? "with" : "without") << " a seed, engines: " << engines;
+      }
+      EXPECT_EQ(control.occupancy(kDevice, kQueue), 0U);
+      ::munmap(memory.data(), memory.size());
+    }
+  }
+}
+
+TEST(ProcessesStress, with_a_seed_a_reset_aborts_what_a_halted_device_holds) {
+  const std::span<std::byte> memory = shared_memory();
+  EmulatorConfig config;
+  config.schedule = Schedule::deterministic;
+  config.run_in_submission = true;
+  auto script = parse_fault_script("[[fault]]\nkind = 'halt'\nnth = 2\n", "faults.toml");
+  ASSERT_TRUE(script);
+  config.faults = *script;
+  Control control = make_control(memory, one_queue(), config);
+  auto client = Client::attach(memory, process_memory());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE((*client)->start());
+  Completions completions(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, completions.noop(i)));
+  }
+  EXPECT_EQ(completions.status(0), 1);
+  EXPECT_EQ(completions.status(1), 0);
+  control.reset(kDevice);
+  EXPECT_EQ(completions.await(1), 0xff);
+  client->reset();
+  ::munmap(memory.data(), memory.size());
 }
 
 TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
