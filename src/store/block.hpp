@@ -12,11 +12,9 @@
 #include <vector>
 
 #include "headrace/store/store.hpp"
+#include "layout.hpp"
 
 namespace headrace::store::detail {
-
-/// From 1; 0 is none.
-using SlotNumber = std::uint32_t;
 
 /// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
 /// until it is replaced, removed or dropped; then kept until no transfer uses it.

@@ -17,8 +17,7 @@ void StoreState::recover(std::size_t tier) {
   }
   for (SlotNumber slot = here.slot_count; slot != 0; --slot) {
     SlotHeader header;
-    const SlotState state =
-        detail::read_slot(here.file->header(slot), slot, options_.block_bytes.count(), header);
+    const SlotState state = here.file->slots.read(slot, header);
     if (state == SlotState::empty) {
       here.free_slot(slot);
       continue;
@@ -73,10 +72,10 @@ void StoreState::retire(Block& block) {
     if (here.file == nullptr) continue;
     pmem::Medium medium = here.file->mapping.medium();
     if (block.slots[tier] != 0) {
-      detail::invalidate(medium, here.file->header(block.slots[tier]));
+      detail::invalidate(medium, here.file->slots.header(block.slots[tier]));
     }
     if (block.moving && block.move_to == tier && block.move_is_published) {
-      detail::invalidate(medium, here.file->header(block.move_slot));
+      detail::invalidate(medium, here.file->slots.header(block.move_slot));
     }
   }
   end_if_unused(block);
@@ -101,7 +100,7 @@ void StoreState::release(std::size_t tier, SlotNumber slot) {
   Tier& here = *tiers_[tier];
   if (here.file == nullptr) return here.free_slot(slot);
   pmem::Medium medium = here.file->mapping.medium();
-  detail::invalidate(medium, here.file->header(slot));
+  detail::invalidate(medium, here.file->slots.header(slot));
   here.given_up.push_back(slot);
   wake_keeper();
 }

@@ -87,7 +87,7 @@ void StoreState::settle(std::size_t tier) {
     fresh.swap(here.fresh);
     freed.swap(here.given_up);
     here.settling = freed.size();
-    for (const SlotNumber slot : freed) given_up.push_back(file->header(slot));
+    for (const SlotNumber slot : freed) given_up.push_back(file->slots.header(slot));
     for (const Publication& each : fresh) {
       data.push_back(here.data(each.slot, each.block->byte_count));
     }
@@ -103,7 +103,7 @@ void StoreState::settle(std::size_t tier) {
       if (block.sequence == 0) block.sequence = ++sequence_;
       const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
       detail::publish(
-          medium, file->header(each.slot),
+          medium, file->slots.header(each.slot),
           detail::slot_header(each.slot, block.key, block.byte_count, block.sequence, crc));
       each.published = true;
       block.move_is_published = block.moving;

@@ -64,7 +64,7 @@ Result<Head> read_head(std::span<const std::byte> bytes, std::uint64_t file_byte
     return fail(
         Code::version_mismatch, tried,
         fmt::format("it is of version {}, and this library knows {}", head.version, kVersion),
-        "use the version of Headrace that made it, or name another file");
+        "use the version of Headrace that made it, remove it, or name another file");
   }
   if (head.check != check_of(head) || head.block_bytes == 0 ||
       head.block_bytes > kBlockBytesMax.count() || head.slot_count == 0) {

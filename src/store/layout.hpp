@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout of a tier's file, and the order of stores that makes a block durable. Not here: when they
-// are executed (keeper.cpp).
+// Layout of a tier's file. Not here: the order of stores that makes a block durable (protocol.hpp).
 //
 //   offset               bytes         what
 //   0                    72            Head: written when the file is made, then constant
+//   512                  8             mark: which headers may be believed (protocol.hpp)
 //   4096                 256 a slot    SlotHeader of slot 1, 2, ...
 //   data_offset          stride_bytes  data of slot 1, 2, ...; each starts at a page
-//
-// A slot holds a block if the check of its header matches the rest of the header. The protocol,
-// each step durable before the next begins:
-//   1. the check in the header of a given-up slot is set to 0 (invalidate, settle)
-//   2. other data is written to the slot and made durable (the engine, settle)
-//   3. the header is stored and made durable                    (publish, drain): acknowledged
-// So whenever power fails, a header whose check matches belongs to the data of its slot: before
-// step 1 is durable the slot still has the data of the old header, and step 3 begins after step 2.
-// The check of a torn header does not match. Of two entries of a key, that with the greater
-// sequence is valid.
 #pragma once
 
 #include <array>
@@ -34,10 +24,13 @@
 namespace headrace::store::detail {
 
 inline constexpr std::uint64_t kMagic = 0x3165726f'74536448ULL;  // "HdStore1", little endian.
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::size_t kMarkOffset = 512;
 inline constexpr std::size_t kHeadBytes = 4096;
 inline constexpr std::size_t kSlotHeaderBytes = 256;
 inline constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 50U;
+/// From 1; 0 is none.
+using SlotNumber = std::uint32_t;
 /// Lock byte of the file.
 inline constexpr std::uint64_t kOwnerLock = 0;
 
@@ -92,32 +85,29 @@ enum class SlotState : std::uint8_t { empty, torn, whole };
 [[nodiscard]] SlotState read_slot(const std::byte* place, std::uint64_t slot,
                                   std::uint64_t block_bytes, SlotHeader& header);
 
-/// Step 1, first half: one store, which survives the end of the process at once.
-template <typename Medium>
-void invalidate(Medium& medium, std::byte* place) {
-  medium.label("take the check away");
-  medium.store_word(*reinterpret_cast<std::uint64_t*>(place), 0);
-}
+/// The parts of a file.
+///
+/// Threading: immutable; the bytes are not.
+struct Slots {
+  std::span<std::byte> bytes;
+  Head head;
 
-/// Step 1, second half, for `given_up`; step 2 for `data`, which the engine has already made
-/// durable unless the granularity is page.
-template <typename Medium>
-void settle(Medium& medium, std::span<std::byte* const> given_up,
-            std::span<const std::span<const std::byte>> data) {
-  medium.label("settle");
-  for (const std::byte* const place : given_up) medium.flush(place, sizeof(std::uint64_t));
-  if (medium.granularity() == pmem::Granularity::page) {
-    for (const std::span<const std::byte> each : data) medium.flush(each.data(), each.size());
+  [[nodiscard]] std::uint64_t& mark() const {
+    return *reinterpret_cast<std::uint64_t*>(bytes.data() + kMarkOffset);
   }
-  if (!given_up.empty() || !data.empty()) medium.drain();
-}
-
-/// Step 3 for one header; durable after drain().
-template <typename Medium>
-void publish(Medium& medium, std::byte* place, const SlotHeader& header) {
-  medium.label("publish");
-  medium.store(place, std::as_bytes(std::span(&header, 1)));
-  medium.flush(place, sizeof(header));
-}
+  /// The headers.
+  [[nodiscard]] std::span<std::byte> table() const {
+    return bytes.subspan(kHeadBytes, head.slot_count * kSlotHeaderBytes);
+  }
+  [[nodiscard]] std::byte* header(SlotNumber slot) const {
+    return bytes.data() + kHeadBytes + std::size_t{slot - 1} * kSlotHeaderBytes;
+  }
+  [[nodiscard]] std::span<std::byte> data(SlotNumber slot, std::size_t byte_count) const {
+    return bytes.subspan(head.data_offset + (slot - 1) * head.stride_bytes, byte_count);
+  }
+  [[nodiscard]] SlotState read(SlotNumber slot, SlotHeader& header_of) const {
+    return read_slot(header(slot), slot, head.block_bytes, header_of);
+  }
+};
 
 }  // namespace headrace::store::detail

@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
 #include <utility>
 
+#include "../engine/software/software.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/platform/file.hpp"
 #include "headrace/platform/memory.hpp"
 
 namespace headrace::store::detail {
@@ -38,6 +43,21 @@ Result<Head> format_device(const platform::SharedFile& file, const Head& asked,
   medium.store(table.data(), std::as_bytes(std::span(&asked, 1)));
   medium.persist(table.data(), sizeof(Head));
   return asked;
+}
+
+/// Identifies the file and this run of the machine: differs after a restart, and in a copy. Not 0.
+std::uint64_t boot_of(const platform::SharedFile& file) {
+  const Result<std::string> boot = platform::load_file("/proc/sys/kernel/random/boot_id", 64);
+  const platform::SharedFile::Identity identity = file.identity();
+  // Without /proc every run is another.
+  const std::string text =
+      fmt::format("{} {} {}", boot ? *boot : std::to_string(std::random_device{}()),
+                  identity.device, identity.inode);
+  std::array<std::byte, 128> lines{};
+  std::memcpy(lines.data(), text.data(), std::min(text.size(), lines.size()));
+  pmem::Digest digest;
+  pmem::digest_lines(lines, digest);
+  return digest.value(kMagic) | 1U;
 }
 
 Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::size_t block_bytes,
@@ -87,7 +107,22 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
           ? pmem::MapOptions{.granularity = pmem::Granularity::byte}
           : pmem::MapOptions{});
   if (!mapping) return fail(mapping.error().within(tried));
-  return std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
+  const std::uint64_t boot = boot_of(*file);
+  auto made = std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
+  // Not the mapping's medium, which flushes nothing if the durability is process.
+  Atomic<std::uint32_t> fault{0};
+  pmem::Medium medium({.granularity = made->mapping.platform_granularity(),
+                       .instruction = made->mapping.medium().instruction(),
+                       .fault = &fault});
+  const auto matches = [&](SlotNumber slot, const SlotHeader& header) {
+    const auto data = made->slots.data(slot, header.byte_count);
+    return engine::software::execute(engine::Operation::crc(data)).result.crc == header.crc;
+  };
+  made->dropped = adopt(medium, made->slots, options.durability, boot, matches);
+  if (medium.fault() != pmem::Fault::none) {
+    return fail(Code::io_failed, tried, "it could not be written back", "check the disk");
+  }
+  return made;
 }
 
 }  // namespace
@@ -107,7 +142,8 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
     Result<std::unique_ptr<TierFile>> file = open_file(options, block_bytes, count);
     if (!file) return fail(file.error());
     tier->file = std::move(*file);
-    const Head& head = tier->file->head;
+    const Head& head = tier->file->slots.head;
+    tier->statistics.dropped_torn = tier->file->dropped;
     tier->start(tier->file->mapping.bytes().data() + head.data_offset, head.stride_bytes,
                 head.slot_count);
   } else {

@@ -18,7 +18,7 @@
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/pmem/mapping.hpp"
 #include "headrace/store/store.hpp"
-#include "layout.hpp"
+#include "protocol.hpp"
 
 namespace headrace::store::detail {
 
@@ -29,16 +29,14 @@ struct Flight;
 /// Ownership: the lock is released on destruction and at the end of the process.
 struct TierFile {
   TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& checked)
-      : lock(std::move(open_file)), mapping(std::move(mapped)), head(checked) {}
+      : lock(std::move(open_file)), mapping(std::move(mapped)), slots{mapping.bytes(), checked} {}
 
-  [[nodiscard]] std::byte* header(SlotNumber slot) const {
-    return mapping.bytes().data() + kHeadBytes + std::size_t{slot - 1} * kSlotHeaderBytes;
-  }
   [[nodiscard]] bool is_broken() const { return mapping.fault() != pmem::Fault::none; }
 
   platform::SharedFile lock;
   pmem::Mapping mapping;
-  const Head head;
+  const Slots slots;
+  std::uint64_t dropped = 0;  ///< By adopt().
   Atomic<std::uint32_t> forked{0};
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
 };

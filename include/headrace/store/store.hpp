@@ -38,8 +38,10 @@ inline constexpr Bytes kBlockBytesMax = gib(1);
 
 /// What a block survives in a file once its put is done.
 enum class Durability : std::uint8_t {
-  power,    ///< Power loss: a put is done when the block is on the medium.
-  process,  ///< The end of the process, even by SIGKILL. Nothing is flushed.
+  power,  ///< Power loss: a put is done when the block is on the medium.
+  /// The end of the process, even by SIGKILL. Nothing is flushed: after a restart of the machine,
+  /// and in a copy of the file, only blocks that match their checksum are kept.
+  process,
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Durability durability);
 
@@ -157,7 +159,7 @@ struct TierStatistics {
   std::uint64_t promotions = 0;    ///< Blocks copied into it after reads.
   std::uint64_t demotions = 0;     ///< Blocks evicted into it from the tier above.
   std::uint64_t recovered = 0;     ///< Blocks found in its file when the store was made.
-  std::uint64_t dropped_torn = 0;  ///< Torn entries of its file found then.
+  std::uint64_t dropped_torn = 0;  ///< Entries of its file found torn, or without their data, then.
   std::uint64_t blocks_lost = 0;   ///< Slots that an abandoned device may write to; not used again.
 };
 

@@ -87,7 +87,7 @@ class TierStatistics:
         promotions: Blocks copied into the tier because they were read.
         demotions: Blocks copied into the tier from the one above.
         recovered: Blocks found in the file when it was opened.
-        dropped_torn: Torn entries of the file, dropped when it was opened.
+        dropped_torn: Entries of the file dropped when it was opened: torn, or without their data.
         blocks_lost: Slots never reused because an abandoned device may write to them.
     """
 
