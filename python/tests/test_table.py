@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headrace
@@ -131,6 +132,17 @@ def test_copies_are_what_they_are_copies_of(everything: Any, first: int) -> None
     copied = sum(each["bytes_from_copies"] for each in columns)
     assert copied == table.movable_bytes() > 0
     assert sum(each["bytes_from_source"] for each in columns) == 0
+
+
+@pytest.mark.parametrize("first", [1, 8, 13])
+def test_a_slice_without_nulls_shares_the_bitmap_of_one_with_nulls(first: int) -> None:
+    whole = pa.table({"n": pa.array([None] * first + list(range(first, ROWS)), pa.int64())})
+    parts = pa.concat_tables([whole.slice(0, first), whole.slice(first)])
+    assert parts["n"].chunk(1).null_count == 0
+    table = headrace.Table(parts, chunk_rows=5000)
+    for found in (read(table.__arrow_c_stream__()), prefetched(table, [0])[0]):
+        assert found["n"].null_count == first
+        assert pc.sum(found["n"]).as_py() == sum(range(first, ROWS))
 
 
 def test_nested_columns_are_read_where_they_lie(everything: Any) -> None:

@@ -86,6 +86,7 @@ std::int64_t buffers_of(Layout layout) {
 struct Piece {
   const ArrowArray* source = nullptr;
   std::int64_t offset = 0;  ///< Of the exported array.
+  bool is_cut = false;      ///< Into regions, from which `offset` counts.
   std::vector<Region> regions;
 };
 
@@ -157,12 +158,13 @@ void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int6
 
 /// Rows [first, first + count) of the column's buffers.
 Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t count) {
-  Piece piece{.source = &source, .offset = first, .regions = {}};
+  Piece piece{.source = &source, .offset = first, .is_cut = false, .regions = {}};
   if (type.layout == Layout::whole) return piece;
   const std::int64_t aligned = first - first % kRowAlignment;
   const std::int64_t end = first + count;
   const auto bytes_of_bits = [](std::int64_t bits) { return (bits + 7) / 8; };
   piece.offset = first - aligned;
+  piece.is_cut = true;
   if (source.null_count != 0) add_region(piece, 0, aligned / 8, bytes_of_bits(end), 0);
   switch (type.layout) {
     case Layout::fixed:
@@ -340,6 +342,9 @@ struct ExportedArray {
     out.length = row_count;
     out.null_count = source.null_count == 0 ? 0 : -1;
     out.offset = piece.offset;
+    // Without nulls the bitmap has no region, and `offset` does not count from its start: a slice
+    // may share the bitmap of other rows.
+    if (piece.is_cut && source.null_count == 0) exported->buffers[0] = nullptr;
     if (source.dictionary != nullptr) {
       write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
     }

@@ -52,9 +52,9 @@ struct Numbers {
     is_read = true;
     ++alive;
     const auto length = static_cast<std::int64_t>(values.size());
-    column = {length, 0, 0, 2, 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
+    column = {length - offset, 0, offset, 2, 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
     children = {&column};
-    out = {length,
+    out = {length - offset,
            0,
            0,
            1,
@@ -73,6 +73,8 @@ struct Numbers {
   std::vector<std::int64_t> values;
   bool is_failing = false;
   std::int64_t column_count = 1;
+  std::int64_t offset = 0;  ///< Of the exported array, as that of a slice.
+  std::array<const void*, 2> buffers{nullptr, values.data()};
   int alive = 0;
 
  private:
@@ -82,7 +84,6 @@ struct Numbers {
   ArrowArray column{};
   std::array<ArrowArray*, 1> children{};
   std::array<const void*, 1> no_buffers{};
-  std::array<const void*, 2> buffers{nullptr, values.data()};
 };
 
 std::shared_ptr<const Table> import_numbers(Numbers& numbers) {
@@ -104,6 +105,7 @@ class Batch {
     return {static_cast<const std::int64_t*>(array_.children[0]->buffers[1]),
             static_cast<std::size_t>(array_.length)};
   }
+  [[nodiscard]] const ArrowArray& column() const { return *array_.children[0]; }
   [[nodiscard]] ArrowArray take_column() {
     ArrowArray taken = *array_.children[0];
     array_.children[0]->release = nullptr;
@@ -139,6 +141,20 @@ TEST(Table, CutsABatchIntoChunks) {
   EXPECT_EQ(table->column_name(0), "n");
   // The last chunk is too short to be moved.
   EXPECT_EQ(table->movable(0).count(), 2 * kChunkBytes);
+}
+
+TEST(Table, HasNoNullsInASliceWithoutNullsThatSharesItsBitmap) {
+  Numbers numbers(24);
+  const std::array<std::uint8_t, 3> only_the_first_is_null{0xFE, 0xFF, 0xFF};
+  numbers.buffers[0] = only_the_first_is_null.data();
+  numbers.offset = 16;
+  ArrowArrayStream stream{};
+  ASSERT_TRUE(import_numbers(numbers)->open_stream({0}, nullptr, &stream).has_value());
+  const Batch batch(stream);
+  stream.release(&stream);
+  EXPECT_EQ(batch.column().null_count, 0);
+  EXPECT_EQ(batch.column().buffers[0], nullptr) << "its bits are those of other rows";
+  EXPECT_EQ(batch.values()[0], 1016);
 }
 
 TEST(Table, RefusesStreamsThatItCannotRead) {
