@@ -336,7 +336,6 @@ class ChannelState final : public Channel {
         return false;
       }
     }
-    DsaQueue::settle(slot);
     completion = detail::ended(slot.outcome());
     engine_.counts().count(place.request.is_batch()
                                ? kOperationKindCount

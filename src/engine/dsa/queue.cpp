@@ -301,7 +301,6 @@ void DsaQueue::begin_stripe(Slot& slot, Request& request, std::size_t begin,
                             std::size_t end) noexcept {
   slot.request = &request;
   slot.simple = false;
-  slot.durable = false;
   slot.full_ticks = 0;
   if (!request.is_batch()) return begin_operation(slot, request.operation(), begin, end);
   slot.operation = nullptr;
@@ -338,7 +337,6 @@ bool DsaQueue::send(Slot& slot) noexcept {
   const Operation& whole = *slot.operation;
   slot.piece = slot.end - slot.at;
   if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
-  slot.durable = slot.durable || whole.is_durable();
   slot.prepared = false;
   write_any(whole.part(slot.at, slot.piece, slot.one.result), 0, slot.descriptor, slot.record);
   if (!hand_over(slot)) return false;
@@ -373,23 +371,9 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
   return next;
 }
 
-/// Writes durable targets back: where a device's writes go depends on the platform, so they may be
-/// in a cache whatever the descriptor requested. Bytes that a processor copied are written back
-/// twice, which is rare and harmless.
-void DsaQueue::settle(const Slot& slot) noexcept {
-  if (!slot.durable) return;
-  for (const Operation& operation : slot.request->batch().operations) {
-    if (operation.is_durable()) detail::make_durable(operation);
-  }
-  if (slot.operation != nullptr) {
-    detail::make_durable(slot.operation->part(slot.begin, slot.end - slot.begin));
-  }
-}
-
 void DsaQueue::end_stripe(std::uint32_t index) noexcept {
   Slot& slot = slots_[index];
   Request& request = *slot.request;
-  settle(slot);
   const Completion outcome = slot.outcome();
   const std::size_t begin = slot.begin;
   const bool single = request.is_batch() || slot.end - begin == request.byte_count();

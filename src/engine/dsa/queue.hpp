@@ -113,7 +113,9 @@ class DsaQueue final : public Mover {
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   void give_up(Slot& slot) noexcept;
-  static void settle(const Slot& slot) noexcept;
+  [[nodiscard]] static Completion read_record(const Operation& operation, std::size_t at,
+                                              std::size_t byte_count,
+                                              const dsa::CompletionRecord& record) noexcept;
 
   // Supported operations.
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;

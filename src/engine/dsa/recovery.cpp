@@ -18,11 +18,30 @@ using detail::kUnsent;
 using detail::set_status;
 using detail::status_of;
 
-// --- A descriptor that failed --------------------------------------------------------------------
+// --- A descriptor that ended ---------------------------------------------------------------------
+
+/// The completion of the `byte_count` bytes from `at` of `operation`. Writes back what the record
+/// says is done of a durable target: where a device's writes go depends on the platform, so they
+/// may be in a cache whatever the descriptor requested. The rest of the target may not be mapped.
+Completion DsaQueue::read_record(const Operation& operation, std::size_t at, std::size_t byte_count,
+                                 const dsa::CompletionRecord& record) noexcept {
+  const Completion made = detail::to_completion(operation, byte_count, record);
+  if (!operation.is_durable() || made.bytes_done == 0) [[likely]]
+    return made;
+  if (operation.cut_bytes() != 0) {
+    detail::make_durable(operation.part(at, made.bytes_done));
+  } else if (const auto bad = detail::untouchable(operation)) {
+    // A delta, which may be shorter than its target.
+    return {.cause = Cause::page_fault, .fault_address = *bad};
+  } else {
+    detail::make_durable(operation);
+  }
+  return made;
+}
 
 DsaQueue::Next DsaQueue::take_piece(Slot& slot, std::uint8_t status) noexcept {
   const Operation& whole = *slot.operation;
-  Completion piece = detail::to_completion(whole, slot.piece, slot.record);
+  Completion piece = read_record(whole, slot.at, slot.piece, slot.record);
   piece.bytes_by_device = piece.bytes_done;
   switch (piece.cause) {
     case Cause::page_fault:
@@ -228,7 +247,6 @@ bool DsaQueue::write_batch(Slot& slot) noexcept {
     const bool fenced = count > 0 && operation.is_fenced();
     write_any(operation, fenced ? dsa::flag::fence : 0U, slot.descriptors[count++],
               slot.records[i]);
-    slot.durable = slot.durable || operation.is_durable();
     sent |= std::uint64_t{1} << i;
   }
   if (count < 2) return false;
@@ -278,7 +296,7 @@ void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) n
     const dsa::CompletionRecord& record = slot.records[i];
     const std::uint8_t status = status_of(record);
     Completion one{.cause = Cause::device_error};
-    if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
+    if (status != 0) one = read_record(operation, 0, operation.byte_count(), record);
     if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
       if (one.cause == Cause::page_fault) {
         page_faults_.fetch_add_relaxed(1);  // A count.

@@ -47,7 +47,6 @@ struct alignas(64) DsaQueue::Slot {
   /// The descriptor is a plain copy's, complete except for the operands.
   bool prepared = false;
   bool lost = false;
-  bool durable = false;          ///< Some of its targets must be durable.
   std::uint8_t tries = 0;        ///< Attempts without progress.
   std::uint64_t full_ticks = 0;  ///< Time of the first refusal; 0: accepted.
 

@@ -162,6 +162,44 @@ TEST(BadInput, MemoryThatMayNotBeAccessedIsNamedByADeviceAtAnySize) {
   }
 }
 
+TEST(BadInput, ADurableOperationThatFailedWritesNoMemoryBackThatIsNotThere) {
+  const Emulated machine = make_emulated({});
+  auto channel = machine.engine->open_channel();
+  ASSERT_TRUE(channel.has_value());
+  const std::vector<std::byte> source(2 * kPage, std::byte{7});
+  for (const Trouble trouble : {Trouble::unmapped, Trouble::behind_the_end}) {
+    const Island target(2 * kPage);
+    spoil(target, kPage, trouble);
+    const auto bad = target.bytes().subspan(kPage);
+    const Operation copy = Operation::copy(target.bytes(), source).durable();
+    for (const Way way : {Way::run, Way::submit, Way::batch}) {
+      const Completion end = carry_out(*machine.engine, copy, way, Path::hardware);
+      expect_fault(end, bad);
+      EXPECT_EQ(end.bytes_done, way == Way::batch ? 0 : kPage);
+    }
+    Ticket ticket{};
+    ASSERT_EQ((*channel)->submit(copy, ticket), Submit::accepted);
+    expect_fault((*channel)->wait(ticket), bad);
+    // A delta that ends before the page of its record that is missing.
+    const std::vector<std::byte> other(64, std::byte{8});
+    const Operation delta =
+        Operation::create_delta(target.bytes(), std::span(source).first(64), other).durable();
+    expect_fault(carry_out(*machine.engine, delta, Way::submit, Path::hardware), bad);
+    // An operation that never starts, because one before its fence fails.
+    const std::array operations{Operation::fill(target.bytes().first(64), 1).durable(),
+                                Operation::copy(bad, std::span(source).first(kPage)),
+                                Operation::fill(bad, 2).durable().fenced()};
+    std::array<Completion, 3> ends;
+    Job job;
+    ASSERT_EQ(machine.engine->submit_batch(job, {operations, ends}, {.path = Path::hardware}),
+              Submit::accepted);
+    job.wait();
+    EXPECT_EQ(ends[0].state, JobState::done);
+    EXPECT_EQ(ends[1].cause, Cause::page_fault);
+    EXPECT_EQ(ends[2].cause, Cause::fence_broken);
+  }
+}
+
 TEST(BadInput, MemoryThatMayNotBeAccessedIsNamedByProcessorsThatAreToldToLook) {
   const auto engine = test::make_engine({.check_memory = true});
   for (const std::size_t byte_count : {std::size_t{1}, kPage, 5 * kPage + 3}) {
