@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace._apps.sim import machines
+
 from .conftest import TIME_LIMIT_S, Emulator, kept_by, needs
 
 DSA_TEST = Path("/usr/libexec/accel-config/test/dsa_test")
@@ -158,6 +160,21 @@ def test_pace_delays_to_latency_and_bandwidth(teller: Teller) -> None:
     least_ms = COPY_BYTES * 1000 // 1_000_000
     assert all(least_ms <= answer.milliseconds for answer in narrow)
     assert min(answer.milliseconds for answer in teller.run().answers) < 500
+
+
+@pytest.mark.usefixtures("emulator")
+def test_every_machine_with_a_dsa_is_a_pace() -> None:
+    command = Emulator(Path(sysconfig.get_path("scripts")) / "headrace")
+    paced = set()
+    for name in machines():
+        for words in (("--pace", name), (f"--pace={name}",)):
+            result = command.run("emulate", *words, "--", "true")
+            if result.returncode == 0:
+                paced.add(name)
+                assert result.stderr == b""
+            else:
+                assert b"its record describes no DSA" in result.stderr
+    assert {"spr-1dsa", "spr-4dsa", "xeon-max-9468"} <= paced
 
 
 def test_a_refused_mmap_leaves_write(

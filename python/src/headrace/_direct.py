@@ -73,6 +73,9 @@ def _emulate(words: list[str]) -> None:
     options = words[: words.index("--")] if "--" in words else words
     if program is None or "--" not in words or {"--help", "-h"} & set(options):
         return
+    # The subcommand converts the name of a machine; the program knows latencies and rates only.
+    if any(each.startswith("--pace") for each in options):
+        return
     as_we_found_them()
     os.execv(program, [str(program), *words])  # noqa: S606 - It is our own program.
 
