@@ -5,6 +5,7 @@ Run by scripts/integrations in an environment that has vllm.
 """
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
@@ -35,8 +36,9 @@ def main() -> None:
     memory = np.zeros((2 * CHUNKS, CHUNK_BYTES), np.uint8)
     memory[:CHUNKS] = random.integers(0, 256, (CHUNKS, CHUNK_BYTES), np.uint8)
     view = memoryview(memory)
-    # Only the base class uses the specification.
-    tier = SecondaryTierFactory.create_secondary_tier(CONFIG, view, offloading_spec=None)
+    # The tier reads only the configuration, which becomes a part of its keys.
+    spec = SimpleNamespace(config=SimpleNamespace(model="none", parallel=SimpleNamespace(rank=0)))
+    tier = SecondaryTierFactory.create_secondary_tier(CONFIG, view, offloading_spec=spec)
     assert isinstance(tier, SecondaryTierManager)
     request = ReqContext(req_id="1")
     tier.on_new_request(request)

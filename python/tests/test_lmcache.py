@@ -60,12 +60,21 @@ class L2AdapterInterface:
         assert [self.sizes.pop(key) for key in keys] == sizes
 
 
+@dataclass
+class MemoryLayoutDesc:
+    shapes: list[tuple[int, ...]]
+    dtypes: list[str]
+
+
 class MemoryObj:
     """`byte_array` is what LMCache gives: a view of unsigned bytes at an address."""
 
-    def __init__(self, value: int, length: int = OBJECT_BYTES) -> None:
+    def __init__(
+        self, value: int, length: int = OBJECT_BYTES, layout: MemoryLayoutDesc | None = None
+    ) -> None:
         self.memory = (ctypes.c_ubyte * length)(*[value] * length)
         self.byte_array = memoryview(self.memory)
+        self.metadata = layout or MemoryLayoutDesc([(length,)], ["uint8"])
 
 
 def key_of(number: int) -> ObjectKey:
@@ -89,8 +98,9 @@ class Controller:
         assert list(ended) == [task]
         return int(ended[task])
 
-    def lock(self, keys: list[ObjectKey]) -> list[bool]:
-        task = self.adapter.submit_lookup_and_lock_task(keys, {})
+    def lock(self, keys: list[ObjectKey], layout: MemoryLayoutDesc | None = None) -> list[bool]:
+        layouts = {0: layout} if layout else {}
+        task = self.adapter.submit_lookup_and_lock_task(keys, layouts)
         self._event(self.adapter.get_lookup_and_lock_event_fd())
         return self._bits(self.adapter.query_lookup_and_lock_result, task)
 
@@ -224,6 +234,50 @@ def test_objects_in_a_file_are_there_after_a_restart(plugin: Any, tmp_path: Path
         assert bytes(target.memory) == bytes([3] * OBJECT_BYTES)
         assert adapter.sizes.keys() <= {key_of(1)}
         adapter.close()
+
+
+def test_objects_of_another_dtype_or_shape_are_a_miss(plugin: Any, tmp_path: Path) -> None:
+    tier = {"capacity": "1MiB", "path": str(tmp_path / "blocks"), "durability": "process"}
+    options = {"tiers": [tier], "block_bytes": OBJECT_BYTES}
+    count = OBJECT_BYTES // 2
+    ours = MemoryLayoutDesc([(2, count // 2)], ["bfloat16"])
+    adapter = plugin.HeadraceL2Adapter(options)
+    Controller(adapter).store([key_of(1)], [MemoryObj(3, layout=ours)])
+    adapter.close()
+    foreign = [
+        MemoryLayoutDesc([(2, count // 2)], ["float16"]),
+        MemoryLayoutDesc([(count // 2, 2)], ["bfloat16"]),
+        MemoryLayoutDesc([(1, count // 2), (1, count // 2)], ["bfloat16", "bfloat16"]),
+    ]
+    for layout in foreign:
+        adapter = plugin.HeadraceL2Adapter(options)
+        controller = Controller(adapter)
+        target = MemoryObj(255, layout=layout)
+        assert controller.lock([key_of(1)], layout) == [False]
+        assert controller.load([key_of(1)], [target]) == [False]
+        assert bytes(target.memory) == bytes([255] * OBJECT_BYTES)
+        adapter.close()
+    adapter = plugin.HeadraceL2Adapter(options)
+    controller = Controller(adapter)
+    target = MemoryObj(255, layout=ours)
+    assert controller.lock([key_of(1)], ours) == [True]
+    assert controller.load([key_of(1)], [target]) == [True]
+    assert bytes(target.memory) == bytes([3] * OBJECT_BYTES)
+    adapter.close()
+
+
+def test_a_lock_is_undone_although_the_layout_became_known_between(plugin: Any) -> None:
+    adapter = plugin.HeadraceL2Adapter({"tiers": [OBJECT_BYTES], "block_bytes": OBJECT_BYTES})
+    controller = Controller(adapter)
+    key = key_of(1)
+    old, new = (MemoryLayoutDesc([(OBJECT_BYTES,)], [dtype]) for dtype in ("uint8", "int8"))
+    controller.store([key], [MemoryObj(1, layout=old)])
+    assert controller.lock([key]) == [True]
+    assert controller.load([key], [MemoryObj(0, layout=new)]) == [False]
+    adapter.submit_unlock([key])
+    # The only block of the store can be replaced again.
+    assert controller.store([key], [MemoryObj(2, layout=new)]) == OBJECT_BYTES
+    adapter.close()
 
 
 def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,55 @@ class TransferJob:
     chunk_ids: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class GroupConfig:
+    tokens_per_block: int = 16
+    layer_names: tuple[str, ...] = ("layers.0", "layers.1")
+    group_id: int = 0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    name: str = "a/model"
+    dtype: str = "bfloat16"
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    tokens_per_hash: int = 16
+    blocks_per_chunk: int = 1
+
+
+@dataclass(frozen=True)
+class ParallelConfig:
+    rank: int = 0
+    world_size: int = 4
+    tp_size: int = 2
+    pp_size: int = 2
+    pcp_size: int = 1
+    dcp_size: int = 1
+    data_parallel_index: int = 0
+    data_parallel_size: int = 1
+
+
+@dataclass(frozen=True)
+class OffloadingConfig:
+    groups: tuple[GroupConfig, ...] = (GroupConfig(),)
+    worker_kv_bytes_per_block: int = CHUNK_BYTES // 4
+    enable_kv_cache_events: bool = False
+    extra_config: dict[str, Any] = field(default_factory=dict)
+    engine_id: str = "1"
+    model: ModelConfig = ModelConfig()
+    cache: CacheConfig = CacheConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    kv_cache_layout: str | None = "NHD"
+
+
+@dataclass
+class OffloadingSpec:
+    config: OffloadingConfig
+
+
 class SecondaryTierManager:
     def __init__(
         self,
@@ -82,12 +131,18 @@ def key_of(number: int) -> bytes:
 class Manager:
     """Calls the tier as vLLM's manager does; `memory` is what the processor's tier has."""
 
-    def __init__(self, plugin: Any, **config: Any) -> None:
+    def __init__(
+        self,
+        plugin: Any,
+        engine: OffloadingConfig | None = None,
+        spec: object = None,
+        **config: Any,
+    ) -> None:
         # The manager of the processor's tier: chunks as rows of a view.
         self.memory = np.zeros((CHUNKS, CHUNK_BYTES // 8), np.int64)
         self.view = self.memory.data
         self.tier = plugin.HeadraceTier(
-            offloading_spec=object(),
+            offloading_spec=spec or OffloadingSpec(engine or OffloadingConfig()),
             primary_kv_view=self.view,
             tier_type="HeadraceTier",
             backpressure_detector=None,
@@ -225,6 +280,45 @@ def test_chunks_in_a_file_are_there_after_a_restart(plugin: Any, tmp_path: Path)
         assert manager.load([1], [1]).success
         assert (manager.memory[1] == 9).all()
         manager.tier.shutdown()
+
+
+def test_chunks_of_another_model_dtype_layout_or_parallelism_are_a_miss(
+    plugin: Any, tmp_path: Path
+) -> None:
+    tier = {"capacity": "1MiB", "path": str(tmp_path / "chunks"), "durability": "process"}
+    ours = OffloadingConfig()
+    manager = Manager(plugin, ours, tiers=[tier])
+    manager.memory[0] = 9
+    assert manager.store([1], [0]).success
+    manager.tier.shutdown()
+    foreign = [
+        replace(ours, model=ModelConfig(name="another/model")),
+        replace(ours, model=ModelConfig(dtype="fp8")),
+        replace(ours, kv_cache_layout="HND"),
+        replace(ours, groups=(GroupConfig(layer_names=("layers.1", "layers.0")),)),
+        replace(ours, cache=CacheConfig(blocks_per_chunk=2)),
+        replace(ours, parallel=ParallelConfig(tp_size=4, pp_size=1)),
+        replace(ours, parallel=ParallelConfig(rank=1)),
+        replace(ours, parallel=ParallelConfig(world_size=8)),
+    ]
+    for each in foreign:
+        manager = Manager(plugin, each, tiers=[tier])
+        assert manager.lookup(1) is LookupResult.MISS, each
+        assert not manager.load([1], [1]).success
+        assert not manager.memory[1].any()
+        manager.tier.shutdown()
+    replica = ParallelConfig(data_parallel_index=1, data_parallel_size=2)
+    same = replace(ours, engine_id="2", extra_config={"a": object()}, parallel=replica)
+    manager = Manager(plugin, same, tiers=[tier])
+    assert manager.lookup(1) is LookupResult.HIT
+    assert manager.load([1], [1]).success
+    assert (manager.memory[1] == 9).all()
+    manager.tier.shutdown()
+
+
+def test_an_engine_that_does_not_describe_its_model_is_refused_by_name(plugin: Any) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="no configuration of the model"):
+        Manager(plugin, None, tiers=["1MiB"], spec=object())
 
 
 def test_tiers_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:

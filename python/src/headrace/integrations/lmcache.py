@@ -6,7 +6,7 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,8 @@ from headrace.integrations import store_of
 from headrace.store import StoreTransfer
 
 _KEY_BYTES_MAX = 192
+_KEYS_VERSION = 1
+"""Raised when the same object gets another key or other bytes."""
 _OPTIONS = frozenset({"tiers", "block_bytes", "checksums"})
 
 
@@ -26,7 +28,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
     """Keeps objects in tiers of memory and files, copied by the engine and not by Python threads.
 
     The store evicts on its own, but never objects locked by a lookup. Objects in files survive a
-    restart.
+    restart; those of another model, rank, dtype or shape are a miss.
 
     Threading: shared.
     """
@@ -58,6 +60,8 @@ class HeadraceL2Adapter(L2AdapterInterface):
         self._next_task = 0
         self._running: list[tuple[StoreTransfer, Callable[[StoreTransfer], None]]] = []
         self._sizes: dict[Any, int] = {}  # Objects reported to LMCache as stored.
+        self._layouts: dict[Any, str] = {}  # Of the objects of each model, rank and group.
+        self._locked: dict[Any, list[bytes]] = {}  # Names of the pinned blocks.
         self._stored: dict[int, L2StoreResult] = {}
         self._looked_up: dict[int, Bitmap] = {}
         self._loaded: dict[int, Bitmap] = {}
@@ -84,16 +88,15 @@ class HeadraceL2Adapter(L2AdapterInterface):
     def submit_store_task(self, keys: Sequence[Any], objects: Sequence[Any]) -> int:
         """Start copying objects into the store, except those already present."""
         task = self._new_task()
+        named = zip(keys, self._learn_names(keys, objects), objects, strict=True)
         absent = [
-            (key, each.byte_array)
-            for key, each in zip(keys, objects, strict=True)
-            if _name(key) not in self._store
+            (key, name, each.byte_array) for key, name, each in named if name not in self._store
         ]
 
         def end(transfer: StoreTransfer) -> None:
             stored = {
                 key: count
-                for (key, _), count in zip(absent, transfer.byte_counts, strict=True)
+                for (key, _, _), count in zip(absent, transfer.byte_counts, strict=True)
                 if count
             }
             with self._lock:
@@ -109,8 +112,8 @@ class HeadraceL2Adapter(L2AdapterInterface):
                 os.eventfd_write(self._store_event, 1)
 
         try:
-            names = [_name(key) for key, _ in absent]
-            self._start(self._store.put_many(names, [block for _, block in absent]), end)
+            names = [name for _, name, _ in absent]
+            self._start(self._store.put_many(names, [block for _, _, block in absent]), end)
         except Error:
             with self._lock:
                 self._stored[task] = L2StoreResult(False, 0)
@@ -124,16 +127,18 @@ class HeadraceL2Adapter(L2AdapterInterface):
         return ended
 
     def submit_lookup_and_lock_task(
-        self, keys: Sequence[Any], group_layout_descs: object = None
+        self, keys: Sequence[Any], group_layout_descs: Mapping[int, Any] | None = None
     ) -> int:
         """Look up objects and lock those present until `submit_unlock`."""
-        del group_layout_descs
         task = self._new_task()
         found = Bitmap(len(keys))
-        for number, key in enumerate(keys):
-            if self._store.pin(_name(key)):
-                found.set(number)
+        described = group_layout_descs or {}
         with self._lock:
+            for number, key in enumerate(keys):
+                name = self._name(key, described.get(key.object_group_id))
+                if self._store.pin(name):
+                    found.set(number)
+                    self._locked.setdefault(key, []).append(name)
             self._looked_up[task] = found
         os.eventfd_write(self._lookup_event, 1)
         return task
@@ -145,8 +150,13 @@ class HeadraceL2Adapter(L2AdapterInterface):
 
     def submit_unlock(self, keys: Sequence[Any]) -> None:
         """Unlock objects, so that they can be evicted."""
-        for key in keys:
-            self._store.unpin(_name(key))
+        with self._lock:
+            for key in keys:
+                names = self._locked.pop(key, [])
+                if names:
+                    self._store.unpin(names.pop())
+                if names:
+                    self._locked[key] = names
 
     def submit_load_task(self, keys: Sequence[Any], objects: Sequence[Any]) -> int:
         """Start copying objects out of the store."""
@@ -170,7 +180,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
 
         targets = [each.byte_array for each in objects]
         try:
-            self._start(self._store.get_many([_name(key) for key in wanted], targets), end)
+            self._start(self._store.get_many(self._learn_names(wanted, objects), targets), end)
         except Error:
             with self._lock:
                 self._loaded[task] = Bitmap(len(wanted))
@@ -185,7 +195,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
     def delete(self, keys: Sequence[Any]) -> None:
         """Remove objects, locked or not."""
         for key in keys:
-            self._store.remove(_name(key))
+            self._store.remove(self._name(key))
         self._forget(keys)
 
     def report_status(self) -> dict[str, Any]:
@@ -248,7 +258,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         with self._lock:
             if len(self._sizes) <= self._capacity_blocks + self._capacity_blocks // 8:
                 return
-            evicted = [key for key in self._sizes if _name(key) not in self._store]
+            evicted = [key for key in self._sizes if self._name(key) not in self._store]
         self._forget(evicted)
 
     def _forget(self, keys: Sequence[Any]) -> None:
@@ -257,9 +267,35 @@ class HeadraceL2Adapter(L2AdapterInterface):
         if gone:
             self._notify_keys_deleted(list(gone), list(gone.values()))
 
+    def _learn_names(self, keys: Sequence[Any], objects: Sequence[Any]) -> list[bytes]:
+        """Return the keys of the store for objects, and remember the layout of their group."""
+        layouts = [_layout_of(getattr(each, "metadata", None)) for each in objects]
+        with self._lock:
+            self._layouts.update(zip(map(_group_of, keys), layouts, strict=True))
+        return [_name(key, layout) for key, layout in zip(keys, layouts, strict=True)]
 
-def _name(key: Any) -> bytes:  # noqa: ANN401 - LMCache's ObjectKey.
+    def _name(self, key: Any, described: object = None) -> bytes:  # noqa: ANN401 - ObjectKey.
+        """Return the key of the store for an object that is not at hand.
+
+        The layout of objects seen before counts more than `described`, which LMCache calls a hint:
+        its benchmark describes nothing.
+        """
+        return _name(key, self._layouts.get(_group_of(key)) or _layout_of(described))
+
+
+def _group_of(key: Any) -> tuple[Any, ...]:  # noqa: ANN401 - LMCache's ObjectKey.
+    return key.model_name, key.kv_rank, key.object_group_id
+
+
+def _layout_of(described: Any) -> str:  # noqa: ANN401 - MemoryObjMetadata or MemoryLayoutDesc.
+    """Convert the shapes and dtypes of an object to text; the keys of LMCache have neither."""
+    shapes = getattr(described, "shapes", None) or [getattr(described, "shape", ())]
+    dtypes = getattr(described, "dtypes", None) or [getattr(described, "dtype", "")]
+    return "+".join([*map(str, map(list, shapes)), *map(str, dtypes)])
+
+
+def _name(key: Any, layout: str) -> bytes:  # noqa: ANN401 - LMCache's ObjectKey.
     """Convert an LMCache key to a key of the store: readable unless too long."""
-    parts = (key.model_name, key.kv_rank, key.object_group_id, key.chunk_hash.hex(), key.cache_salt)
+    parts = (*_group_of(key), key.chunk_hash.hex(), key.cache_salt, layout, _KEYS_VERSION)
     name = "@".join(map(str, parts)).encode()
     return name if len(name) <= _KEY_BYTES_MAX else hashlib.blake2b(name).digest()

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A secondary tier for vLLM's KV-cache offloading that keeps chunks in a `headrace.Store`."""
 
+import dataclasses
+import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, RequestOffloadingContext
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from headrace.errors import Error
+from headrace.errors import Error, InvalidArgumentError
 from headrace.integrations import store_of
 from headrace.store import StoreTransfer
 
+_KEYS_VERSION = 1
+"""Raised when the same chunk gets another key or other bytes."""
+_NOT_OF_CHUNKS = frozenset({"engine_id", "extra_config", "enable_kv_cache_events"})
+"""Fields of vLLM's configuration that do not change the bytes of a chunk."""
 
-@dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True)
 class _Running:
     """A job in flight; `transfer` is None if it could not start."""
 
@@ -28,7 +35,8 @@ class _Running:
 class HeadraceTier(SecondaryTierManager):
     """Keeps chunks in tiers of memory and files, copied by the engine, not the scheduler's thread.
 
-    The store evicts on its own. Chunks in files survive a restart.
+    The store evicts on its own. Chunks in files survive a restart; those of another model, dtype,
+    layout or parallel configuration are a miss.
 
     Threading: confined; vLLM calls it under a lock.
     """
@@ -49,16 +57,21 @@ class HeadraceTier(SecondaryTierManager):
         """Make the tier.
 
         Args:
-            offloading_spec: Passed by vLLM.
+            offloading_spec: Passed by vLLM; its `config` describes the model and the chunks.
             primary_kv_view: vLLM's chunks in memory.
             tier_type: vLLM's name for the tier.
             tiers: Fastest first: capacities, or mappings with the fields of `headrace.Tier`.
             checksums: Store a CRC-32C with each chunk and verify it on loads.
             locality: "LOCAL" or "REMOTE", as vLLM publishes it.
             backpressure_detector: Passed by vLLM.
+
+        Raises:
+            InvalidArgumentError: `offloading_spec` does not describe the model; else as
+                `headrace.Store`.
         """
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality: Any = None if locality is None else Locality(locality)
+        self._namespace = _namespace_of(offloading_spec)
         # A memoryview, not an array: vLLM releases its view, which then must not be exported.
         self._chunks = primary_kv_view.cast("B")
         self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
@@ -67,7 +80,7 @@ class HeadraceTier(SecondaryTierManager):
     def lookup(self, key: bytes, req_context: object) -> LookupResult:
         """Whether a chunk is present or being stored."""
         del req_context
-        if key in self._store:
+        if self._namespace + key in self._store:
             return LookupResult.HIT
         stores = (each for each in self._jobs.values() if not each.is_load and each.transfer)
         return LookupResult.RETRY if any(key in each.keys for each in stores) else LookupResult.MISS
@@ -85,13 +98,13 @@ class HeadraceTier(SecondaryTierManager):
         places = {
             key: int(number) * length
             for key, number in zip(job.keys, job.chunk_ids, strict=True)
-            if is_load or key not in self._store
+            if is_load or self._namespace + key not in self._store
         }
         chunks = [self._chunks[begin : begin + length] for begin in places.values()]
         transfer = None
         with suppress(Error):
             submit = self._store.get_many if is_load else self._store.put_many
-            transfer = submit(list(places), chunks)
+            transfer = submit([self._namespace + key for key in places], chunks)
         self._jobs[job.job_id] = _Running(places, transfer, is_load, time.monotonic())
 
     def get_finished_jobs(self) -> list[JobResult]:
@@ -135,3 +148,30 @@ class HeadraceTier(SecondaryTierManager):
         self._store.close()
         self._jobs.clear()
         self._chunks.release()
+
+
+def _namespace_of(spec: Any) -> bytes:  # noqa: ANN401 - vLLM's OffloadingSpec.
+    """Return the prefix of keys: a digest of what determines the bytes of a chunk.
+
+    vLLM's own key is a hash of tokens, the same for every model. Each field counts unless it is
+    known not to, so that a field of a later vLLM causes misses and not foreign chunks.
+    """
+    try:
+        described = {
+            name: value for name, value in vars(spec.config).items() if name not in _NOT_OF_CHUNKS
+        }
+        parallel = vars(described["parallel"]).items()
+        described |= {
+            # Replicas of the same model have the same chunks.
+            "parallel": {name: n for name, n in parallel if not name.startswith("data_parallel")},
+            "storage_format": getattr(spec, "storage_format", None),
+            "version": _KEYS_VERSION,
+        }
+        text = json.dumps(described, default=dataclasses.asdict, sort_keys=True)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidArgumentError(
+            "make a tier of vLLM",
+            f"its specification has no configuration of the model: {error}",
+            "use the version of vLLM in docs/guide/vllm.md",
+        ) from None
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
