@@ -26,7 +26,7 @@ STRONG = "TDBR"
 VTABLE = re.compile(r"vtable for headrace::[\w:]+")
 OURS = re.compile(r"\bheadrace(::|_)")
 # Symbols of lab/, never of the library.
-LAB = re.compile(r"::lab::|folly")
+LAB = re.compile(r"::lab::")
 
 
 def exported(library: Path) -> list[str]:

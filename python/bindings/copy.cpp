@@ -40,10 +40,9 @@ class MeterHandle {
   explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
 
   /// A subject is "libc", "stays" (memmove as called for a class that a profile leaves to it),
-  /// "tuned" (what copy_bytes uses now), "folly", the text of a variant, or two variants separated
-  /// by " | ": for cached and for uncached bytes. The first of the two may be "libc". All but
-  /// "libc" and "folly" are called as in use: short lengths through an entry, others through a
-  /// table.
+  /// "tuned" (what copy_bytes uses now), the text of a variant, or two variants separated by " | ":
+  /// for cached and for uncached bytes. The first of the two may be "libc". All but "libc" are
+  /// called as in use: short lengths through an entry, others through a table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     generate(subjects, conditions.bytes_max);
@@ -122,14 +121,6 @@ class MeterHandle {
         subjects_[key] = {.move = copy::libc_move()};
       } else if (subject == "stays") {
         subjects_[key] = {.move = entry_with({}, bytes_max)};
-      } else if (subject == "folly") {
-        const copy::Move move = copy::lab::folly_like_move();
-        if (move == nullptr) {
-          throw Failed{Error{Code::unsupported, 0, "measure a copy as folly makes it",
-                             "this processor or build lacks AVX2 or fast string moves",
-                             "leave it out"}};
-        }
-        subjects_[key] = {.move = move};
       } else if (key.second != 0) {
         const copy::Move move = entry_with(parse_routine(subject).warm, bytes_max);
         subjects_[key] = {.move = move};

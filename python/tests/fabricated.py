@@ -9,6 +9,7 @@ import pytest
 
 from headrace._apps.families.facts import Facts, Folder, MemoryNode, Queue
 from headrace._apps.families.points import Point as MoverPoint
+from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace._cli.bench import _engine_counts, copy, injection, programs
@@ -316,6 +317,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace._cli.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(copy, "_measure", _points)
+    monkeypatch.setattr(door, "measure", _door)
     monkeypatch.setattr(programs, "_measure", _outcomes)
 
 
@@ -323,8 +325,20 @@ def _found(_folder: str, name: str, **_words: str) -> str:
     return f"/{name}"
 
 
+def _door(*_others: object) -> door.Door:
+    points = [
+        door.Point(function, 1 << bits, temperature, lengths)
+        for function in door.FUNCTIONS
+        for bits in range(4, 27)
+        for temperature in ("hot", "memory")
+        for lengths in ("fixed", "random")
+    ]
+    times = {door.GLIBC: 10.0, door.CONTROL: 10.1, door.TUNED: 9.0}
+    return door.Door({way: [dict.fromkeys(points, each)] * 7 for way, each in times.items()})
+
+
 def _outcomes(subjects: list[programs.Subject], *_others: object) -> list[programs.Measured]:
     return [
-        programs.Measured(each.name, Series(TIMES), Series(scaled(0.9)), 0.1234)
+        programs.Measured(each.name, Series(TIMES), Series(TIMES), Series(scaled(0.9)), 0.1234)
         for each in subjects
     ]

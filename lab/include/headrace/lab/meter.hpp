@@ -96,9 +96,4 @@ class Meter {
   std::unique_ptr<State> state_;
 };
 
-/// Baseline that copies as folly's memcpy does: registers up to 256 bytes, batches of 128 bytes
-/// through 32-byte registers up to 1 KiB, then the string move. Null if this processor or build
-/// does not support it.
-[[nodiscard]] Move folly_like_move();
-
 }  // namespace headrace::copy::lab

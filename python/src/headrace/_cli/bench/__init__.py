@@ -32,7 +32,7 @@ command = _Benchmarks(
     """,
     __name__,
     {
-        "copy": "Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.",
+        "copy": "Measure tuned copies as a program gets them, and as the library makes them.",
         "programs": "Measure whole programs with tuned copies and without.",
         "engine": "Measure what engine operations cost, and compare each figure with its goal.",
         "cache": "Measure hits and misses of the cache beside the design that it came from.",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench copy``: the tuned copy beside glibc's, a folly-like and a plain one."""
+"""``headrace bench copy``: tuned copies as a program gets them, and as the library makes them."""
 
 import json
 import math
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +14,9 @@ from headrace import _core
 from headrace._apps.figures import Figure
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.tune import door
 from headrace._apps.tune.search import interval, typical
-from headrace._cli._options import Duration, option, profile_option
+from headrace._cli._options import Duration, FilePath, option, profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Report, figures
 from headrace._cli.bench._copy_bound import Bound, bound_of
@@ -25,8 +26,8 @@ from headrace._cli.bench._measure import (
     benchmark,
     publish,
 )
+from headrace._cli.run import library_path
 from headrace._files import Output
-from headrace.errors import Error
 from headrace.machine import Machine
 
 BITS_MIN, BITS_MAX = 8, 26
@@ -35,7 +36,8 @@ PLAIN = "ymm load=t store=t prefetch=none block=1 align=none forward streams=1"
 """A naive loop of unaligned 32-byte moves."""
 CONTROL = "libc again"
 """glibc's copy against itself: shows the error of the measurement."""
-LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like", CONTROL: "glibc again"}
+LABELS = {TUNED: "tuned", PLAIN: "plain", CONTROL: "glibc again"}
+PROGRAM_ROUNDS_MIN = 5
 LONG_BYTES = 4 << 20
 """From this length, a third of the rounds is measured, because a round takes long."""
 
@@ -121,37 +123,59 @@ _bound_option = option(
 )
 
 
-@benchmark("copy", 45, "; from 4 MiB on a third of them", profile_option, _bound_option)
+_beside_option = option(
+    "--beside",
+    type=FilePath(),
+    help="Also preload this library, such as another memcpy, and show it as a further column.",
+)
+
+
+@benchmark(
+    "copy", 45, "; of programs a fifth, 5 or more", profile_option, _beside_option, _bound_option
+)
 def command(
     profile: str | None,
+    beside: str | None,
     bound_s: float | None,
     rounds: int,
     plot: Output | None,
     *,
     as_json: bool,
 ) -> None:
-    """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
+    """Measure tuned copies as a program gets them, and as the library makes them.
 
-    Lengths from 256 B to 64 MiB, hot and cold: each length with page-aligned buffers (fixed), and
-    random lengths between it and its half at any address (random). In a round all four, and
-    glibc's once more, take turns in random order; times are processor times. A ratio is the
-    geometric mean of those of the rounds, without the lowest and highest sixth; a point is called
-    faster or slower if the 95 % confidence interval of its ratio does not contain 1.
+    First an ordinary C program calls memcpy, memmove, memset and memcmp through its PLT: lengths
+    from 16 B to 64 MiB, hot and at random places in 128 MiB, of one length (fixed) and of random
+    lengths at any address (random). It runs without a preload, again without (the error of the
+    measurement), and with Headrace's, alternating in random order.
+
+    Then, in this process, the library's function beside glibc's and a plain loop: lengths from
+    256 B to 64 MiB. A ratio is the geometric mean of those of the rounds, without the lowest and
+    highest sixth; a point is called faster or slower if the 95 % confidence interval of its ratio
+    does not contain 1. Times are processor times.
 
     Example: headrace bench copy --profile copy.json --plot copy.svg
 
-    Example: headrace bench copy --bound 4min --json
+    Example: headrace bench copy --beside ./libaocl-libmem.so --json
     """
     note = _use(profile)
+    with progress("measuring copies in a program") as share:
+        program = door.measure(
+            door.ways_of(library_path(), profile, beside), _program_rounds(rounds), share
+        )
     subjects = _subjects()
     with progress("measuring copies") as share:
         points = _measure(subjects, rounds, bound_s, share)
     outcome = Outcome(
         "copy",
         rounds,
-        results={"profile": note, "points": [point.document() for point in points]},
-        summary=summary_of(points),
-        show=lambda report: _print_report(report, points, note, rounds),
+        results={
+            "profile": note,
+            "program": program.document(),
+            "points": [point.document() for point in points],
+        },
+        summary=program.summary() | summary_of(points),
+        show=lambda report: _print_report(report, program, points, note, rounds),
         draw=lambda picture, machine: _draw(picture, points, machine, note),
     )
     publish(outcome, plot, as_json=as_json)
@@ -169,24 +193,15 @@ def _use(profile: str | None) -> str:
     return f"copies are tuned by the profile '{profile}'"
 
 
+def _program_rounds(rounds: int) -> int:
+    """Processes of each way: each of them takes a second or two."""
+    return max(min(rounds, PROGRAM_ROUNDS_MIN), rounds // 5)
+
+
 def _subjects() -> list[str]:
     """The subjects that this processor supports."""
     subjects = [GLIBC, TUNED]
-    if PLAIN in _core.copy_variants(1 << BITS_MAX):
-        subjects += [PLAIN]
-    probe = _core.CopyMeter.make(1 << 20, 1 << 19, _SEED)
-    try:
-        probe.measure_round(
-            ["folly"],
-            bytes_min=64,
-            bytes_max=64,
-            temperature="hot",
-            aligned=True,
-            thread_count=1,
-        )
-    except Error:
-        return subjects
-    return [*subjects, "folly"]
+    return [*subjects, PLAIN] if PLAIN in _core.copy_variants(1 << BITS_MAX) else subjects
 
 
 def _measure(
@@ -251,7 +266,7 @@ def summary_of(points: list[Point]) -> dict[str, object]:
             for verdict in ("faster", "equal", "slower")
         },
         **{
-            f"{LABELS[subject].replace('-', '_')}_geomean_vs_glibc": _geomean(
+            f"{LABELS[subject]}_geomean_vs_glibc": _geomean(
                 [point.ratio(subject).median for point in points]
             )
             for subject in points[0].series
@@ -279,7 +294,10 @@ def _geomean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def _print_report(report: Report, points: list[Point], note: str, round_count: int) -> None:
+def _print_report(
+    report: Report, program: door.Door, points: list[Point], note: str, round_count: int
+) -> None:
+    _print_program(report, program)
     columns = [(t, fixed) for t in ("hot", "cold") for fixed in (True, False)]
     rows = []
     for bytes_max in sorted({point.bytes_max for point in points}):
@@ -293,12 +311,7 @@ def _print_report(report: Report, points: list[Point], note: str, round_count: i
     titles = (f"{temperature} {'fixed' if fixed else 'random'}" for temperature, fixed in columns)
     report.table(figures("length", *titles), rows)
     summary = summary_of(points)
-    ratios = ", ".join(
-        f"{name.replace('_vs_glibc', '').replace('_', ' ')} {value:.2f}"
-        for name, value in summary.items()
-        if isinstance(value, float)
-    )
-    report.say(f"Speed vs glibc's memcpy: {ratios}.")
+    report.say(f"Speed of the library's function vs glibc's memcpy: {_spelled(summary)}.")
     report.say(
         f"Of {len(points)} points {summary['points_faster']} are faster, "
         f"{summary['points_slower']} slower; for the others it may be chance."
@@ -309,6 +322,34 @@ def _print_report(report: Report, points: list[Point], note: str, round_count: i
     )
 
 
+def _print_program(report: Report, program: door.Door) -> None:
+    """The table of the program's memcpy, and the key figures of all functions."""
+    ways = program.ways
+    rows = []
+    for bytes_max in sorted({point.bytes_max for point in program.points}):
+        row = [_core.bytes_text(bytes_max)]
+        for temperature in ("hot", "memory"):
+            group = [
+                point
+                for point in program.points
+                if (point.function, point.bytes_max, point.temperature)
+                == ("memcpy", bytes_max, temperature)
+            ]
+            row += [program.ratio(way, *group).text for way in ways]
+        rows.append(row)
+    titles = (f"{temperature}, {way}" for temperature in ("hot", "memory") for way in ways)
+    report.table(figures("length", *titles), rows)
+    report.say(f"Speed in a program vs glibc: {_spelled(program.summary())}.")
+
+
+def _spelled(summary: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{name.replace('_vs_glibc', '').replace('_', ' ')} {value:.2f}"
+        for name, value in summary.items()
+        if isinstance(value, float)
+    )
+
+
 def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> None:
     with matplotlib_settled():
         # Imported only for a picture, because it loads slowly.
@@ -316,7 +357,7 @@ def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> N
 
         picture = Picture(figsize=(11, 7), layout="constrained")
         panels = picture.subplots(2, 2, sharex=True, sharey=True)
-        colors = {TUNED: "#4477aa", PLAIN: "#bbbbbb", "folly": "#ee7733"}
+        colors = {TUNED: "#4477aa", PLAIN: "#bbbbbb"}
         for row, temperature in zip(panels, ("hot", "cold"), strict=True):
             for axis, fixed in zip(row, (True, False), strict=True):
                 chosen = [p for p in points if (p.temperature, p.fixed) == (temperature, fixed)]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._apps.figures import Figure
+from headrace._apps.tune.door import alternated
 from headrace._cli._options import profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
@@ -91,12 +93,14 @@ class Measured:
     Attributes:
         name: Name of the program.
         without: Processor times of the unmodified program.
+        again: The same once more: the error of the measurement.
         within: Processor times with the library preloaded.
         share: Share of the time in the tuned functions, counted in a separate run.
     """
 
     name: str
     without: Series
+    again: Series
     within: Series
     share: float
 
@@ -105,11 +109,17 @@ class Measured:
         """Speed relative to the unmodified program."""
         return speed_ratio(self.within, self.without)
 
+    @property
+    def null(self) -> Figure:
+        """Speed of the unmodified program relative to itself."""
+        return speed_ratio(self.again, self.without)
+
     def document(self) -> dict[str, Any]:
         """The part of the JSON document."""
         return {
             "program": self.name,
             "vs_without": self.ratio.document(),
+            "again_vs_without": self.null.document(),
             "copying_share": self.share,
             "without": self.without.document(),
             "with": self.within.document(),
@@ -121,8 +131,9 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     """Measure whole programs with tuned copies and without.
 
     Joins of 64 KiB in Python, a file through pipes, loads of sqlite and DuckDB, redis with values
-    of 64 KiB, and the start of a program that does nothing. In a round each runs both ways, in
-    random order; times are processor times of all its processes. What is not installed is left out.
+    of 64 KiB, and the start of a program that does nothing. In a round each runs without tuned
+    copies, again without (the error of the measurement) and with them, in random order; times are
+    processor times of all its processes. What is not installed is left out.
 
     Example: headrace bench programs --profile copy.json
     """
@@ -278,23 +289,19 @@ def _measure(
     round_count: int,
     share: Callable[[float], None],
 ) -> list[Measured]:
-    shuffled = random.Random(1)  # noqa: S311 - No secret.
     outcomes = []
     for index, subject in enumerate(subjects):
-        times: dict[bool, list[float]] = {False: [], True: []}
-        for round_index in range(round_count + 1):
-            ways = [False, True]
-            shuffled.shuffle(ways)
-            for way in ways:
-                time_ns = subject.run(preloaded if way else given)
-                # The first round warms up.
-                if round_index:
-                    times[way].append(time_ns)
+        ways = {"without": given, "again": given, "with": preloaded}
+        times = alternated(
+            {way: partial(subject.run, environment) for way, environment in ways.items()},
+            round_count,
+        )
         outcomes.append(
             Measured(
                 subject.name,
-                Series(times[False]),
-                Series(times[True]),
+                Series(times["without"]),
+                Series(times["again"]),
+                Series(times["with"]),
                 _copying_share(subject, preloaded),
             )
         )
@@ -326,9 +333,16 @@ def _print_report(
     report.table(
         [
             Column("program"),
-            *figures("speed relative to the unmodified program", "time in the functions"),
+            *figures(
+                "speed relative to the unmodified program",
+                "that of the unmodified program again",
+                "time in the functions",
+            ),
         ],
-        [[outcome.name, outcome.ratio.text, f"{outcome.share:.1%}"] for outcome in outcomes],
+        [
+            [outcome.name, outcome.ratio.text, outcome.null.text, f"{outcome.share:.1%}"]
+            for outcome in outcomes
+        ],
     )
     report.say(
         f"Medians over {round_count} rounds of the ratios within a round, in brackets the "

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies as a program gets them: the program of the benchmark, without and with the preload."""
+
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headrace._apps.tune import door
+from headrace._cli.run import library_path
+from headrace._direct import built
+from headrace.errors import CapacityExceededError, Error, NotFoundError
+
+PROGRAM = built(f"_bench/{door.PROGRAM}")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="built without the program")
+
+
+def test_a_c_program_prints_the_same_with_the_preload_and_without() -> None:
+    def printed(added: dict[str, str]) -> str:
+        environment = dict(os.environ) | added
+        return subprocess.run(
+            [str(PROGRAM), "check"], env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    without = printed({})
+    assert len(without.strip()) == 16
+    for profile in ("none", None):
+        assert printed(door.ways_of(library_path(), profile)[door.TUNED]) == without
+
+
+def test_the_ways_alternate_and_the_first_round_is_dropped() -> None:
+    order: list[str] = []
+
+    def run(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    outcomes = door.alternated({"a": lambda: run("a"), "b": lambda: run("b")}, 9)
+    assert all(sorted(order[i : i + 2]) == ["a", "b"] for i in range(0, 20, 2))
+    assert len({tuple(order[i : i + 2]) for i in range(0, 20, 2)}) == 2, "in both orders"
+    assert [len(times) for times in outcomes.values()] == [9, 9]
+    assert min(*outcomes["a"], *outcomes["b"]) == 3
+
+
+def test_a_program_is_measured_beside_itself_and_another_library() -> None:
+    ways = door.ways_of(library_path(), "none", str(library_path()))
+    measured = door.measure(ways, 2, bytes_max=64, functions=("memcpy", "memset"))
+    assert measured.ways == [door.CONTROL, door.TUNED, door.BESIDE]
+    assert {point.bytes_max for point in measured.points} == {16, 32, 64}
+    assert {point.function for point in measured.points} == {"memcpy", "memset"}
+    summary = measured.summary()
+    for way in ("program", "program_null", "program_beside"):
+        low, high = summary[f"{way}_hot_worst_interval"]
+        assert 0 < low <= summary[f"{way}_hot_worst"] <= high
+    assert "program_long_geomean" not in summary, "no point is that long"
+
+
+def test_figures_are_medians_of_the_ratios_within_a_round() -> None:
+    points = [
+        door.Point("memcpy", bytes_max, temperature, "fixed")
+        for bytes_max in (64, 16 << 20)
+        for temperature in ("hot", "memory")
+    ]
+    draw = random.Random(1)  # noqa: S311
+    slower = [draw.uniform(1, 3) for _ in range(7)]  # Other processes, in some rounds.
+    times = {
+        door.GLIBC: [dict.fromkeys(points, 10 * each) for each in slower],
+        door.CONTROL: [dict.fromkeys(points, 10 * each) for each in slower],
+        door.TUNED: [
+            {point: 5 * each if point.bytes_max > 64 else 20 * each for point in points}
+            for each in slower
+        ],
+    }
+    summary = door.Door(times).summary()
+    assert summary["program_hot_worst"] == pytest.approx(0.5)
+    assert summary["program_hot_geomean"] == pytest.approx(1)
+    assert summary["program_random_geomean"] == pytest.approx(1)
+    assert summary["program_long_geomean"] == pytest.approx(2)
+    assert summary["program_long_geomean_interval"] == pytest.approx((2, 2))
+    assert summary["program_null_hot_worst"] == pytest.approx(1)
+
+
+def test_a_library_that_is_missing_or_cannot_be_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFoundError, match="absent"):
+        door.ways_of(library_path(), None, str(tmp_path / "absent.so"))
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    with pytest.raises(Error, match=r"text\.so.*cannot be preloaded"):
+        door.measure(door.ways_of(library_path(), None, str(text)), 1, bytes_max=16)
+    monkeypatch.setattr(door, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(CapacityExceededError, match="1 MiB are free"):
+        door.measure({door.GLIBC: {}}, 1, bytes_max=16)
