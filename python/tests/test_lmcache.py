@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The L2 adapter, behind a stand-in for what LMCache 0.5.6 documents of its interface."""
 
+import contextlib
 import ctypes
+import errno
 import importlib
 import os
+import resource
 import select
 import sys
 import types
@@ -88,7 +91,9 @@ class Controller:
         self.adapter = adapter
 
     def _event(self, descriptor: int) -> None:
-        assert select.select([descriptor], [], [], TIME_LIMIT_S)[0]
+        event = select.poll()
+        event.register(descriptor, select.POLLIN)
+        assert event.poll(TIME_LIMIT_S * 1000)
         os.read(descriptor, 8)
 
     def store(self, keys: list[ObjectKey], objects: list[MemoryObj]) -> int:
@@ -287,6 +292,45 @@ def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
         plugin.HeadraceL2Adapter({"tiers": ["1MiB"], "block_bytes": 1, "block_size": 1})
     with pytest.raises(headrace.InvalidArgumentError, match="'room'"):
         plugin.HeadraceL2Adapter({"tiers": [{"room": 1}], "block_bytes": 4096})
+
+
+def test_tasks_end_in_a_process_with_thousands_of_open_files(plugin: Any) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 2048:
+        pytest.skip("this user may not open 2,048 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        for _ in range(1100):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        adapter = plugin.HeadraceL2Adapter({"tiers": ["1MiB"], "block_bytes": OBJECT_BYTES})
+        held.callback(adapter.close)
+        controller = Controller(adapter)
+        assert controller.store([key_of(1)], [MemoryObj(1)]) == OBJECT_BYTES
+        assert controller.load([key_of(1)], [MemoryObj(0)]) == [True]
+        assert adapter.report_status()["is_healthy"]
+
+
+def test_tasks_fail_by_name_once_the_thread_that_reports_them_has_failed(
+    plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def read(self, _descriptor: int, _length: int) -> bytes:
+            raise OSError(errno.EIO, "broken")
+
+    adapter = plugin.HeadraceL2Adapter({"tiers": ["1MiB"], "block_bytes": OBJECT_BYTES})
+    controller = Controller(adapter)
+    assert adapter.report_status()["is_healthy"]
+    monkeypatch.setattr(plugin, "os", Broken())
+    assert controller.store([key_of(1)], [MemoryObj(1)]) == -1
+    assert not adapter.report_status()["is_healthy"]
+    assert controller.load([key_of(2)], [MemoryObj(0)]) == [False]
+    assert controller.store([key_of(2)], [MemoryObj(2)]) == -1
+    assert "cannot start a task: the thread that reports" in caplog.text
+    adapter.close()
 
 
 def test_a_listener_that_fails_ends_no_other_task(

@@ -14,13 +14,15 @@ from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 
-from headrace.errors import Error, InvalidArgumentError
+from headrace.errors import ClosedError, Error, InvalidArgumentError
 from headrace.integrations import store_of
 from headrace.store import StoreTransfer
 
 _KEY_BYTES_MAX = 192
 _KEYS_VERSION = 1
 """Raised when the same object gets another key or other bytes."""
+_End = Callable[[StoreTransfer | None], None]
+"""Reports the end of a task; without a transfer it has failed."""
 _OPTIONS = frozenset({"tiers", "block_bytes", "checksums"})
 
 
@@ -58,7 +60,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         self._capacity_blocks = sum(each.capacity_blocks for each in tiers)
         self._lock = threading.Lock()  # Guards everything below.
         self._next_task = 0
-        self._running: list[tuple[StoreTransfer, Callable[[StoreTransfer], None]]] = []
+        self._running: list[tuple[StoreTransfer, _End]] = []
         self._sizes: dict[Any, int] = {}  # Objects reported to LMCache as stored.
         self._layouts: dict[Any, str] = {}  # Of the objects of each model, rank and group.
         self._locked: dict[Any, list[bytes]] = {}  # Names of the pinned blocks.
@@ -66,6 +68,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         self._looked_up: dict[int, Bitmap] = {}
         self._loaded: dict[int, Bitmap] = {}
         self._closing = False
+        self._broken = False  # No thread reports the end of transfers.
         flags = os.EFD_NONBLOCK | os.EFD_CLOEXEC
         self._store_event, self._lookup_event, self._load_event, self._wake = (
             os.eventfd(0, flags) for _ in range(4)
@@ -93,11 +96,10 @@ class HeadraceL2Adapter(L2AdapterInterface):
             (key, name, each.byte_array) for key, name, each in named if name not in self._store
         ]
 
-        def end(transfer: StoreTransfer) -> None:
+        def end(transfer: StoreTransfer | None) -> None:
+            counts = [0] * len(absent) if transfer is None else transfer.byte_counts
             stored = {
-                key: count
-                for (key, _, _), count in zip(absent, transfer.byte_counts, strict=True)
-                if count
+                key: count for (key, _, _), count in zip(absent, counts, strict=True) if count
             }
             with self._lock:
                 new = {key: count for key, count in stored.items() if key not in self._sizes}
@@ -111,13 +113,9 @@ class HeadraceL2Adapter(L2AdapterInterface):
             finally:
                 os.eventfd_write(self._store_event, 1)
 
-        try:
-            names = [name for _, name, _ in absent]
-            self._start(self._store.put_many(names, [block for _, _, block in absent]), end)
-        except Error:
-            with self._lock:
-                self._stored[task] = L2StoreResult(False, 0)
-            os.eventfd_write(self._store_event, 1)
+        names = [name for _, name, _ in absent]
+        blocks = [block for _, _, block in absent]
+        self._start(lambda: self._store.put_many(names, blocks), end)
         return task
 
     def pop_completed_store_tasks(self) -> dict[int, L2StoreResult]:
@@ -163,11 +161,15 @@ class HeadraceL2Adapter(L2AdapterInterface):
         task = self._new_task()
         wanted = list(keys)
 
-        def end(transfer: StoreTransfer) -> None:
+        def end(transfer: StoreTransfer | None) -> None:
             loaded = Bitmap(len(wanted))
-            counts = zip(transfer.byte_counts, targets, strict=True)
+            counts = [0] * len(wanted) if transfer is None else transfer.byte_counts
             # A shorter object would leave the rest of the target unwritten.
-            hits = [number for number, (count, room) in enumerate(counts) if count == len(room)]
+            hits = [
+                number
+                for number, (count, room) in enumerate(zip(counts, targets, strict=True))
+                if count == len(room)
+            ]
             for number in hits:
                 loaded.set(number)
             with self._lock:
@@ -178,13 +180,9 @@ class HeadraceL2Adapter(L2AdapterInterface):
             finally:
                 os.eventfd_write(self._load_event, 1)
 
+        names = self._learn_names(wanted, objects)
         targets = [each.byte_array for each in objects]
-        try:
-            self._start(self._store.get_many(self._learn_names(wanted, objects), targets), end)
-        except Error:
-            with self._lock:
-                self._loaded[task] = Bitmap(len(wanted))
-            os.eventfd_write(self._load_event, 1)
+        self._start(lambda: self._store.get_many(names, targets), end)
         return task
 
     def query_load_result(self, task_id: int) -> Bitmap | None:
@@ -202,7 +200,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
         """Return the state and statistics of the store."""
         known = self._store.statistics
         return {
-            "is_healthy": not self._closing,
+            "is_healthy": not self._closing and not self._broken,
             "type": type(self).__name__,
             "stored_object_count": known.blocks,
             "capacity_objects": self._capacity_blocks,
@@ -228,16 +226,49 @@ class HeadraceL2Adapter(L2AdapterInterface):
             self._next_task += 1
             return self._next_task
 
-    def _start(self, transfer: StoreTransfer, end: Callable[[StoreTransfer], None]) -> None:
-        with self._lock:
-            self._running.append((transfer, end))
-        os.eventfd_write(self._wake, 1)  # It may have ended before it was registered.
+    def _start(self, submit: Callable[[], StoreTransfer], end: _End) -> None:
+        try:
+            with self._lock:
+                if self._broken:
+                    raise ClosedError(
+                        "start a task",
+                        "the thread that reports the end of transfers has failed",
+                        "see the log, and make a new adapter",
+                    )
+                self._running.append((submit(), end))
+            os.eventfd_write(self._wake, 1)  # It may have ended before it was registered.
+        except Error:
+            logging.getLogger(__name__).exception("a task failed")
+            self._end(end, None)
+
+    def _end(self, end: _End, transfer: StoreTransfer | None) -> None:
+        try:
+            end(transfer)
+        except Exception:  # Of an LMCache listener; other tasks must still end.
+            logging.getLogger(__name__).exception("a listener failed")
 
     def _watch(self) -> None:
         """Report completed transfers to LMCache; copies nothing."""
+        try:
+            self._report_until_closed()
+        except Exception:
+            logging.getLogger(__name__).exception(
+                "the thread that reports the end of transfers failed, with its tasks"
+            )
+            with self._lock:
+                self._broken = True
+                running, self._running = self._running, []
+            for transfer, end in running:
+                transfer.wait()  # Until then the store uses the memory of the task.
+                self._end(end, None)
+
+    def _report_until_closed(self) -> None:
         descriptors = (self._store.fileno(), self._wake)
+        events = select.poll()  # Not select.select, which knows only descriptors below 1,024.
+        for each in descriptors:
+            events.register(each, select.POLLIN)
         while True:
-            select.select(descriptors, [], [])
+            events.poll()
             for each in descriptors:
                 with suppress(BlockingIOError):
                     os.read(each, 8)
@@ -246,10 +277,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
                 self._running = [each for each in self._running if each not in ended]
                 last = self._closing and not self._running
             for transfer, end in ended:
-                try:
-                    end(transfer)
-                except Exception:  # Of an LMCache listener; other tasks must still end.
-                    logging.getLogger(__name__).exception("a listener failed")
+                self._end(end, transfer)
             if last:
                 return
 
