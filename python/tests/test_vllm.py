@@ -3,6 +3,8 @@
 
 import enum
 import importlib
+import mmap
+import resource
 import sys
 import time
 import types
@@ -139,7 +141,8 @@ class Manager:
         **config: Any,
     ) -> None:
         # The manager of the processor's tier: chunks as rows of a view.
-        self.memory = np.zeros((CHUNKS, CHUNK_BYTES // 8), np.int64)
+        untouched = mmap.mmap(-1, CHUNKS * CHUNK_BYTES)
+        self.memory = np.frombuffer(untouched, np.int64).reshape(CHUNKS, -1)
         self.view = self.memory.data
         self.tier = plugin.HeadraceTier(
             offloading_spec=spec or OffloadingSpec(engine or OffloadingConfig()),
@@ -260,6 +263,19 @@ def test_after_a_drain_every_job_has_its_result(manager: Manager) -> None:
     assert [each.job_id for each in results] == jobs
     assert all(each.success for each in results)
     assert manager.tier.get_finished_jobs() == []
+
+
+def test_small_jobs_are_not_copied_on_the_scheduler_s_thread(manager: Manager) -> None:
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+    manager.store([0], [0])
+    # The thread that copies takes the page faults of memory that was never touched.
+    before = faults()
+    job = manager.submit(manager.tier.submit_store, range(1, CHUNKS), range(1, CHUNKS))
+    page_count = (CHUNKS - 1) * CHUNK_BYTES // mmap.PAGESIZE
+    assert faults() - before < page_count // 2
+    assert manager.ended(job).success
 
 
 def test_a_chunk_that_is_being_stored_is_asked_for_again(manager: Manager) -> None:

@@ -14,7 +14,7 @@ def store_of(
     *,
     checksums: bool = False,
 ) -> Store:
-    """Make a store from JSON configuration values.
+    """Make a store from JSON configuration values; no calling thread copies.
 
     Args:
         tiers: Capacities, or mappings with the fields of `headrace.Tier`.
@@ -32,4 +32,4 @@ def store_of(
             str(error),
             "give a capacity, or capacity, node, path, durability and eviction by name",
         ) from None
-    return Store(made, block_bytes=block_bytes, checksums=checksums)
+    return Store(made, block_bytes=block_bytes, checksums=checksums, inline_max=0)
