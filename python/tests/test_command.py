@@ -556,7 +556,7 @@ def started(command_path: Path, data: Path, *arguments: str) -> Iterator[subproc
         [command_path, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"HEADRACE_DATA": str(data)},
+        env=os.environ | {"HEADRACE_DATA": str(data), "TMPDIR": str(data)},
         start_new_session=True,
     )
     try:
@@ -627,6 +627,28 @@ def test_ending_it_at_any_time_is_quiet_and_leaves_nothing(
         assert (output, errors) == (b"", b""), case
         left = {path.name for path in directory.rglob("*")} - {"sf0.01", "lineitem.parquet"}
         assert not left, case
+
+
+@pytest.mark.parametrize("name", ["pmem", "programs"])
+@pytest.mark.parametrize("to_all", [True, False], ids=["Ctrl-C", "SIGTERM"])
+def test_ending_a_benchmark_at_any_time_leaves_no_folder_and_no_child(
+    command_path: Path, tmp_path: Path, name: str, *, to_all: bool
+) -> None:
+    arguments = ["bench", name, *(["--directory", str(tmp_path)] if name == "pmem" else [])]
+    for delay_s in (0, 0.02, 0.3):
+        with started(command_path, tmp_path, *arguments) as process:
+            wait_until(lambda: any(tmp_path.iterdir()))
+            time.sleep(delay_s)
+            children = children_of(process)
+            if to_all:
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.terminate()
+            output, errors = process.communicate(timeout=TIME_LIMIT_S)
+        assert process.returncode == (130 if to_all else 143), (delay_s, errors)
+        assert (output, errors) == (b"", b""), delay_s
+        assert not any(is_alive(child) for child in children), delay_s
+        assert not list(tmp_path.iterdir()), delay_s
 
 
 def test_a_hangup_that_is_ignored_stays_so(command_path: Path) -> None:

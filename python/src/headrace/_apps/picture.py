@@ -3,16 +3,13 @@
 
 import io
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace._files import Output
-from headrace._signals import held, undone_at_signals
+from headrace._temporary import temporary_folder
 from headrace.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -51,12 +48,8 @@ def matplotlib_settled() -> Iterator[None]:
             _can_be_made(Path(os.environ.get(variable) or Path.home() / usual) / "matplotlib")
             for variable, usual in (("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache"))
         ):
-            with held():
-                name = tempfile.mkdtemp(prefix="headrace-matplotlib-")
-                remove = partial(shutil.rmtree, name, ignore_errors=True)
-                left_behind.enter_context(undone_at_signals(remove))
-                left_behind.callback(remove)
-            os.environ["MPLCONFIGDIR"] = name
+            folder = left_behind.enter_context(temporary_folder("headrace-matplotlib-"))
+            os.environ["MPLCONFIGDIR"] = str(folder)
             left_behind.callback(os.environ.pop, "MPLCONFIGDIR")
         yield
 

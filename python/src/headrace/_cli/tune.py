@@ -3,11 +3,8 @@
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -56,7 +53,8 @@ from headrace._cli._tune_report import (
 )
 from headrace._cli.run import has_queue, library_path
 from headrace._files import Output
-from headrace._signals import held, noticed, undone_at_signals
+from headrace._signals import noticed
+from headrace._temporary import temporary_folder
 from headrace.errors import CapacityExceededError, Error
 from headrace.machine import Machine, topo
 
@@ -224,13 +222,8 @@ def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], No
 @contextmanager
 def _profile_beside(text: str) -> Iterator[Path]:
     """Provide a profile in a temporary file, for measuring processes."""
-    with ExitStack() as left_behind:
-        with held():
-            name = tempfile.mkdtemp(prefix="headrace-tune-")
-            remove = partial(shutil.rmtree, name, ignore_errors=True)
-            left_behind.enter_context(undone_at_signals(remove))
-            left_behind.callback(remove)
-        path = Path(name) / "profile.json"
+    with temporary_folder("headrace-tune-") as folder:
+        path = folder / "profile.json"
         path.write_text(text, encoding="utf-8")
         yield path
 

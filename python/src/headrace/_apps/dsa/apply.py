@@ -10,11 +10,8 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from headrace._apps.dsa.configuration import (
 from headrace._apps.dsa.facts import Device, Facts, Queue
 from headrace._apps.dsa.status import explain_command_status
 from headrace._files import write_file
-from headrace._signals import held, kill_child, undone_at_signals
+from headrace._temporary import run_child, temporary_folder
 from headrace.errors import (
     CapacityExceededError,
     HardwareAbsentError,
@@ -140,16 +137,10 @@ def apply(
             steps.append(_step([program, "disable-device", device.name]))
             if not steps[-1].done:
                 return steps
-    with ExitStack() as left_behind:
-        with held():
-            file = left_behind.enter_context(
-                tempfile.NamedTemporaryFile("w", prefix="headrace-dsa-", suffix=".conf")
-            )
-            remove = partial(Path(file.name).unlink, missing_ok=True)
-            left_behind.enter_context(undone_at_signals(remove))
-        file.write(to_text(configuration))
-        file.flush()
-        steps.append(_step([program, "load-config", "-c", file.name, "-e"]))
+    with temporary_folder("headrace-dsa-") as folder:
+        path = folder / "wanted.conf"
+        path.write_text(to_text(configuration))
+        steps.append(_step([program, "load-config", "-c", str(path), "-e"]))
     return steps + _seen(configuration, read_again())
 
 
@@ -164,32 +155,16 @@ def _step(arguments: list[str]) -> Step:
 def _run(arguments: list[str]) -> tuple[int, str]:
     """Run a program; return its exit code and its output."""
     tried = f"run {arguments[0]}"
-    with ExitStack() as ending:
-        try:
-            with held():
-                # No shell; the arguments are built here.
-                child = subprocess.Popen(  # noqa: S603
-                    arguments,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    env=os.environ | {"LC_ALL": "C"},
-                )
-                ending.enter_context(undone_at_signals(lambda: kill_child(child.pid)))
-        except OSError as problem:
-            cause = "it cannot be started"
-            remedy = "install the package accel-config"
-            raise IoFailedError(tried, cause, remedy, problem.errno or 0) from None
-        try:
-            said, _ = child.communicate(timeout=_TIME_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
-            cause = f"it did not end within {_TIME_LIMIT_S} s"
-            raise IoFailedError(tried, cause, "look at 'dmesg | grep idxd'") from None
-    return child.returncode, said
+    try:
+        done = run_child(arguments, timeout_s=_TIME_LIMIT_S, env=os.environ | {"LC_ALL": "C"})
+    except OSError as problem:
+        cause = "it cannot be started"
+        remedy = "install the package accel-config"
+        raise IoFailedError(tried, cause, remedy, problem.errno or 0) from None
+    except subprocess.TimeoutExpired:
+        cause = f"it did not end within {_TIME_LIMIT_S} s"
+        raise IoFailedError(tried, cause, "look at 'dmesg | grep idxd'") from None
+    return done.returncode, done.stdout + done.stderr
 
 
 def _explained(said: str, code: int) -> str:

@@ -10,7 +10,6 @@ cached columns. Values that are not measured are marked "assumed".
 import itertools
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import _core, _simulator
+from headrace._temporary import temporary_folder
 from headrace.errors import UnsupportedError, from_code
 from headrace.machine import Machine, Node
 
@@ -264,8 +264,8 @@ def measure(
 @contextmanager
 def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
     """Write a machine's record with its model to a temporary file for the block."""
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        path = Path(folder) / "here.json"
+    with temporary_folder("headrace-") as folder:
+        path = folder / "here.json"
         path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
         yield path
 

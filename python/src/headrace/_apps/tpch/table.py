@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from pathlib import Path
 from headrace import _core
 from headrace._files import is_there
 from headrace._signals import held, kill_child, undone_at_signals
+from headrace._temporary import temporary_folder
 from headrace.errors import (
     CapacityExceededError,
     Error,
@@ -124,12 +124,7 @@ def ensure_tables(
                 _FILE_BYTES_PER_SCALE_FACTOR.get(name, 0) for name in missing
             )
             _check_space(tried, math.ceil(expected_bytes), kept)
-            with held():
-                name = tempfile.mkdtemp(prefix=".generating-", dir=kept)
-                remove = partial(shutil.rmtree, name, ignore_errors=True)
-                left_behind.enter_context(undone_at_signals(remove))
-                left_behind.callback(remove)
-            work = Path(name)
+            work = left_behind.enter_context(temporary_folder(".generating-", kept))
             arguments = [generator, "parquet", "-s", f"{scale_factor:.12g}"]
             arguments += ["--tables", ",".join(missing)]
             _generate(

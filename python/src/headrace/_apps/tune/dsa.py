@@ -10,7 +10,6 @@ program does not state the temperature of its copies.
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from headrace._apps.tune import dsa_child as _dsa_child
 from headrace._apps.tune.search import typical
+from headrace._temporary import run_child
 from headrace.errors import IoFailedError
 
 TEMPERATURES = ("hot", "cold")
@@ -127,9 +127,7 @@ class ChildMeasure:
         }
         words = [sys.executable, "-I", "-S", "-B", str(Path(_dsa_child.__file__).absolute())]
         words += map(str, (self.pool_bytes, *lengths))
-        done = subprocess.run(  # noqa: S603 - It is ours.
-            words, env=environment, capture_output=True, timeout=TIME_LIMIT_S, check=False
-        )
+        done = run_child(words, env=environment, timeout_s=TIME_LIMIT_S)
         if done.returncode != 0:
             raise IoFailedError(
                 "measure copies shared with DSA",

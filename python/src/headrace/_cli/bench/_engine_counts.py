@@ -5,11 +5,11 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace._cli.bench._measure import find_program, run_program
+from headrace._temporary import run_child, temporary_folder
 from headrace.errors import Error, NotFoundError
 
 PROGRAM = "headrace-bench-engine"
@@ -110,16 +110,11 @@ def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tupl
     Raises:
         Error: Valgrind or the program fails.
     """
-    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+    with temporary_folder("headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         try:
-            # Our program and arguments.
-            done = subprocess.run(  # noqa: S603
-                [valgrind, "--tool=callgrind", out, _COUNTED, *command],
-                capture_output=True,
-                text=True,
-                timeout=_TIME_LIMIT_S,
-                check=False,
+            done = run_child(
+                [valgrind, "--tool=callgrind", out, _COUNTED, *command], timeout_s=_TIME_LIMIT_S
             )
         except OSError as problem:
             raise Error(

@@ -26,6 +26,7 @@ from headrace._cli._options import (
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
+from headrace._temporary import run_child
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, topo
 
@@ -67,9 +68,7 @@ def run_program(
         Error: It does not start, fails, or times out.
     """
     try:
-        done = subprocess.run(  # noqa: S603 - Our program and arguments.
-            command, capture_output=True, text=True, timeout=time_limit_s, check=False
-        )
+        done = run_child(command, timeout_s=time_limit_s)
     except OSError as problem:
         cause = f"{command[0]} does not start"
         raise Error(tried, cause, "run make setup", problem.errno or 0) from problem

@@ -24,6 +24,7 @@ from headrace._cli.bench._measure import (
 )
 from headrace._cli.bench._pmem_rules import check_rules
 from headrace._files import Output, file_error
+from headrace._temporary import temporary_folder
 from headrace._words import counted
 
 _PROGRAM = "headrace-bench-pmem"
@@ -173,12 +174,11 @@ def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
     remedy = "reinstall the package, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
     try:
-        place = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent)
+        with temporary_folder("headrace-bench-", parent) as folder:
+            command = [program, str(folder), str(round_count), str(_CAPACITY_MIB)]
+            return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
     except OSError as problem:
         raise file_error(problem, f"make files in '{parent}'") from None
-    with place as folder:
-        command = [program, folder, str(round_count), str(_CAPACITY_MIB)]
-        return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
 
 
 def _label(length: int) -> str:

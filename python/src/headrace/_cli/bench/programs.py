@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from headrace._cli.run import library_path
 from headrace._direct import environment_given
 from headrace._files import Output
 from headrace._signals import kill_child, undone_at_signals
+from headrace._temporary import temporary_folder
 from headrace.errors import Error
 
 TRIED = "measure programs"
@@ -179,18 +179,10 @@ def _profile_variable(profile: str | None) -> dict[str, str]:
 @contextmanager
 def _workplace() -> Iterator[Path]:
     """Provide a temporary directory with the file sent through pipes."""
-    place = Path(tempfile.mkdtemp(prefix="headrace-programs-"))
-
-    def remove() -> None:
-        shutil.rmtree(place, ignore_errors=True)
-
-    with undone_at_signals(remove):
-        try:
-            block = random.Random(1).randbytes(1 << 20)  # noqa: S311 - No secret.
-            (place / "file").write_bytes(block * (_FILE_BYTES >> 20))
-            yield place
-        finally:
-            remove()
+    with temporary_folder("headrace-programs-") as place:
+        block = random.Random(1).randbytes(1 << 20)  # noqa: S311 - No secret.
+        (place / "file").write_bytes(block * (_FILE_BYTES >> 20))
+        yield place
 
 
 def _subjects(place: Path) -> Iterator[Subject]:

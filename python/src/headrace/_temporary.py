@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories and child processes that end with their block, or by a signal with this process.
+
+Not `tempfile.TemporaryDirectory` and `subprocess.run`: `_signals` ends the process without the
+cleanups of Python.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from headrace._signals import held, kill_child, undone_at_signals
+
+
+@contextmanager
+def temporary_folder(prefix: str, parent: str | Path | None = None) -> Iterator[Path]:
+    """Make a directory for the block.
+
+    Args:
+        prefix: Start of its name.
+        parent: Where it lies; None for the default of `tempfile`.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    with ExitStack() as ending:
+        with held():
+            name = tempfile.mkdtemp(prefix=prefix, dir=parent)
+            remove = partial(shutil.rmtree, name, ignore_errors=True)
+            ending.enter_context(undone_at_signals(remove))
+            ending.callback(remove)
+        yield Path(name)
+
+
+def run_child(
+    command: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program and capture its output.
+
+    Raises:
+        OSError: It does not start.
+        subprocess.TimeoutExpired: It did not end in time, and was killed.
+    """
+    with ExitStack() as ending:
+        with held():
+            child = subprocess.Popen(  # noqa: S603 - Programs and arguments of the package.
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=env,
+            )
+            ending.enter_context(undone_at_signals(partial(kill_child, child.pid)))
+            ending.enter_context(child)
+            ending.callback(child.kill)
+        out, err = child.communicate(timeout=timeout_s)
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
