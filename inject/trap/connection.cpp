@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -61,7 +62,9 @@ void write_trace(const TraceEvent& event) noexcept {
   kernel::call(__NR_close, file);
 }
 
+/// Nothing in a set-user-ID program: its environment belongs to a less privileged user.
 std::string_view variable(char** environment, std::string_view name) {
+  if (::getauxval(AT_SECURE) != 0) return {};
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {

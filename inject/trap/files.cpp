@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "emu/device/config.hpp"
 #include "inject/trap/connection.hpp"
 #include "inject/trap/next.hpp"
+#include "inject/trap/portals.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -27,12 +27,10 @@ HEADRACE_NEXT<int(int, int, struct stat*)> next_old_fstat("__fxstat");
 HEADRACE_NEXT<int(int, int, const char*, struct stat*, int)> next_old_fstatat("__fxstatat");
 HEADRACE_NEXT<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
-bool is_portal(std::uint64_t inode) {
-  return inode >= kPortalInode && inode - kPortalInode < kDeviceMax * kQueueMax && emulated();
-}
-
 int show(int result, struct stat* status) {
-  if (result != 0 || !S_ISREG(status->st_mode) || !is_portal(status->st_ino)) return result;
+  if (result != 0 || !S_ISREG(status->st_mode) || !is_portal_inode(status->st_ino) || !emulated()) {
+    return result;
+  }
   status->st_mode = S_IFCHR | (status->st_mode & 07777);
   status->st_rdev = makedev(kPortalMajor, static_cast<unsigned>(status->st_ino - kPortalInode));
   status->st_size = 0;
@@ -41,7 +39,10 @@ int show(int result, struct stat* status) {
 }
 
 int show(int result, struct statx* status) {
-  if (result != 0 || !S_ISREG(status->stx_mode) || !is_portal(status->stx_ino)) return result;
+  if (result != 0 || !S_ISREG(status->stx_mode) || !is_portal_inode(status->stx_ino) ||
+      !emulated()) {
+    return result;
+  }
   status->stx_mode = static_cast<std::uint16_t>(S_IFCHR | (status->stx_mode & 07777));
   status->stx_rdev_major = kPortalMajor;
   status->stx_rdev_minor = static_cast<std::uint32_t>(status->stx_ino - kPortalInode);

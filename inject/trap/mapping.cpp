@@ -2,10 +2,10 @@
 // Hooks of the calls that open and map files. Other files than portals are unaffected.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdarg>
-#include <string_view>
 
 #include "inject/kernel.hpp"
 #include "inject/trap/connection.hpp"
@@ -46,18 +46,15 @@ void* map_portal(PortalName portal, void* address, std::size_t byte_count, int f
   return page;
 }
 
-/// Checks whether a newly opened file is a portal: its program will submit, perhaps by write(),
-/// which finds the process by its connection.
-int opened(int file, const char* path) noexcept {
-  if (file < 0 || !emulated() || path == nullptr) return file;
-  const int kept_errno = errno;
-  // Filters by name first, to save a system call for all other files; a link to a portal is
-  // detected at mmap.
-  const std::string_view whole(path);
-  const std::size_t slash = whole.rfind('/');
-  const std::string_view name = slash == std::string_view::npos ? whole : whole.substr(slash + 1);
-  if (name.starts_with("wq") && portal_of_file(file)) static_cast<void>(connection());
-  errno = kept_errno;
+/// Connects a process that opens a portal for writing, by whatever name: a write() finds the
+/// process by its connection.
+int opened(int file, int flags) noexcept {
+  if (file < 0 || (flags & O_ACCMODE) == O_RDONLY || !emulated()) return file;
+  struct stat status{};
+  if (kernel::call(__NR_fstat, file, kernel::as_argument(&status)) == 0 &&
+      is_portal_inode(status.st_ino)) {
+    static_cast<void>(connection());
+  }
   return file;
 }
 
@@ -119,20 +116,20 @@ HEADRACE_HOOK void* mremap(void* address, std::size_t old_bytes, std::size_t new
 
 HEADRACE_HOOK int open(const char* path, int flags, ...) {
   HEADRACE_MODE(flags)
-  return opened(next_open.get()(path, flags, mode), path);
+  return opened(next_open.get()(path, flags, mode), flags);
 }
 HEADRACE_HOOK_TOO(open64, open);
 HEADRACE_HOOK int openat(int directory, const char* path, int flags, ...) {
   HEADRACE_MODE(flags)
-  return opened(next_openat.get()(directory, path, flags, mode), path);
+  return opened(next_openat.get()(directory, path, flags, mode), flags);
 }
 HEADRACE_HOOK_TOO(openat64, openat);
 HEADRACE_HOOK int __open_2(const char* path, int flags) {
-  return opened(next_open_2(path, flags), path);
+  return opened(next_open_2(path, flags), flags);
 }
 HEADRACE_HOOK_TOO(__open64_2, __open_2);
 HEADRACE_HOOK int __openat_2(int directory, const char* path, int flags) {
-  return opened(next_openat_2(directory, path, flags), path);
+  return opened(next_openat_2(directory, path, flags), flags);
 }
 HEADRACE_HOOK_TOO(__openat64_2, __openat_2);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "emu/device/config.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
 
@@ -63,6 +64,10 @@ class PortalTable {
 void set_portal_prefix(std::string_view directory);
 /// The portal file that an open descriptor refers to.
 [[nodiscard]] std::optional<PortalName> portal_of_file(int file) noexcept;
+/// Whether a file of the launcher's file system is a portal, by its inode number.
+[[nodiscard]] constexpr bool is_portal_inode(std::uint64_t inode) {
+  return inode >= kPortalInode && inode - kPortalInode < kDeviceMax * kQueueMax;
+}
 /// Whether `address` is in file-backed code that is mapped private and not writable.
 /// Async-signal-safe.
 [[nodiscard]] bool is_fixed_code(std::uint64_t address) noexcept;

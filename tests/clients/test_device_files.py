@@ -2,13 +2,14 @@
 """What a client finds of the device, and that no environment takes it away."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .conftest import TIME_LIMIT_S, Emulator, needs
+from .conftest import NOBODY, TIME_LIMIT_S, Emulator, needs
 
 ADDRESS = "d5a0:00:01.0"
 TRAP = "/dev/dsa-emulator/libheadrace-dsa-trap.so"
@@ -163,6 +164,55 @@ def test_where_overlays_are_refused_every_program_is_given_the_library(
     words = [*anybody.words("--")[len(anybody.prefix) :]] * 2
     result = anybody.run("--", *words, "sh", "-c", script)
     assert result.stdout.decode().split() == [TRAP, TRAP, "wq0.0", "wq0.1"], result.stderr.decode()
+
+
+WRITER = """
+import ctypes, mmap, os, struct, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+record = mmap.mmap(-1, 4096)
+completion = ctypes.addressof(ctypes.c_char.from_buffer(record))
+# A no-op that wants a record.
+assert os.write(file, struct.pack("=IIQ40xQ", 0, 0x0C, completion, 0)) == 64
+assert record[0] == 1, record[0]
+"""
+
+
+def test_a_portal_opened_by_another_name_takes_a_written_descriptor(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    writer = ("/usr/bin/python3", "-c", WRITER)
+    link = shared_path / "queue"
+    link.symlink_to("/dev/dsa/wq0.1")
+    for path in ("/dev/dsa/wq0.1", "/dev/char/238:1", link):
+        result = anybody.run("--", *writer, path)
+        assert result.returncode == 0, result.stderr.decode()
+
+
+@needs("cc")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a set-user-ID program")
+def test_a_set_user_id_program_ignores_the_emulators_variables(
+    emulator: Emulator, shared_path: Path
+) -> None:
+    program = shared_path / "probe"
+    source = """#include <stdio.h>
+int main(void) {
+  char line[4096];
+  FILE* maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) fputs(line, stdout);
+  return 0;
+}"""
+    words = ["cc", "-x", "c", "-", "-o", str(program)]
+    subprocess.run(words, input=source.encode(), check=True, timeout=TIME_LIMIT_S)
+    own = shared_path / "own"
+    script = f"""
+        cp /dev/dsa-emulator/registers {own}; chown 65534 {own}
+        export HEADRACE_EMULATOR_REGISTERS={own}
+        {shlex.join(NOBODY)} {program} | grep -c {own} || true
+        chmod 4755 {program}; {shlex.join(NOBODY)} {program} | grep -e {own} -e registers
+    """
+    lines = emulator.shell(script).stdout.decode().splitlines()
+    assert lines[0] == "1", "an ordinary program uses the file that it is given"
+    assert [line.split()[-1] for line in lines[1:]] == ["/dev/dsa-emulator/registers"]
 
 
 POLLER = """
