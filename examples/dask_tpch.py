@@ -35,8 +35,8 @@ import pyarrow.parquet as pq
 import headrace.dask
 from headrace._apps.figures import figure_of
 from headrace._apps.memory import peak_bytes
-from headrace._apps.sql.tables import tpch_queries
-from headrace._apps.tpch.table import default_directory, ensure_tables
+from headrace_lab.sql.tables import tpch_queries
+from headrace_lab.tpch.table import default_directory, ensure_tables
 
 BATCH_ROWS = 131_072
 NUMBER = re.compile(r"\d+")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import _cli
-from headrace._apps.families import FAMILIES
 from headrace._cli._app import Group, walk
 from headrace._cli._options import Value
 from headrace._cli._output import schema_of
+from headrace_lab.families import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

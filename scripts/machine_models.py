@@ -2,7 +2,7 @@
 """The field `model` of the machine records: what the simulator needs, each number with its source.
 
 A source is a publication, a derivation from one, "fitted to SERIES" (a series of
-python/src/headrace/_apps/sim/published.toml whose use is "fit"), or "assumed".
+python/src/headrace_lab/sim/published.toml whose use is "fit"), or "assumed".
 """
 
 from typing import Any

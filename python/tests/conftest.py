@@ -15,7 +15,7 @@ import pytest
 
 import headrace
 from headrace import _cli, _core
-from headrace._apps.tpch import table as tpch
+from headrace_lab.tpch import table as tpch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

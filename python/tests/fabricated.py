@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from headrace._apps.families.facts import Facts, Folder, MemoryNode, Queue
-from headrace._apps.families.points import Point as MoverPoint
 from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
-from headrace._cli.bench import _engine_counts, copy, injection, programs
-from headrace._cli.bench._copy_bound import Bound
-from headrace._cli.bench._measure import Series
+from headrace_lab.commands.bench import _engine_counts, copy, injection, programs
+from headrace_lab.commands.bench._copy_bound import Bound
+from headrace_lab.commands.bench._measure import Series
+from headrace_lab.families.facts import Facts, Folder, MemoryNode, Queue
+from headrace_lab.families.points import Point as MoverPoint
 
 TIMES = [123_456.7, 98_765.4, 234_567.8, 87_654.3, 345_678.9, 111_111.1, 99_999.9]
 RINGS = (
@@ -304,18 +304,18 @@ def tuning() -> Tuning:
 def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whose figures come from here."""
     for name in ("cache", "emulator", "engine", "injection", "message", "pmem", "store"):
-        monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
-        monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
-    monkeypatch.setattr("headrace._apps.families.measure._records", records)
-    monkeypatch.setattr("headrace._cli.report.measure_rings", lambda *_: _pmem())
-    for module in ("headrace._cli.bench._family", "headrace._cli.report"):
+        monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.run_program", answer)
+        monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.find_program", _found)
+    monkeypatch.setattr("headrace_lab.families.measure._records", records)
+    monkeypatch.setattr("headrace_lab.commands.report.measure_rings", lambda *_: _pmem())
+    for module in ("headrace_lab.commands.bench._family", "headrace_lab.commands.report"):
         monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
         monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)
     monkeypatch.setattr(
-        "headrace._cli.bench.store._submissions_of_python", lambda _rounds: Series(TIMES)
+        "headrace_lab.commands.bench.store._submissions_of_python", lambda _rounds: Series(TIMES)
     )
     monkeypatch.setattr(_engine_counts, "count", _counts)
-    monkeypatch.setattr("headrace._cli.bench.cache.count_instructions", _instructions)
+    monkeypatch.setattr("headrace_lab.commands.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(copy, "_measure", _points)
     monkeypatch.setattr(door, "measure", _door)
     monkeypatch.setattr(programs, "_measure", _outcomes)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace._apps.tpch.lineitem import Columns
-from headrace._apps.tpch.q6 import run_q6
+from headrace_lab.tpch.lineitem import Columns
+from headrace_lab.tpch.q6 import run_q6
 
 ROW_COUNT = 128
 

@@ -13,9 +13,9 @@ from conftest import Command, Here
 from fabricated import fabricated
 
 from headrace._apps.figures import Figure, median_interval
-from headrace._cli import bench
-from headrace._cli.bench import copy, engine, injection, message
-from headrace._cli.bench._measure import (
+from headrace_lab.commands import bench
+from headrace_lab.commands.bench import copy, engine, injection, message
+from headrace_lab.commands.bench._measure import (
     Series,
     difference_ns,
     find_program,
@@ -23,7 +23,7 @@ from headrace._cli.bench._measure import (
     rate_per_s,
     speed_ratio,
 )
-from headrace._cli.bench._pmem_rules import check_rules
+from headrace_lab.commands.bench._pmem_rules import check_rules
 
 __all__ = ["fabricated"]
 

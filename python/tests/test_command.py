@@ -30,9 +30,9 @@ from conftest import (
 import headrace
 from headrace import _cli
 from headrace._apps.sim import find_machine
-from headrace._apps.tpch.baseline import Baseline, BaselineRun
 from headrace._cli import _first
 from headrace._cli._app import Group, walk
+from headrace_lab.tpch.baseline import Baseline, BaselineRun
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
 SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
@@ -88,7 +88,7 @@ def test_a_command_imports_no_other(command_path: Path) -> None:
         (["--version"], ("click", "rich", "numpy", "headrace._cli")),
         (["--help"], ("rich", "numpy", "headrace._cli.topo", "headrace._core", "pyarrow")),
         (["emulate", "--help"], ("rich", "numpy", "headrace._cli.topo", "pyarrow")),
-        (["topo"], ("numpy", "pyarrow", "matplotlib", "headrace._cli.query")),
+        (["topo"], ("numpy", "pyarrow", "matplotlib", "headrace_lab.commands.query")),
     ):
         script = (
             "import os, sys\n"
@@ -529,7 +529,7 @@ def test_absent_hardware_is_exit_code_3(
     def absent() -> None:
         raise headrace.HardwareAbsentError("find a device", "there is none", "buy one")
 
-    monkeypatch.setattr("headrace._cli.query.topo", absent)
+    monkeypatch.setattr("headrace_lab.commands.query.topo", absent)
     monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", __file__])
     assert _cli.run_command_line() == 3
     assert capfd.readouterr().err == "headrace: cannot find a device: there is none; buy one\n"

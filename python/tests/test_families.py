@@ -15,13 +15,13 @@ from fabricated import FACTS, fabricated
 from jsonschema import Draft202012Validator
 
 from headrace._apps import sim
-from headrace._apps.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
-from headrace._apps.families.facts import Folder
-from headrace._apps.families.measure import UNITS, Stop, measure_family
-from headrace._apps.families.points import plan_of
-from headrace._cli import bench
 from headrace._cli._output import schema_of
-from headrace._cli.bench._family import find_measuring_program
+from headrace_lab.commands import bench
+from headrace_lab.commands.bench._family import find_measuring_program
+from headrace_lab.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
+from headrace_lab.families.facts import Folder
+from headrace_lab.families.measure import UNITS, Stop, measure_family
+from headrace_lab.families.points import plan_of
 
 __all__ = ["fabricated"]
 
@@ -197,7 +197,7 @@ def test_figures_of_emulated_devices_say_so_everywhere(
 ) -> None:
     queues = tuple(replace(queue, emulated=emulated) for queue in FACTS.queues)
     facts = replace(FACTS, queues=queues)
-    monkeypatch.setattr("headrace._cli.bench._family.gather_facts", lambda: facts)
+    monkeypatch.setattr("headrace_lab.commands.bench._family.gather_facts", lambda: facts)
     document = json.loads(here("bench", "operations", "--json").stdout)
     assert document["results"]["emulated"] is document["summary"]["emulated"] is emulated
     for each in document["results"]["figures"]:
@@ -213,7 +213,7 @@ def test_a_copy_that_a_processor_did_is_no_figure_of_a_device(
 ) -> None:
     record = {"time_ns": 1, "operations": 1, "bytes": 1, "by_processor": 1}
     monkeypatch.setattr(
-        "headrace._apps.families.measure._records",
+        "headrace_lab.families.measure._records",
         lambda points, *_: iter([{**record, "point": number} for number in range(len(points))]),
     )
     outcome = measure_family("devices", FACTS, "", 1, Stop())

@@ -17,10 +17,10 @@ import pytest
 from conftest import SCALE_FACTOR
 
 import headrace
-from headrace._apps.sql.study import same_rows
-from headrace._apps.sql.tables import tpch_queries
-from headrace._apps.tpch.table import TABLES, ensure_tables
 from headrace.frames import Dataset, lazy_frame
+from headrace_lab.sql.study import same_rows
+from headrace_lab.sql.tables import tpch_queries
+from headrace_lab.tpch.table import TABLES, ensure_tables
 
 QUERIES = tpch_queries()
 

@@ -102,6 +102,6 @@ def test_top_and_bench_show_what_the_driver_counts(
     assert 'headrace_idxd_device_bytes_read_total{name="dsa0"} ' in top.prometheus_text(
         watch.look()
     )
-    monkeypatch.setattr("headrace._cli.bench._family.Counters", lambda: Counters(folder))
+    monkeypatch.setattr("headrace_lab.commands.bench._family.Counters", lambda: Counters(folder))
     document = json.loads(here("bench", "latency", "--rounds", "1", "--json").stdout)
     assert document["results"]["idxd_counts"]["dsa0"]["bytes_read"] > 0

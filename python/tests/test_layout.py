@@ -5,23 +5,31 @@ import ast
 import graphlib
 import importlib
 import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import headrace
-from headrace._apps.families import FAMILIES
+import headrace_lab
+from headrace._extras import EXTRAS
+from headrace_lab.families import FAMILIES
 
 PACKAGE = Path(headrace.__file__).parent
+PACKAGES = (PACKAGE, Path(headrace_lab.__file__).parent)
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    folder = next(each for each in PACKAGES if path.is_relative_to(each))
+    parts = path.relative_to(folder.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def modules() -> dict[str, Path]:
-    return {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    return {module_name(path): path for each in PACKAGES for path in sorted(each.rglob("*.py"))}
 
 
 def imports() -> dict[str, set[str]]:
@@ -47,13 +55,16 @@ def test_imports_go_in_no_circle() -> None:
     tuple(graphlib.TopologicalSorter(imports()).static_order())
 
 
-def test_the_library_needs_no_command_and_no_application() -> None:
-    inner = ("headrace._cli", "headrace._apps", "headrace._command")
+def test_the_library_needs_no_command_no_application_and_no_laboratory() -> None:
+    commands = ("headrace._cli", "headrace._command", "headrace_lab.commands")
+    inner = (*commands, "headrace._apps", "headrace_lab")
     for name, named in imports().items():
         if not name.startswith(inner):
             assert not [each for each in named if each.startswith(inner)], name
+        if not name.startswith(commands):
+            assert not [each for each in named if each.startswith(commands)], name
         if name.startswith("headrace._apps"):
-            assert not [each for each in named if each.startswith("headrace._cli")], name
+            assert not [each for each in named if each.startswith("headrace_lab")], name
 
 
 def test_what_lies_in_the_package_is_public_or_says_that_it_is_not() -> None:
@@ -80,10 +91,85 @@ def test_what_lies_in_the_package_is_public_or_says_that_it_is_not() -> None:
     }
 
 
-@pytest.mark.parametrize("group", ["_cli", "_cli.bench", "_cli.dsa", "_cli.pmem", "_cli.sim"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "headrace._cli",
+        "headrace._cli.dsa",
+        "headrace._cli.pmem",
+        "headrace._cli.sim",
+        "headrace_lab.commands.bench",
+    ],
+)
 def test_every_module_of_a_command_is_a_subcommand(group: str) -> None:
-    package = importlib.import_module(f"headrace.{group}")
-    found = {each.name for each in pkgutil.iter_modules(package.__path__)}
-    commands = package.app if group == "_cli" else package.command
-    summaries = commands.summaries.keys() - FAMILIES.keys()  # They share one module.
-    assert {name for name in found if not name.startswith("_")} == summaries
+    package = importlib.import_module(group)
+    commands = package.app if group == "headrace._cli" else package.command
+    folders = [*package.__path__]
+    if commands.laboratory:
+        beside = group.replace("headrace._cli", "headrace_lab.commands")
+        folders += importlib.import_module(beside).__path__
+    found = {each.name for each in pkgutil.iter_modules(folders) if not each.name.startswith("_")}
+    # Families share one module; the laboratory's half of a group is a package of the same name.
+    assert found - {"sim"} == commands.summaries.keys() - FAMILIES.keys() - {"sim"}
+
+
+EXTRA_MODULES = ("pyarrow", "duckdb", "matplotlib", "distributed", "dask", "polars")
+# What `import headrace` and a first use of the cache load; rich is for progress on terminals.
+SLOW_MODULES = {*EXTRA_MODULES, "rich", "click", "headrace_lab"}
+
+
+def run_python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_importing_headrace_loads_no_optional_package_and_no_command() -> None:
+    done = run_python(
+        "import headrace, sys; headrace.Cache(capacity='1MiB', placement='local').close();"
+        "print(*sys.modules)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not SLOW_MODULES & set(done.stdout.split())
+
+
+WITHOUT_EXTRAS = (
+    f"import sys; sys.modules.update(dict.fromkeys({EXTRA_MODULES}));"
+    "from headrace._command import main; main()"
+)
+
+
+@pytest.mark.parametrize("command", ["topo", "doctor", "dsa", "run", "tune", "sim", "top", "pmem"])
+def test_a_command_of_the_library_needs_no_extra(command: str) -> None:
+    done = run_python(WITHOUT_EXTRAS, command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"headrace {command}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words, extra",
+    [
+        (("query", "--help"), "sql"),
+        (("sql", "select 1"), "sql"),
+        (("sim", "run", "submission", "--machine", "spr-1dsa", "--plot", "p.svg"), "lab"),
+    ],
+)
+def test_a_command_without_its_packages_names_the_extra(words: tuple[str, ...], extra: str) -> None:
+    done = run_python(WITHOUT_EXTRAS, *words)
+    assert done.returncode == 1
+    assert f'pip install "headrace[{extra}]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_extras_name_the_packages_of_pyproject() -> None:
+    document = tomllib.loads((PACKAGE.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = document["project"]["optional-dependencies"]
+    for module, extra in EXTRAS.items():
+        if module == "dask":  # distributed requires it.
+            continue
+        name = module.replace("_", "-")
+        assert [each for each in listed[extra] if re.match(rf"{name}\b", each)], module

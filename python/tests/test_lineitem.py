@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace._apps.tpch import lineitem
+from headrace_lab.tpch import lineitem
 
 DECIMAL = pa.decimal128(15, 2)
 

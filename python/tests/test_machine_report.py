@@ -15,13 +15,13 @@ from fabricated import FACTS, fabricated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace._apps.families.measure import Outcome, Shown, Stop
-from headrace._apps.families.picture import Line, Panel
-from headrace._apps.families.points import Place
-from headrace._apps.report.cards import cards_of
-from headrace._apps.report.compare import _probability
-from headrace._apps.report.guidelines import Measured, guidelines_of
-from headrace._apps.report.page import page_of
+from headrace_lab.families.measure import Outcome, Shown, Stop
+from headrace_lab.families.picture import Line, Panel
+from headrace_lab.families.points import Place
+from headrace_lab.report.cards import cards_of
+from headrace_lab.report.compare import _probability
+from headrace_lab.report.guidelines import Measured, guidelines_of
+from headrace_lab.report.page import page_of
 
 __all__ = ["fabricated"]
 
@@ -46,7 +46,7 @@ class Page(html.parser.HTMLParser):
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without pictures, which take seconds."""
-    monkeypatch.setattr("headrace._apps.report.page._drawings", lambda cards: [""] * len(cards))
+    monkeypatch.setattr("headrace_lab.report.page._drawings", lambda cards: [""] * len(cards))
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_an_ended_report_is_written_and_marked_partial(
         stop.ask()
         return Outcome(family, (), (), partial=True)
 
-    monkeypatch.setattr("headrace._cli.report.measure_family", ended)
+    monkeypatch.setattr("headrace_lab.commands.report.measure_family", ended)
     page = tmp_path / "report.html"
     result = here("report", "--out", str(page))
     assert result.code == 130
@@ -193,7 +193,9 @@ def test_a_report_of_emulated_devices_says_so_first(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     queues = tuple(replace(queue, emulated=True) for queue in FACTS.queues)
-    monkeypatch.setattr("headrace._cli.report.gather_facts", lambda: replace(FACTS, queues=queues))
+    monkeypatch.setattr(
+        "headrace_lab.commands.report.gather_facts", lambda: replace(FACTS, queues=queues)
+    )
     page = tmp_path / "report.html"
     document = json.loads(here("report", "--rounds", "1", "--out", str(page), "--json").stdout)
     assert document["summary"]["emulated"] is True

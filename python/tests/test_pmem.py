@@ -477,7 +477,7 @@ def test_nothing_is_lost_or_doubled_when_either_is_killed(
 def test_the_benchmark_has_the_figures_that_one_quotes(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace._cli.bench.pmem._CAPACITY_MIB", 1)
+    monkeypatch.setattr("headrace_lab.commands.bench.pmem._CAPACITY_MIB", 1)
     picture = tmp_path / "pmem.svg"
     outcome = here("bench", "pmem", "--rounds", "2", "--json", "--plot", str(picture))
     assert outcome.code == 0, outcome.stderr

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace._apps.picture import open_picture
-from headrace._apps.tpch.baseline import Baseline
-from headrace._apps.tpch.lineitem import Columns, read_lineitem
-from headrace._apps.tpch.q6 import PREFETCH_MODES, run_q6
-from headrace._apps.tpch.study import (
+from headrace._files import Output
+from headrace_lab.tpch.baseline import Baseline
+from headrace_lab.tpch.lineitem import Columns, read_lineitem
+from headrace_lab.tpch.q6 import PREFETCH_MODES, run_q6
+from headrace_lab.tpch.study import (
     OUR_MODES,
     ROUNDS_MAX,
     ROUNDS_MIN,
@@ -27,8 +28,7 @@ from headrace._apps.tpch.study import (
     _rounds_that_fit,
     run_study,
 )
-from headrace._apps.tpch.timeline import draw_timelines, timeline_lines
-from headrace._files import Output
+from headrace_lab.tpch.timeline import draw_timelines, timeline_lines
 
 TIME_LIMIT_S = 60
 

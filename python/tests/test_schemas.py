@@ -13,13 +13,13 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import headrace
 from headrace import _cli, _core
-from headrace._apps.families import FAMILIES
 from headrace._apps.tune.tuner import Settings
 from headrace._cli._app import Group, walk
 from headrace._cli._output import schema_of
 from headrace._cli._tune_report import results_of, summary_of
 from headrace._samples import doctor_path
 from headrace.pmem import Ring
+from headrace_lab.families import FAMILIES
 
 __all__ = ["fabricated"]
 
@@ -115,7 +115,7 @@ def test_a_document_validates(
     monkeypatch.setenv("HEADRACE_DATA", str(data_directory))
     monkeypatch.chdir(tmp_path)
     # The pictures of a report take seconds, and are none of its document.
-    monkeypatch.setattr("headrace._apps.report.page._drawings", lambda cards: [""] * len(cards))
+    monkeypatch.setattr("headrace_lab.report.page._drawings", lambda cards: [""] * len(cards))
     Ring.make("ring.pmem", capacity="64KiB")
     document = json.loads(here(*words, "--json").stdout)
     Draft202012Validator(schema_of(name)).validate(document)

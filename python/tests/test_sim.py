@@ -14,9 +14,15 @@ import numpy as np
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import find_machine, here, machines, pace_of, run, scenario, scenarios
-from headrace._apps.sim.advice import advise_data, advise_query, advise_scans, predict_query
-from headrace._apps.sim.measured import (
+from headrace._apps.sim import find_machine, machines, pace_of, run, scenario, scenarios
+from headrace._apps.sim.sweep import points_of
+from headrace._cli import run_command_line
+from headrace.errors import Error, NotFoundError
+from headrace.machine import Machine, replay
+from headrace_lab.commands.bench.engine import paced_device
+from headrace_lab.sim import here
+from headrace_lab.sim.advice import advise_data, advise_query, advise_scans, predict_query
+from headrace_lab.sim.measured import (
     Effort,
     Figure,
     Measurement,
@@ -30,19 +36,14 @@ from headrace._apps.sim.measured import (
     model_of,
     stream,
 )
-from headrace._apps.sim.plan import scans_of
-from headrace._apps.sim.sweep import points_of
-from headrace._apps.sim.validation import (
+from headrace_lab.sim.plan import scans_of
+from headrace_lab.sim.validation import (
     ERROR_MEDIAN_MAX,
     ERROR_WORST_MAX,
     Validation,
     published_series,
     validate,
 )
-from headrace._cli import run_command_line
-from headrace._cli.bench.engine import paced_device
-from headrace.errors import Error, NotFoundError
-from headrace.machine import Machine, replay
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -64,7 +65,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure memory that is no memory: what is tested is that all is asked."""
     for name in ("_SPAN_MIN", "_SPAN_MAX"):
-        monkeypatch.setattr(f"headrace._apps.sim.measured.{name}", 1 << 20)
+        monkeypatch.setattr(f"headrace_lab.sim.measured.{name}", 1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +117,8 @@ def test_every_scenario_answers_on_its_machine() -> None:
 def test_a_broken_threshold_ends_with_1(
     command: Command, monkeypatch: pytest.MonkeyPatch, validation: Validation
 ) -> None:
-    monkeypatch.setattr("headrace._apps.sim.validation.ERROR_WORST_MAX", 0.01)
-    monkeypatch.setattr("headrace._cli.sim.validate.validate", lambda: validation)
+    monkeypatch.setattr("headrace_lab.sim.validation.ERROR_WORST_MAX", 0.01)
+    monkeypatch.setattr("headrace_lab.commands.sim.validate.validate", lambda: validation)
     code, out, err = command("validate", "--json")
     assert code == 1
     assert json.loads(out)["summary"]["points"] >= 30
@@ -402,7 +403,7 @@ def test_advice_about_this_machine_is_to_leave_what_has_nowhere_to_go(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = partial(measure, rounds=1, effort=_LITTLE)
-    monkeypatch.setattr("headrace._apps.sim.measured.measure", little)
+    monkeypatch.setattr("headrace_lab.sim.measured.measure", little)
     native, _ = _core.Machine.make_record()
     if len(Machine.from_native(native).nodes) > 1:
         pytest.skip("this machine has several nodes")
@@ -520,7 +521,7 @@ def test_calibration_and_validation_take_turns_and_measure_different_things(
 
         return measure_tasks([traced(each) for each in tasks], share, rounds=rounds, effort=effort)
 
-    monkeypatch.setattr("headrace._apps.sim.here.measure_tasks", note)
+    monkeypatch.setattr("headrace_lab.sim.here.measure_tasks", note)
     comparison = here.compare(rounds=2, effort=_LITTLE)
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
     validated = [each.what for each in comparison.points]

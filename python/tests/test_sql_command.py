@@ -20,13 +20,13 @@ from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
 
 import headrace.sql
 from headrace._apps.sim import find_machine
-from headrace._apps.sim.advice import predict_scans
-from headrace._apps.sim.plan import Scan
-from headrace._apps.sql.prediction import simulated_on
-from headrace._apps.sql.study import balanced_orders, same_rows
-from headrace._apps.sql.tables import tpch_queries
 from headrace._plan import PlannedScan
 from headrace.table import Table
+from headrace_lab.sim.advice import predict_scans
+from headrace_lab.sim.plan import Scan
+from headrace_lab.sql.prediction import simulated_on
+from headrace_lab.sql.study import balanced_orders, same_rows
+from headrace_lab.sql.tables import tpch_queries
 
 TPCH = ("sql", "--tpch", str(SCALE_FACTOR))
 
@@ -254,15 +254,14 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
 def test_a_package_that_is_missing_is_one_sentence(
     here: Here, monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
-    for module in [
-        each for each in sys.modules if each.startswith(("headrace._apps.", "headrace._cli."))
-    ]:
-        if module.endswith((f"_cli.{name}", ".lineitem")):
+    for module in [each for each in sys.modules if each.startswith("headrace_lab.")]:
+        if module.endswith((f"commands.{name}", ".lineitem")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
     outcome = here(name)
     assert outcome.code == 1
     assert f"the Python package {package} is not installed" in outcome.stderr
+    assert 'pip install "headrace[sql]"' in outcome.stderr
 
 
 def test_a_device_moves_the_columns(command_path: Path, emulator: Path) -> None:

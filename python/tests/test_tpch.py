@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from headrace._apps.tpch import table as tpch
+from headrace_lab.tpch import table as tpch
 
 
 def leftovers(directory: Path) -> list[Path]:

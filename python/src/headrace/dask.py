@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from headrace import _core
 from headrace._arguments import whole_number
 from headrace._arrow_source import reader_of
+from headrace._extras import missing_package
 from headrace.cache import Cache
 from headrace.engine import Engine
 from headrace.errors import InvalidArgumentError, IoFailedError, UnsupportedError
@@ -43,11 +44,7 @@ try:
     import dask
     import distributed
 except ModuleNotFoundError as _problem:
-    raise UnsupportedError(
-        "prefetch for Dask",
-        f"the package '{_problem.name}' is not installed",
-        "run 'pip install headrace[dask]'",
-    ) from _problem
+    raise missing_package("prefetch for Dask", _problem) from _problem
 
 __all__ = [
     "Partition",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implementation of the commands: TPC-H, tuning, the doctor, DSA configuration.
+"""Implementation of the library's commands: tuning, the doctor, DSA configuration, simulation.
 
-Private: the public interface is `headrace`.
+Private: the public interface is `headrace`. What measures and compares is in `headrace_lab`.
 """

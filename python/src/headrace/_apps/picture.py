@@ -5,9 +5,11 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace._extras import missing_package
 from headrace._files import Output
 from headrace._temporary import temporary_folder
 from headrace.errors import InvalidArgumentError
@@ -27,9 +29,12 @@ def open_picture(path: str, subject: str) -> Output:
 
     Raises:
         InvalidArgumentError: It does not end in .png or .svg, or is not a file.
+        UnsupportedError: matplotlib is not installed.
         Error: It cannot be written.
     """
     tried = f"draw {subject} into '{path}'"
+    if find_spec("matplotlib") is None:
+        raise missing_package(tried, ModuleNotFoundError(name="matplotlib"))
     suffix = _suffix(path)
     if suffix not in PICTURE_SUFFIXES:
         raise InvalidArgumentError(tried, f"'{suffix}' is not a known format", "use .svg or .png")

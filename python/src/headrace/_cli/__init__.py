@@ -16,6 +16,7 @@ from headrace._cli._output import (
     EXIT_USAGE,
     complain,
 )
+from headrace._extras import missing_package
 from headrace._signals import EndedBySignalError
 from headrace.errors import Error, HardwareAbsentError
 
@@ -43,6 +44,7 @@ app = Group(
     """,
     __name__,
     SUMMARIES,
+    laboratory=("bench", "query", "report", "sql"),
 )
 
 
@@ -83,9 +85,11 @@ def run_command_line() -> int:
         return ended.exit_code
     except (BrokenPipeError, click.Abort):
         return EXIT_FAILED
-    except Error as error:
-        complain(error)
-        return EXIT_HARDWARE_ABSENT if isinstance(error, HardwareAbsentError) else EXIT_FAILED
+    except (Error, ModuleNotFoundError) as problem:
+        if isinstance(problem, ModuleNotFoundError):
+            problem = missing_package("run this command", problem)
+        complain(problem)
+        return EXIT_HARDWARE_ABSENT if isinstance(problem, HardwareAbsentError) else EXIT_FAILED
     except OSError as problem:
         name = f" '{os.fsdecode(problem.filename)}'" if problem.filename is not None else ""
         complain(f"cannot use{name or ' a file'}: {os.strerror(problem.errno or 0)}")

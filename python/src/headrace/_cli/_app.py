@@ -8,13 +8,12 @@ sentence of its help, so that showing the group's help imports no command.
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import click
 
 from headrace._cli._output import EXIT_USAGE
-from headrace.errors import UnsupportedError
 
 
 class Command(click.Command):
@@ -41,6 +40,8 @@ class Group(click.Group):
         text: str,
         package: str = "",
         summaries: Mapping[str, str] | None = None,
+        *,
+        laboratory: Collection[str] = (),
     ) -> None:
         """Make a group; without a subcommand it shows its help.
 
@@ -49,12 +50,14 @@ class Group(click.Group):
             text: Its help.
             package: Package with the modules of the commands; empty if all are added by hand.
             summaries: Names of these commands, each with the first sentence of its help.
+            laboratory: Those of them whose modules are in the laboratory's package of commands.
         """
         super().__init__(
             name, help=unfolded(text), invoke_without_command=True, callback=_show_help
         )
         self.package = package
         self.summaries = dict(summaries or {})
+        self.laboratory = laboratory
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names in the order of the group's help."""
@@ -65,17 +68,10 @@ class Group(click.Group):
         """Import the module of the command."""
         if cmd_name not in self.summaries:
             return super().get_command(ctx, cmd_name)
-        try:
-            found: click.Command = importlib.import_module(f"{self.package}.{cmd_name}").command
-        except ModuleNotFoundError as problem:
-            package = (problem.name or "").partition(".")[0]
-            if package == __name__.partition(".")[0]:
-                raise
-            raise UnsupportedError(
-                f"run 'headrace {cmd_name}'",
-                f"the Python package {package} is not installed",
-                "install it by pip, or the wheel of Headrace, which includes it",
-            ) from problem
+        package = self.package
+        if cmd_name in self.laboratory:
+            package = package.replace("headrace._cli", "headrace_lab.commands", 1)
+        found: click.Command = importlib.import_module(f"{package}.{cmd_name}").command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

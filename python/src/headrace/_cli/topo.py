@@ -25,7 +25,7 @@ from headrace._samples import machine_path
 from headrace._words import counted
 
 if TYPE_CHECKING:
-    from headrace._apps.sim.measured import Measurement
+    from headrace_lab.sim.measured import Measurement
 
 
 @click.command("topo", cls=Command)
@@ -72,7 +72,7 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
 
 def _measure(record: Output | None, *, as_json: bool) -> None:
     # This loads NumPy, which takes as long as all the rest.
-    from headrace._apps.sim import measured  # noqa: PLC0415
+    from headrace_lab.sim import measured  # noqa: PLC0415
 
     native, text = _core.Machine.make_record()
     machine = machines.Machine.from_native(native)

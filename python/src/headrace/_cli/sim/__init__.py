@@ -16,4 +16,5 @@ command = Group(
         "run": "Simulate a scenario.",
         "validate": "Compare simulated figures with published ones.",
     },
+    laboratory=("advise", "validate"),
 )

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench``: the microbenchmarks. Shared code is in ``_measure``.
+
+Each part of Headrace has a module; the families share ``_family``.
+"""
+
+import importlib
+
+import click
+
+from headrace._cli._app import Group
+from headrace_lab.families import FAMILIES
+
+
+class _Benchmarks(Group):
+    """The group of benchmarks; commands of families are made when they are called."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of the command, or the module of families."""
+        if cmd_name not in FAMILIES:
+            return super().get_command(ctx, cmd_name)
+        families = importlib.import_module(f"{self.package}._family")
+        found: click.Command = families.family_command(cmd_name)
+        return found
+
+
+command = _Benchmarks(
+    "bench",
+    """Measure this machine's movers, and how fast the parts of Headrace are on it.
+
+    Example: headrace bench submission --json
+    """,
+    __name__,
+    {
+        "copy": "Measure tuned copies as a program gets them, and as the library makes them.",
+        "programs": "Measure whole programs with tuned copies and without.",
+        "engine": "Measure what engine operations cost, and compare each figure with its goal.",
+        "cache": "Measure hits and misses of the cache beside the design that it came from.",
+        "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
+        "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
+        "message": "Measure message queues between two processes, beside others and the kernel.",
+        "store": "Measure the block store beside memcpy, and its blocks under faults.",
+        "injection": "Measure what a message in a cache saves the computation that needs it.",
+        **{name: family.summary for name, family in FAMILIES.items()},
+    },
+)

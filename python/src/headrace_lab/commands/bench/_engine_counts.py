@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts for ``headrace bench engine``: instructions, allocations, locks, without a clock."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace._temporary import run_child, temporary_folder
+from headrace.errors import Error, NotFoundError
+from headrace_lab.commands.bench._measure import find_program, run_program
+
+PROGRAM = "headrace-bench-engine"
+TRIED = "count the instructions of the engine"
+REMEDY = "reinstall the package"
+_TIME_LIMIT_S = 600
+# Only this function is counted; the difference of two runs cancels its one-time work.
+_COUNTED = "--toggle-collect=headrace_bench_counted"
+_COUNT_LESS, _COUNT_MORE = 320, 6_720
+# Each operation traps some hundred times.
+_COUNT_STEPPED = 640
+# The mode that counts the device's part.
+_DEVICE_OF: dict[str, str | None] = {
+    "channel_copy": "device",
+    "channel_batch32": "device_batch32",
+    "job_copy": "device",
+    "job_batch32": "device_batch32",
+    "run_copy": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Counts of one run of the program."""
+
+    instructions: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cost of one engine operation, by the mode of the program.
+
+    Attributes:
+        instructions: Instructions, without the device's.
+        allocations: Memory allocations.
+        locked: Locked instructions.
+        mutexes: Mutex locks.
+        document: All counts, for the JSON document.
+    """
+
+    instructions: dict[str, float]
+    allocations: dict[str, float]
+    locked: dict[str, float]
+    mutexes: dict[str, float]
+    document: dict[str, object]
+
+
+def count(share: Callable[[float], None]) -> Counts:
+    """Run the program in every mode, under valgrind and single-stepped.
+
+    Raises:
+        NotFoundError: The program or valgrind is missing.
+        Error: One of them fails.
+    """
+    program = find_program("_bench", PROGRAM, tried=TRIED, remedy=REMEDY)
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise NotFoundError(TRIED, "valgrind is not installed", "install the package valgrind")
+    modes = [*_DEVICE_OF, *dict.fromkeys(of for of in _DEVICE_OF.values() if of is not None)]
+    runs: dict[str, tuple[_Run, _Run]] = {}
+    stepped: dict[str, dict[str, int]] = {}
+    for index, mode in enumerate(modes):
+        less = _run(valgrind, program, mode, _COUNT_LESS)
+        runs[mode] = (less, _run(valgrind, program, mode, _COUNT_MORE))
+        command = [program, mode, str(_COUNT_STEPPED), "step"]
+        stepped[mode] = run_program(command, tried=TRIED, time_limit_s=_TIME_LIMIT_S)
+        share((index + 1) / len(modes))
+    each = {mode: _per_operation(*pair) for mode, pair in runs.items()}
+    return Counts(
+        instructions={
+            mode: each[mode] - (0 if of is None else each[of]) for mode, of in _DEVICE_OF.items()
+        },
+        allocations={mode: runs[mode][1].allocations / _COUNT_MORE for mode in _DEVICE_OF},
+        locked={m: stepped[m]["locked_instructions"] / _COUNT_STEPPED for m in _DEVICE_OF},
+        mutexes={mode: stepped[mode]["mutexes_locked"] / _COUNT_STEPPED for mode in _DEVICE_OF},
+        document={
+            "instructions_per_operation": each,
+            "runs": {
+                mode: [
+                    {
+                        "operations": operations,
+                        "instructions": run.instructions,
+                        "allocations": run.allocations,
+                    }
+                    for operations, run in zip((_COUNT_LESS, _COUNT_MORE), pair, strict=True)
+                ]
+                for mode, pair in runs.items()
+            },
+            "stepped": stepped,
+        },
+    )
+
+
+def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tuple[int, str]:
+    """Count the instructions of `headrace_bench_counted`; return them and the program's output.
+
+    Raises:
+        Error: Valgrind or the program fails.
+    """
+    with temporary_folder("headrace-") as directory:
+        out = f"--callgrind-out-file={directory}/out"
+        try:
+            done = run_child(
+                [valgrind, "--tool=callgrind", out, _COUNTED, *command], timeout_s=_TIME_LIMIT_S
+            )
+        except OSError as problem:
+            raise Error(
+                tried, f"{valgrind} does not start", "reinstall it", problem.errno or 0
+            ) from problem
+        except subprocess.TimeoutExpired as problem:
+            cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
+            raise Error(tried, cause, "try again when the machine has less to do") from problem
+    counted = re.search(r"Collected *: *(\d+)", done.stderr)
+    if done.returncode != 0 or counted is None:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise Error(tried, f"valgrind failed: {last}")
+    if int(counted[1]) == 0:
+        raise Error(tried, f"valgrind does not see the counted part of {command[0]}", REMEDY)
+    return int(counted[1]), done.stdout
+
+
+def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
+    command = [program, mode, str(operations)]
+    instructions, output = count_instructions(valgrind, command, tried=TRIED)
+    return _Run(instructions, json.loads(output)["allocations"])
+
+
+def _per_operation(less: _Run, more: _Run) -> float:
+    return (more.instructions - less.instructions) / (_COUNT_MORE - _COUNT_LESS)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of the families; each family is a list of points for one program."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import click
+
+from headrace._apps.idxd_events import Counters
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._cli._options import FilePath, Size, option, refuse_value
+from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
+from headrace._cli._report import Column, Report, figures
+from headrace._files import Output
+from headrace.machine import Machine, topo
+from headrace_lab.commands.bench._measure import benchmark, find_program
+from headrace_lab.families import FAMILIES
+from headrace_lab.families.facts import folder_at, gather_facts
+from headrace_lab.families.measure import (
+    PIN_REMEDY,
+    PROGRAM,
+    TRIED,
+    UNITS,
+    Outcome,
+    Shown,
+    interruptible,
+    measure_family,
+    value_text,
+)
+from headrace_lab.families.picture import draw_panels, panels_of
+
+ROUNDS = 7
+_PERSISTENT = ("interleaving", "dax")
+_PERSISTENT_OPTIONS = (
+    option(
+        "--bytes",
+        "size",
+        type=Size(1 << 20),
+        help="interleaving, dax: bytes written in each round, to a file of that size; 8GiB if not "
+        "given.",
+    ),
+    option(
+        "--directory",
+        type=FilePath(),
+        help="interleaving, dax: where the file lies; if not given, on each file system that is "
+        "mounted with DAX.",
+    ),
+)
+_METHOD = """Memory is written and locked before the clock starts, threads are pinned and begin
+    together, and the time is that of the slowest. Points take turns in every round. What this
+    machine lacks is left out and named; figures of devices of 'headrace emulate' are marked."""
+
+
+def family_command(name: str) -> click.Command:
+    """Make the command of a family."""
+
+    def command(
+        rounds: int,
+        plot: Output | None,
+        size: int | None = None,
+        directory: str | None = None,
+        *,
+        as_json: bool,
+    ) -> int:
+        if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
+            refuse_value(
+                "--directory", f"'{directory}' is not a directory that this user can reach"
+            )
+        with progress(f"measuring {name}") as share, interruptible() as stop, Counters() as events:
+            program = find_measuring_program()
+            facts = gather_facts()
+            if directory is not None:
+                facts = replace(facts, folders=(folder_at(directory),))
+            if size is not None:
+                facts = replace(facts, transfer_bytes=size)
+            outcome = measure_family(name, facts, program, rounds, stop, share)
+            driver = (events.state, events.read())
+        return _publish(outcome, driver, rounds, plot, as_json=as_json)
+
+    example = f"Example: headrace bench {name} --json"
+    command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
+    more = _PERSISTENT_OPTIONS if name in _PERSISTENT else ()
+    return benchmark(name, ROUNDS, "", *more)(command)
+
+
+def find_measuring_program() -> str:
+    """Return the path of the measuring program.
+
+    Raises:
+        NotFoundError: It does not exist.
+    """
+    return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
+
+
+def _publish(
+    outcome: Outcome,
+    driver: tuple[str, dict[str, dict[str, int]]],
+    rounds: int,
+    plot: Output | None,
+    *,
+    as_json: bool,
+) -> int:
+    machine = topo()
+    if plot is not None:
+        _draw(outcome, machine, plot)
+    if as_json:
+        print_document(
+            "bench-family",
+            machine=machine.document,
+            results={
+                **outcome.document(),
+                "round_count": rounds,
+                "idxd_events": driver[0],
+                "idxd_counts": driver[1],
+            },
+            summary=summary_of(outcome),
+        )
+    else:
+        report = Report()
+        _print(report, outcome, rounds)
+        for device, counts in driver[1].items():
+            counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            report.say(f"The driver counted of {device}, for all processes: {counted}.")
+        if plot is not None:
+            report.say(f"The picture is in {plot.path}.")
+    return EXIT_INTERRUPTED if outcome.partial else EXIT_OK
+
+
+def summary_of(outcome: Outcome) -> Mapping[str, object]:
+    """Return the key figures."""
+
+    def best(shown: Iterable[Shown]) -> float | None:
+        return max((each.figure.median for each in shown), default=None)
+
+    rates = [each for each in outcome.shown if each.place.metric == "gb_per_s"]
+    by_processor = [each for each in rates if "processor" in each.place.line]
+    return {
+        "figures": len(outcome.shown),
+        "left_out": len(outcome.left_out),
+        "emulated": outcome.emulated,
+        "partial": outcome.partial,
+        "memory_pinned": not outcome.not_pinned,
+        "device_gb_per_s_best": best(each for each in rates if each not in by_processor),
+        "processor_gb_per_s_best": best(by_processor),
+    }
+
+
+def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
+    with matplotlib_settled():
+        emulated = " (devices are emulated)" if outcome.emulated else ""
+        picture = draw_panels(
+            panels_of(outcome.shown),
+            f"headrace bench {outcome.family}{emulated}",
+            f"{machine.cpu_model}; medians, whiskers: quartiles",
+        )
+        save_picture(picture, plot)
+
+
+def _print(report: Report, outcome: Outcome, rounds: int) -> None:
+    if outcome.emulated:
+        report.say(
+            "The devices are emulated: their figures say nothing about real devices.", "bold"
+        )
+    groups: dict[tuple[str, str], list[Shown]] = {}
+    for each in outcome.shown:
+        groups.setdefault((each.place.panel, UNITS[each.place.metric]), []).append(each)
+    for (panel, unit), members in groups.items():
+        report.say()
+        report.say(f"{unit}, {panel}", "bold")
+        cells = {(each.line, each.place.x): _text(each) for each in members}
+        lines = list(dict.fromkeys(line for line, _ in cells))
+        ticks = list(dict.fromkeys(x for _, x in cells))
+        rows = [[x, *(cells.get((line, x), "-") for line in lines)] for x in ticks]
+        report.table([Column(""), *figures(*lines)], rows)
+    if outcome.left_out:
+        report.say()
+        report.say("Left out", "bold")
+        for absent in outcome.left_out:
+            report.say(f"{absent.what}: {absent.why}", head="- ")
+    report.say()
+    if outcome.not_pinned:
+        report.say(f"Memory is not locked: {outcome.not_pinned}; {PIN_REMEDY}.", "yellow")
+    partial = " Stopped early: not every point has all rounds." if outcome.partial else ""
+    if rounds == 1:
+        report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
+    else:
+        report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
+
+
+def _text(shown: Shown) -> str:
+    figure, metric = shown.figure, shown.place.metric
+    if len(shown.values) == 1:
+        return value_text(figure.median, metric)
+    low, high = value_text(figure.low, metric), value_text(figure.high, metric)
+    return f"{value_text(figure.median, metric)} ({low}-{high})"

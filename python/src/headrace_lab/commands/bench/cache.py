@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench cache``: the cache beside the design that it came from."""
+
+import shutil
+from typing import Any
+
+from headrace._apps.figures import Figure
+from headrace._cli._output import progress
+from headrace._cli._report import Column, Report
+from headrace._files import Output
+from headrace._words import counted
+from headrace_lab.commands.bench._engine_counts import count_instructions
+from headrace_lab.commands.bench._measure import (
+    Outcome,
+    Scaling,
+    Series,
+    bars,
+    benchmark,
+    find_program,
+    measure_scaling,
+    publish,
+    run_program,
+    scaling_option,
+    speed_ratio,
+)
+
+_PROGRAM = "headrace-bench-cache"
+_TRIED = "measure the cache"
+_COUNT_LESS, _COUNT_MORE = 640, 3_200
+_COUNT_LABELS = {
+    "hit": "instructions of a hit",
+    "miss": "instructions of a miss without the copy",
+    "miss_many": "... by access_many() of 32",
+    "submit": "... of which the engine's, for one move",
+}
+_TIME_LIMIT_S = 600
+_LABELS = {
+    "hit_speedup_1t": "hits, one thread: speed vs the first design",
+    "hit_speedup_2t": "hits, two threads: speed vs the first design",
+    "hit_scaling_2t": "hits: throughput of two threads vs one",
+    "mixed_speedup_2t": "90 % hits, 9 % misses, 1 % invalidations, two threads: speed",
+    "miss_speedup_1t": "misses without the copy: speed vs the first design",
+}
+
+
+@benchmark("cache", 15, "", scaling_option())
+def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
+    """Measure hits and misses of the cache beside the design that it came from.
+
+    The first design is a map per node behind a reader-writer lock, and handles that are allocated
+    and counted. Both run the same operations in turns, over 4096 entries of 4 KiB that are
+    not read or copied, so that nothing is measured but the caches themselves. If valgrind is
+    installed, the instructions of a hit and a miss are counted as well.
+
+    Example: headrace bench cache --json
+    """
+    with progress("measuring the cache"):
+        program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
+        measured = run_program([program, str(rounds)], tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
+        instructions = _count(program)
+        scaling = None
+        if threads is not None:
+            scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
+    figures = _figures(measured["series"])
+    outcome = Outcome(
+        "cache",
+        rounds,
+        results={
+            **measured,
+            "figures": {name: figure.document() for name, figure in figures.items()},
+            **({} if scaling is None else {"scaling": scaling.document()}),
+        },
+        summary={
+            **{name: figure.median for name, figure in figures.items()},
+            "bytes_per_entry": measured["bytes_per_entry"],
+            **{f"instructions_{mode}": count for mode, count in instructions.items()},
+        },
+        show=lambda report: _print_report(report, figures, measured, instructions, scaling, rounds),
+        draw=bars(
+            "The cache beside its first design",
+            rounds,
+            {"ratio": {name.replace("_", "\n"): each for name, each in figures.items()}},
+        ),
+    )
+    publish(outcome, plot, as_json=as_json)
+
+
+def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
+    def ours(name: str) -> Series:
+        return Series(series[name]["ours_ns"])
+
+    def speedup(name: str) -> Figure:
+        return speed_ratio(ours(name), Series(series[name]["fuerst_ns"]))
+
+    return {
+        "hit_speedup_1t": speedup("hit_1t"),
+        "hit_speedup_2t": speedup("hit_2t"),
+        "hit_scaling_2t": speed_ratio(ours("hit_2t"), ours("hit_1t")),
+        "mixed_speedup_2t": speedup("mixed_2t"),
+        "miss_speedup_1t": speedup("miss_1t"),
+    }
+
+
+def _count(program: str) -> dict[str, float]:
+    """Instructions per operation, by mode; empty without valgrind."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return {}
+    counts = {}
+    for mode in _COUNT_LABELS:
+        less, more = (
+            count_instructions(valgrind, [program, "count", mode, str(each)], tried=_TRIED)[0]
+            for each in (_COUNT_LESS, _COUNT_MORE)
+        )
+        counts[mode] = (more - less) / (_COUNT_MORE - _COUNT_LESS)
+    return counts
+
+
+def _print_report(
+    report: Report,
+    figures: dict[str, Figure],
+    measured: dict[str, Any],
+    instructions: dict[str, float],
+    scaling: Scaling | None,
+    round_count: int,
+) -> None:
+    rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
+    rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
+    rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
+    rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
+    report.table([Column("", folds=True), Column("", right=True)], rows)
+    if scaling is not None:
+        report.say()
+        scaling.print(report)
+    report.say(
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
+        "two take turns."
+    )

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench emulator``: speed of the emulated DSA, in this process and trapped."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace._apps.figures import Figure
+from headrace._cli._output import progress
+from headrace._cli._report import Column, Report, figures
+from headrace._files import Output
+from headrace._words import counted
+from headrace_lab.commands.bench._measure import (
+    Outcome,
+    Series,
+    bars,
+    benchmark,
+    find_program,
+    publish,
+    rate_per_s,
+    run_program,
+    speed_ratio,
+)
+
+_TRIED = "measure the emulator"
+_NOOP_COUNT = 20_000
+_COPY_BYTES = 1 << 20
+_TIME_LIMIT_S = 600
+_QUEUE_FILE = "/dev/dsa/wq0.0"
+
+
+@dataclass(frozen=True)
+class Way:
+    """Measurements of one of the two ways to reach the device."""
+
+    single: Series
+    batched: Series
+    copy: Series
+    memcpy: Series
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """The figures by name: rates in descriptors/s, and a ratio of speeds."""
+        return {
+            "single_per_s": rate_per_s(self.single),
+            "batched_per_s": rate_per_s(self.batched),
+            "copy_vs_memcpy": speed_ratio(self.copy, self.memcpy),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The part of the JSON document."""
+        series = {
+            "noop": self.single,
+            "noop_batched": self.batched,
+            "copy_batch": self.copy,
+            "memcpy_batch": self.memcpy,
+        }
+        return {
+            "series": {name: times.document() for name, times in series.items()},
+            "figures": {name: figure.document() for name, figure in self.figures.items()},
+        }
+
+
+@benchmark("emulator", 15)
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+    """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
+
+    The same method is used in two ways: by the portal of a device in the measuring process, and by
+    a plain C client under 'headrace emulate', whose ENQCMD instructions are trapped. A round is
+    20,000 no-ops one at a time (8 in flight), as many in batches of 32, and a batch of 32 copies of
+    1 MiB taking turns with the same copies by memcpy.
+
+    Example: headrace bench emulator --plot emulator.svg
+    """
+    scale = [str(rounds), str(_NOOP_COUNT), str(_COPY_BYTES)]
+    with progress("measuring the emulator") as share:
+        inprocess = _measure([_program("headrace-emulator-inprocess"), *scale])
+        share(0.5)
+        emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
+        client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
+        trapped = _measure([*emulate, *client])
+    ways = {"inprocess": inprocess, "trapped": trapped}
+    panels = {
+        "no-ops (million/s)": {
+            f"{name}\n{how}": _millions(way.figures[f"{how}_per_s"])
+            for name, way in ways.items()
+            for how in ("single", "batched")
+        },
+        "copies of 1 MiB (speed vs memcpy)": {
+            name: way.figures["copy_vs_memcpy"] for name, way in ways.items()
+        },
+    }
+    outcome = Outcome(
+        "emulator",
+        rounds,
+        results={
+            "noop_count": _NOOP_COUNT,
+            "copy_bytes": _COPY_BYTES,
+            **{name: way.document() for name, way in ways.items()},
+        },
+        summary={
+            "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
+            "inprocess_copy_vs_memcpy": inprocess.figures["copy_vs_memcpy"].median,
+            "trapped_per_s": trapped.figures["single_per_s"].median,
+            "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
+        },
+        show=lambda report: _print_report(report, ways, rounds),
+        draw=bars("The emulated DSA", rounds, panels),
+    )
+    publish(outcome, plot, as_json=as_json)
+
+
+def _program(name: str) -> str:
+    remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
+    return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
+
+
+def _millions(figure: Figure) -> Figure:
+    return Figure(figure.median / 1e6, figure.low / 1e6, figure.high / 1e6)
+
+
+def _measure(command: list[str]) -> Way:
+    times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
+    return Way(
+        single=Series(times["noop_ns"]),
+        batched=Series(times["noop_batched_ns"]),
+        copy=Series(times["copy_ns"]),
+        memcpy=Series(times["memcpy_ns"]),
+    )
+
+
+def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> None:
+    names = {"inprocess": "in this process", "trapped": "trapped"}
+    rows = {
+        "single_per_s": "no-ops/s, singly",
+        "batched_per_s": "no-ops/s, by 32",
+        "copy_vs_memcpy": "copies / memcpy",
+    }
+    report.table(
+        [Column(""), *figures(*(names[name] for name in ways))],
+        [[label, *(way.figures[key].text for way in ways.values())] for key, label in rows.items()],
+    )
+    report.say(
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles. By 32: in "
+        "batches. Copies: speed of 32 x 1 MiB relative to memcpy, taking turns."
+    )

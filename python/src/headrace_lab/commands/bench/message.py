@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench message``: messages a second and round trips between two processes."""
+
+import statistics
+from typing import Any
+
+from headrace import _core
+from headrace._apps.figures import Figure
+from headrace._cli._output import progress
+from headrace._cli._report import Column, Report, figures
+from headrace._files import Output
+from headrace._words import counted
+from headrace_lab.commands.bench._measure import (
+    Outcome,
+    Series,
+    bars,
+    benchmark,
+    find_program,
+    publish,
+    rate_per_s,
+    run_program,
+    speed_ratio,
+)
+
+_PROGRAM = "headrace-bench-message"
+_TIME_LIMIT_S = 3600
+_MILLISECONDS = 20
+_REFERENCES = ("cached_index", "boost_spsc")
+_OURS = "headrace"
+_QUOTED_BYTES = 64
+_BATCH = 16
+
+
+@benchmark("message", 15)
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+    """Measure message queues between two processes, beside others and the kernel.
+
+    Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
+    with cached indices as in the literature, boost::lockfree::spsc_queue, Unix sockets and UDP over
+    the loopback. All carry the same payload in the same batches, and take turns in every round.
+
+    Example: headrace bench message --json --plot message.svg
+    """
+    tried = "measure message queues"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
+    with progress("measuring message queues"):
+        measured = run_program(
+            [program, str(rounds), str(_MILLISECONDS)],
+            tried=tried,
+            time_limit_s=_TIME_LIMIT_S,
+        )
+    times = {
+        (row["message_bytes"], row["batch"], row["name"]): Series(row["times_ns"])
+        for row in measured["throughput"]
+    }
+    groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
+    ratios = {
+        group: speed_ratio(times[(*group, _OURS)], times[(*group, best_reference(times, group))])
+        for group in groups
+    }
+    trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
+    sizes = list(dict.fromkeys(size for size, _ in groups))
+    trip_ratios = {size: _trip_ratio(trips, size) for size in sizes}
+    quoted = (_QUOTED_BYTES, _BATCH)
+    last = sizes[-1]
+    summary = {
+        "messages_per_s_64b": rate_per_s(times[(*quoted, _OURS)]).median,
+        "vs_reference_64b": min(
+            figure.median for (size, _), figure in ratios.items() if size == _QUOTED_BYTES
+        ),
+        "vs_reference_8b": min(
+            figure.median for (size, _), figure in ratios.items() if size == sizes[0]
+        ),
+        "round_trip_ns": statistics.median(trips[_QUOTED_BYTES, _OURS]["p50_ns"]),
+        "round_trip_ns_p99": statistics.median(trips[_QUOTED_BYTES, _OURS]["p99_ns"]),
+        "round_trip_ns_p999": statistics.median(trips[_QUOTED_BYTES, _OURS]["p999_ns"]),
+        "round_trip_vs_reference": trip_ratios[_QUOTED_BYTES].median,
+        "bandwidth_vs_memcpy_1m": speed_ratio(
+            times[last, 1, _OURS], times[last, 1, "memcpy_own"]
+        ).median,
+        "bandwidth_vs_memcpy_across_1m": speed_ratio(
+            times[last, 1, _OURS], times[last, 1, "memcpy_across"]
+        ).median,
+    }
+    panels = {
+        "throughput vs the best reference": {
+            _label(group): figure for group, figure in ratios.items()
+        },
+        "round trip vs the best reference": {
+            _core.bytes_text(size): figure for size, figure in trip_ratios.items()
+        },
+    }
+    outcome = Outcome(
+        "message",
+        rounds,
+        results={
+            **measured,
+            "vs_reference": [
+                {
+                    "message_bytes": group[0],
+                    "batch": group[1],
+                    "reference": best_reference(times, group),
+                    **figure.document(),
+                }
+                for group, figure in ratios.items()
+            ],
+            "round_trip_vs_reference": [
+                {"message_bytes": size, **figure.document()} for size, figure in trip_ratios.items()
+            ],
+        },
+        summary=summary,
+        show=lambda report: _print_report(report, times, trips, ratios, measured, rounds),
+        draw=bars("Messages between two processes", rounds, panels, _where(measured)),
+    )
+    publish(outcome, plot, as_json=as_json)
+
+
+def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
+    """The fastest available reference."""
+    known = [name for name in _REFERENCES if (*group, name) in times]
+    return min(known, key=lambda name: times[(*group, name)].median_ns)
+
+
+def _trip_ratio(trips: dict[tuple[int, str], dict[str, Any]], size: int) -> Figure:
+    """Our round trip relative to the best reference: above 1 is slower."""
+    known = [name for name in _REFERENCES if (size, name) in trips]
+    best = min(known, key=lambda name: statistics.median(trips[size, name]["p50_ns"]))
+    return speed_ratio(Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"]))
+
+
+def _label(group: tuple[int, int]) -> str:
+    size, batch = group
+    return _core.bytes_text(size) + (f" x {batch}" if batch > 1 else "")
+
+
+def _where(measured: dict[str, Any]) -> str:
+    cores = "one core" if measured["same_core"] else "different cores"
+    return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
+
+
+def _print_report(
+    report: Report,
+    times: dict[tuple[int, int, str], Series],
+    trips: dict[tuple[int, str], dict[str, Any]],
+    ratios: dict[tuple[int, int], Figure],
+    measured: dict[str, Any],
+    round_count: int,
+) -> None:
+    names = list(dict.fromkeys(name for _, _, name in times))
+    rows = []
+    for group, figure in ratios.items():
+        cells = [
+            f"{times[(*group, name)].median_ns:,.1f}" if (*group, name) in times else ""
+            for name in names
+        ]
+        rows.append([_label(group), *cells, f"{figure.median:.2f}"])
+    report.table([Column("ns a message"), *figures(*names, "by best")], rows)
+    report.say()
+    trip_names = list(dict.fromkeys(name for _, name in trips))
+    rows = []
+    for size in dict.fromkeys(size for size, _ in trips):
+        cells = [
+            " / ".join(
+                f"{statistics.median(trips[size, name][key]):,.0f}"
+                for key in ("p50_ns", "p99_ns", "p999_ns")
+            )
+            if (size, name) in trips
+            else ""
+            for name in trip_names
+        ]
+        rows.append([_core.bytes_text(size), *cells])
+    report.say("Round trip in ns: median / 99th / 99.9th percentile")
+    report.table([Column(""), *figures(*trip_names)], rows)
+    report.say(
+        f"{_where(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
+        "relative to the better of cached_index and boost_spsc. headrace_memory stores past the "
+        "caches. memcpy_own copies in the caches of one processor; memcpy_across is the slower of "
+        "the two copies that any queue makes, each alone: into memory that the other processor "
+        "read, and of memory that it wrote."
+    )

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench pmem``: the cost of a durable entry, ring by ring."""
+
+import os
+import tempfile
+from dataclasses import asdict
+from typing import Any
+
+from headrace import _core
+from headrace._apps.doctor.finding import Finding
+from headrace._apps.figures import Figure
+from headrace._cli._options import FilePath, option, refuse_value
+from headrace._cli._output import progress
+from headrace._cli._report import Column, Report, figures
+from headrace._files import Output, file_error
+from headrace._temporary import temporary_folder
+from headrace._words import counted
+from headrace_lab.commands.bench._measure import (
+    Outcome,
+    Series,
+    bars,
+    benchmark,
+    find_program,
+    publish,
+    run_program,
+    speed_ratio,
+)
+from headrace_lab.commands.bench._pmem_rules import check_rules
+
+_PROGRAM = "headrace-bench-pmem"
+_TIME_LIMIT_S = 1800
+_CAPACITY_MIB = 64
+_RIVALS = ("libpmem_balcer", "libpmem_staged", "libpmem_same")
+# Short entries are batched: all entries of a batch are durable when its call returns.
+_QUOTED = {
+    "optimised_over_naive_256": (256, "batch8"),
+    "optimised_over_naive_256_single": (256, "enqueue"),
+    "optimised_over_naive_2k": (2048, "enqueue"),
+    "optimised_over_naive_4k": (4096, "enqueue"),
+}
+_INTERLEAVED = (2048, 4096)
+# From this length, stores and not the fence bound an enqueue.
+_BANDWIDTH_BYTES_MIN = 2048
+
+Times = dict[str, dict[str, list[float]]]
+
+
+_directory_option = option(
+    "--directory",
+    type=FilePath("DIR"),
+    help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, in "
+    "/dev/shm, which is not.",
+)
+
+
+@benchmark("pmem", 15, "", _directory_option)
+def command(rounds: int, directory: str | None, plot: Output | None, *, as_json: bool) -> None:
+    """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
+
+    A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
+    in a new random order; after three rounds the rings get other files. An entry counts as
+    enqueued when it is durable. On ordinary memory such as /dev/shm, lines are flushed to DRAM: the
+    instructions are the same, without durability. The rings on libpmem2 are Balcer's optimised one,
+    ours assembled in DRAM and copied at once, and ours on libpmem2's primitives; the best of them
+    is the rival. A stream of the same stores, with and without a fence per record, is the bound.
+    First checks the rules for measuring.
+
+    Example: headrace bench pmem --json --plot pmem.svg
+    """
+    if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
+        refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
+    parent = directory or memory_folder()
+    rules = check_rules(parent)
+    with progress("measuring the rings"):
+        measured = measure_rings(rounds, parent)
+    lengths: dict[int, Times] = {
+        each["entry_bytes"]: each["series"] for each in measured["lengths"]
+    }
+    ratios = {length: _ratios(times) for length, times in lengths.items()}
+    summary = {
+        name: ratios[length][ratio].median
+        for name, (length, ratio) in _QUOTED.items()
+        if length in ratios
+    }
+    summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
+    for name, ratio in (("store_bandwidth_share", "stream"), ("fenced_bandwidth_share", "fenced")):
+        summary[name] = min(
+            each[f"over_{ratio}"].median
+            for length, each in ratios.items()
+            if length >= _BANDWIDTH_BYTES_MIN
+        )
+    flushes = {name: Series(times) for name, times in measured["flush_ns"].items()}
+    if flushes.keys() >= {"clflush", "clwb"}:
+        summary["clflush_over_clwb"] = flushes["clflush"].median_ns / flushes["clwb"].median_ns
+    memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
+    panels = {
+        "enqueue: speed vs the naive ring": {
+            _label(length): each["enqueue"] for length, each in ratios.items()
+        },
+        "enqueue: speed vs the best on libpmem2": {
+            _label(length): each["over_libpmem"] for length, each in ratios.items()
+        },
+    }
+    outcome = Outcome(
+        "pmem",
+        rounds,
+        results={
+            **measured,
+            "ratios": {
+                length: {name: figure.document() for name, figure in each.items()}
+                for length, each in ratios.items()
+            },
+            "interleaving": _interleaving(lengths),
+            "rules": [asdict(rule) for rule in rules],
+        },
+        summary=summary,
+        show=lambda report: _print_report(report, lengths, ratios, measured, rounds, rules),
+        draw=bars("Rings in persistent memory", rounds, panels, memory),
+    )
+    publish(outcome, plot, as_json=as_json)
+
+
+def _ratios(times: Times) -> dict[str, Figure]:
+    def enqueue(name: str) -> Series:
+        return Series(times[name]["enqueue_ns"])
+
+    def both(name: str) -> Series:
+        pairs = zip(times[name]["enqueue_ns"], times[name]["dequeue_ns"], strict=True)
+        return Series([one + other for one, other in pairs])
+
+    rival = min(_RIVALS, key=lambda name: enqueue(name).median_ns)
+    return {
+        "enqueue": speed_ratio(enqueue("optimised"), enqueue("naive")),
+        "enqueue_and_dequeue": speed_ratio(both("optimised"), both("naive")),
+        "over_clflushopt": speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
+        "batch8": speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
+        "over_libpmem": speed_ratio(enqueue("optimised"), enqueue(rival)),
+        "over_stream": speed_ratio(enqueue("optimised"), enqueue("store_stream")),
+        "over_fenced": speed_ratio(enqueue("optimised"), enqueue("store_stream_fenced")),
+    }
+
+
+def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
+    """Balcer's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
+
+    A batch writes several DIMMs at the same time, whatever the length of its entries.
+    """
+    return [
+        {
+            "entry_bytes": length,
+            "ring": name,
+            "enqueue_gb_per_s": length / Series(lengths[length][name]["enqueue_ns"]).median_ns,
+        }
+        for length in _INTERLEAVED
+        if length in lengths
+        for name in ("optimised", "optimised_batch8", "libpmem_balcer")
+    ]
+
+
+def memory_folder() -> str:
+    """Return the default directory for files in memory."""
+    shared = "/dev/shm"  # noqa: S108 - Files there get random names.
+    return shared if os.access(shared, os.W_OK) else tempfile.gettempdir()
+
+
+def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
+    """Run the program that measures the rings and return its output.
+
+    Raises:
+        NotFoundError: It does not exist.
+        Error: There is no room for its files, or it fails.
+    """
+    tried = "measure the rings"
+    remedy = "reinstall the package, with libpmem2-dev"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
+    try:
+        with temporary_folder("headrace-bench-", parent) as folder:
+            command = [program, str(folder), str(round_count), str(_CAPACITY_MIB)]
+            return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+    except OSError as problem:
+        raise file_error(problem, f"make files in '{parent}'") from None
+
+
+def _label(length: int) -> str:
+    return _core.bytes_text(length)
+
+
+def _print_report(
+    report: Report,
+    lengths: dict[int, Times],
+    ratios: dict[int, dict[str, Figure]],
+    measured: dict[str, Any],
+    round_count: int,
+    rules: list[Finding],
+) -> None:
+    for rule in rules:
+        said = "; ".join(each for each in (rule.finding, rule.cause) if each)
+        remedy = f"; remedy: {rule.remedy}" if rule.remedy else ""
+        report.say(f"{said}{remedy}", head=f"{rule.check:<13}{rule.state:<8}")
+    report.say()
+    if not measured["persistent"]:
+        report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
+    for what in ("enqueue", "dequeue"):
+        rows = [
+            [
+                name,
+                *(
+                    f"{Series(times[name][f'{what}_ns']).median_ns:,.0f}"
+                    for times in lengths.values()
+                ),
+            ]
+            for name in next(iter(lengths.values()))
+        ]
+        report.table([Column(f"ns to {what}"), *figures(*map(_label, lengths))], rows)
+        report.say()
+    report.say(
+        "Speed of optimised relative to another, for enqueue unless stated ('8 a fence': "
+        "in batches, relative to single ones of naive):"
+    )
+    labels = {
+        "enqueue": "naive",
+        "enqueue_and_dequeue": "naive, both ends",
+        "batch8": "naive, 8 a fence",
+        "over_clflushopt": "clflushopt",
+        "over_libpmem": "best on libpmem2",
+        "over_stream": "a stream of stores",
+        "over_fenced": "and a fence for each",
+    }
+    report.table(
+        [Column(""), *figures(*map(_label, ratios))],
+        [[label, *(each[key].text for each in ratios.values())] for key, label in labels.items()],
+    )
+    rates = ", ".join(
+        f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
+        for row in _interleaving(lengths)
+    )
+    costs = ", ".join(
+        f"{name} {Series(times).median_ns:.1f} ns" for name, times in measured["flush_ns"].items()
+    )
+    report.say(f"A line stored and flushed, 16 to a fence: {costs}.")
+    report.say(f"Interleaving (which DRAM hides): {rates}.")
+    report.say(
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; rings take turns."
+    )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench store``: the block store beside plain copies."""
+
+import time
+
+import numpy as np
+
+from headrace._apps.figures import Figure
+from headrace._cli._options import Count, option
+from headrace._cli._output import progress
+from headrace._cli._report import Column, Report
+from headrace._files import Output
+from headrace._words import counted
+from headrace.engine import Engine
+from headrace.store import Store
+from headrace_lab.commands.bench._measure import (
+    Outcome,
+    Series,
+    bars,
+    benchmark,
+    find_program,
+    publish,
+    rate_per_s,
+    run_program,
+    speed_ratio,
+)
+
+_PROGRAM = "headrace-bench-store"
+_TRIED = "measure the block store"
+_TIME_LIMIT_S = 1800
+_BLOCK = 2**20
+_BATCH = 64
+_CYCLES_MAX = 10**9
+_LABELS = {
+    "put_1m_vs_memcpy": "put of blocks of 1 MiB: bandwidth vs memcpy",
+    "get_1m_vs_memcpy": "get of blocks of 1 MiB: bandwidth vs memcpy",
+    "put_4k_share_of_bound": "put of blocks of 4 KiB, 64 at a time: share of the bound per core",
+    "get_4k_share_of_bound": "get of blocks of 4 KiB, 64 at a time: share of the bound per core",
+}
+# Who copies blocks of 4 KiB, by the suffix of series and figures.
+_COPIERS = {"": "the calling thread", "_handed": "a worker"}
+
+
+@benchmark(
+    "store",
+    15,
+    "",
+    option(
+        "--cycles",
+        type=Count(1, _CYCLES_MAX),
+        default="100000",
+        help="Puts, gets and evictions with faults, each block compared.",
+    ),
+)
+def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> None:
+    """Measure the block store beside memcpy, and its blocks under faults.
+
+    One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
+    that worker, blocks of 4 KiB in batches of 64; in turns with copies of the same blocks by one
+    thread, the bound. Rates per core are by the processor time of all threads. Then random puts,
+    gets, removals and evictions on a mover that refuses and fails by chance; each block that comes
+    back is compared.
+
+    Example: headrace bench store --json
+    """
+    with progress("measuring the block store"):
+        program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
+        measured = run_program(
+            [program, str(rounds), str(_BATCH), str(cycles), "1"],
+            tried=_TRIED,
+            time_limit_s=_TIME_LIMIT_S,
+            late="use fewer --rounds or --cycles",
+        )
+        submit_python = _submissions_of_python(rounds)
+    series = {name: Series(times) for name, times in measured["series_ns"].items()}
+    ratios = {
+        "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_in_large"]),
+        "get_1m_vs_memcpy": speed_ratio(series["get_large"], series["copy_out_large"]),
+        "put_4k_share_of_bound": speed_ratio(series["put_small_cpu"], _bound(series, "in")),
+        "get_4k_share_of_bound": speed_ratio(series["get_small_cpu"], _bound(series, "out")),
+    }
+    rates = {
+        f"{way}_4k{copier}_blocks_per_{unit}": rate_per_s(series[f"{way}_small{copier}{times}"])
+        for way in ("put", "get")
+        for copier in _COPIERS
+        for unit, times in (("s", ""), ("s_core", "_cpu"))
+    }
+    submit = series["put_large_submit"]
+    outcome = Outcome(
+        "store",
+        rounds,
+        results={
+            **measured,
+            "submit_python_ns": submit_python.document(),
+            "figures": {name: each.document() for name, each in (ratios | rates).items()},
+        },
+        summary={
+            "submit_us_64": submit.median_ns / 1e3,
+            "submit_us_64_python": submit_python.median_ns / 1e3,
+            "bandwidth_vs_memcpy": min(
+                ratios["put_1m_vs_memcpy"].median, ratios["get_1m_vs_memcpy"].median
+            ),
+            **{name: each.median for name, each in (ratios | rates).items()},
+            "cycles": cycles,
+            "cycles_bad": measured["cycles"]["bad"],
+        },
+        show=lambda report: _print_report(
+            report, ratios | rates, submit, submit_python, measured["cycles"], rounds
+        ),
+        draw=bars(
+            "The block store beside memcpy",
+            rounds,
+            {"ratio": {name.replace("_vs_", "\n"): each for name, each in ratios.items()}},
+        ),
+    )
+    publish(outcome, plot, as_json=as_json)
+
+
+def _bound(series: dict[str, Series], way: str) -> Series:
+    """The faster of two ways to make the same copies on one thread."""
+    ways = [series[f"{name}_{way}_small_cpu"] for name in ("copy", "list")]
+    return min(ways, key=lambda each: each.median_ns)
+
+
+def _submissions_of_python(rounds: int) -> Series:
+    """Time until `Store.put_many` of 64 blocks of 1 MiB returns, once per round."""
+    blocks = list(np.ones((_BATCH, _BLOCK), np.uint8))
+    keys = [f"block {number}".encode() for number in range(_BATCH)]
+    times_ns = []
+    with (
+        Engine(threads_per_node=1, path="software") as engine,
+        Store([(2 * _BATCH + 1) * _BLOCK], block_bytes=_BLOCK, engine=engine) as store,
+    ):
+        for _ in range(rounds + 1):
+            begin = time.perf_counter_ns()
+            transfer = store.put_many(keys, blocks)
+            times_ns.append(time.perf_counter_ns() - begin)
+            transfer.check()
+    return Series([float(each) for each in times_ns[1:]])
+
+
+def _print_report(
+    report: Report,
+    figures: dict[str, Figure],
+    submit: Series,
+    submit_python: Series,
+    cycles: dict[str, int],
+    rounds: int,
+) -> None:
+    compared = (
+        f"blocks compared in {cycles['cycles']:,} cycles with {cycles['failed']:,} faults and "
+        f"{cycles['evicted']:,} evictions"
+    )
+    rows = [
+        ["submission of 64 blocks of 1 MiB, C++", f"{submit.median_ns / 1e3:.0f} us"],
+        ["... from Python", f"{submit_python.median_ns / 1e3:.0f} us"],
+        *([_LABELS[name], each.text] for name, each in figures.items() if name in _LABELS),
+        *(
+            [
+                f"{way} of 4 KiB by {copier}, M blocks/s: by the clock, per core",
+                ", ".join(
+                    f"{figures[f'{way}_4k{suffix}_blocks_per_{unit}'].median / 1e6:.2f}"
+                    for unit in ("s", "s_core")
+                ),
+            ]
+            for way in ("put", "get")
+            for suffix, copier in _COPIERS.items()
+        ),
+        [
+            compared,
+            f"{cycles['got']:,}, {cycles['bad']} bad",
+        ],
+    ]
+    report.table([Column("", folds=True), Column("", right=True)], rows)
+    report.say(
+        f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and "
+        "memcpy in turns."
+    )

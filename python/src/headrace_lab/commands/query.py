@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace query``: TPC-H query 6 with query-driven prefetching, checked against DuckDB."""
+
+import math
+import os
+import re
+from pathlib import Path
+
+import click
+
+from headrace import _core
+from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
+from headrace._apps.dsa.gather import gather
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    Choice,
+    Count,
+    FilePath,
+    Number,
+    Size,
+    Value,
+    flag,
+    json_option,
+    option,
+    plot_option,
+    refuse,
+    refuse_value,
+    threads_option,
+)
+from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
+from headrace._cli._report import Report
+from headrace._cli.sim._machine import machine_of
+from headrace._files import Output
+from headrace._words import counted
+from headrace.errors import HardwareAbsentError, InvalidArgumentError
+from headrace.machine import Machine, replay, topo
+from headrace_lab.commands._query_report import print_report, results_of, summary_of
+from headrace_lab.sim.advice import predict_query
+from headrace_lab.tpch.lineitem import check_memory, read_lineitem
+from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
+from headrace_lab.tpch.study import (
+    ENGINES,
+    Settings,
+    Study,
+    make_engine,
+    run_study,
+)
+from headrace_lab.tpch.table import (
+    ROWS_PER_SCALE_FACTOR,
+    SCALE_FACTOR_MAX,
+    SCALE_FACTOR_MIN,
+    default_directory,
+    ensure_lineitem,
+)
+from headrace_lab.tpch.timeline import SUBJECT, draw_timelines
+
+REPEAT_MAX = 10_000
+
+
+class _Placement(Value[str | int | dict[int, list[int]]]):
+    """Placement of copies."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "PLACE",
+            "fastest, local, none, the number of a node, or a map such as 0:8,1:9+8",
+        )
+
+    def read(self, text: str) -> str | int | dict[int, list[int]]:
+        """Convert a word, a number, or a map from nodes of workers to nodes."""
+        if text in {"fastest", "local", "none"}:
+            return text
+        if re.fullmatch("[0-9]{1,9}", text):
+            return int(text)
+        places: dict[int, list[int]] = {}
+        for place in text.split(","):
+            if re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}(\+[0-9]{1,9})*", place) is None:
+                raise ValueError
+            worker, _, nodes = place.partition(":")
+            if int(worker) in places:
+                raise ValueError
+            places[int(worker)] = [int(number) for number in nodes.split("+")]
+        return places
+
+
+@click.command("query", cls=Command)
+@option(
+    "--scale-factor",
+    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
+    help="TPC-H scale factor of the generated table; 1 if neither --scale-factor nor --data is "
+    "given.",
+)
+@option("--data", type=FilePath(), help="Parquet file with lineitem, instead of a generated one.")
+@option(
+    "--data-dir",
+    type=FilePath("DIR"),
+    help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
+)
+@option(
+    "--prefetch",
+    type=Choice(*PREFETCH_MODES),
+    default="auto",
+    help="auto prefetches where the bandwidths of memory predict a gain; where they are not known, "
+    "if there is faster memory.",
+)
+@option(
+    "--measured",
+    type=FilePath(),
+    help="Record of 'headrace topo --measure --record FILE', whose bandwidths auto uses where "
+    "the firmware states none.",
+)
+@option(
+    "--engine",
+    type=Choice(*ENGINES),
+    default="automatic",
+    help="Which mover to use; automatic: a DSA if present and the chunk is large enough.",
+)
+@option(
+    "--chunk-bytes",
+    type=Size(CHUNK_BYTES_MIN),
+    default="1MiB",
+    help="Rows are processed in chunks of this many bytes of an 8-byte column.",
+)
+@threads_option("Worker threads")
+@option(
+    "--repeat",
+    type=Count(1, REPEAT_MAX),
+    help="Measured rounds; as many as take 8 s if not given.",
+)
+@option(
+    "--capacity",
+    type=Size(1),
+    help="Capacity of the cache per node; all columns if not given.",
+)
+@option(
+    "--placement",
+    type=_Placement(),
+    help="Where copies go: fastest, local, none, a node, or by the node of the worker, as in "
+    "0:8,1:9+8; fastest if not given, local where no memory is faster.",
+)
+@flag("--no-compare", help="Do not run DuckDB beside it.")
+@plot_option(SUBJECT)
+@option(
+    "--simulate",
+    type=FilePath("MACHINE"),
+    help="Print too what the simulator predicts for the same query on a machine of "
+    "'headrace sim list'.",
+)
+@json_option
+def command(
+    scale_factor: float | None,
+    data: str | None,
+    data_dir: str | None,
+    prefetch: str,
+    measured: str | None,
+    engine: str,
+    chunk_bytes: int,
+    threads: int | None,
+    repeat: int | None,
+    capacity: int | None,
+    placement: str | int | dict[int, list[int]] | None,
+    plot: Output | None,
+    simulate: str | None,
+    *,
+    no_compare: bool,
+    as_json: bool,
+) -> int:
+    """Run TPC-H query 6 with prefetching and compare it with DuckDB.
+
+    While one pipeline scans the filter's columns, another moves the columns that the aggregate
+    will touch, and the third aggregates from wherever the data is. Prefetching off, auto and on
+    and DuckDB take turns; the answer and the figures are those of the mode chosen by --prefetch.
+
+    Example: headrace query --scale-factor 1 --prefetch auto --plot timeline.svg
+    """
+    settings = Settings(
+        prefetch=prefetch,
+        chunk_bytes=chunk_bytes,
+        thread_count=threads or len(os.sched_getaffinity(0)),
+        repeat_count=repeat,
+        capacity_bytes=capacity,
+        placement=placement,
+        compare=not no_compare,
+        engine=engine,
+    )
+    if data is not None and scale_factor is not None:
+        refuse("--scale-factor cannot be given with --data, which names the table")
+    simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
+    machine = topo() if measured is None else _measured(measured)
+    _check_node(settings, machine)
+    _check_capacity(settings, machine)
+    _check_engine(settings, machine)
+    path = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
+    with progress("reading the columns") as share:
+        columns = read_lineitem(path, share)
+    with progress("measuring") as share:
+        study = run_study(path, columns, machine, settings, share)
+    if plot is not None:
+        _draw(plot, path, study)
+    simulated = None
+    if simulated_machine is not None:
+        simulated = predict_query(
+            simulated_machine,
+            row_count=study.row_count,
+            chunk_bytes=settings.chunk_bytes,
+            threads=settings.thread_count,
+        )
+    if as_json:
+        print_document(
+            "query",
+            machine=machine.document,
+            results=results_of(study, path)
+            | ({} if simulated is None else {"simulated": {"machine": simulate, **simulated}}),
+            summary=summary_of(study),
+        )
+    else:
+        print_report(study, path, plot)
+        if simulated is not None:
+            report = Report()
+            report.say()
+            report.say(
+                f"simulated on {simulate}: prefetching off {simulated['off_ms']:.2f} ms, "
+                f"advised {simulated['on_ms']:.2f} ms ({simulated['gain']:+.1%}; read from "
+                f"{simulated['tier']}, mover {simulated['mover']}; bound: {simulated['bound']})"
+            )
+    if not study.agrees:
+        complain(
+            f"the answer {study.answer} is not DuckDB's, {study.answer_baseline}: "
+            "one of them is wrong; please report it with the file"
+        )
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _measured(path: str) -> Machine:
+    machine, here = replay(path), topo()
+    if [(each.id, each.cpus) for each in machine.nodes] != [
+        (each.id, each.cpus) for each in here.nodes
+    ]:
+        raise InvalidArgumentError(
+            f"use the record '{path}'",
+            "its nodes and processors are not those of this machine",
+            "record this one by 'headrace topo --measure --record FILE'",
+        )
+    return machine
+
+
+def _generated(scale_factor: float, directory: str | None) -> Path:
+    check_memory(
+        f"run query 6 at scale factor {scale_factor:g}",
+        math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR),
+    )
+    with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
+        return ensure_lineitem(
+            scale_factor, Path(directory) if directory else default_directory(), share
+        )
+
+
+def _nodes_named(settings: Settings) -> list[int]:
+    placement = settings.placement
+    if isinstance(placement, dict):
+        return [node for worker, nodes in placement.items() for node in (worker, *nodes)]
+    return [placement] if isinstance(placement, int) else []
+
+
+def _check_node(settings: Settings, machine: Machine) -> None:
+    for node in _nodes_named(settings):
+        if machine.node(node) is not None:
+            continue
+        there = ", ".join(str(known.id) for known in machine.nodes)
+        raise HardwareAbsentError(
+            f"place copies on node {node}",
+            f"this machine has only node {there}",
+            "choose one of these by --placement",
+        )
+
+
+def _check_capacity(settings: Settings, machine: Machine) -> None:
+    wanted = settings.capacity_bytes or 0
+    named = _nodes_named(settings)
+    nodes = [node for node in machine.nodes if not named or node.id in named]
+    largest = max(nodes, key=lambda node: node.capacity_bytes)
+    if 0 < largest.capacity_bytes < wanted:
+        refuse_value(
+            "--capacity",
+            f"{_core.bytes_text(wanted)} is wanted and node {largest.id} has "
+            f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity",
+        )
+
+
+def _check_engine(settings: Settings, machine: Machine) -> None:
+    if settings.engine != "dsa":
+        return
+    with make_engine(machine, settings.engine) as engine:
+        if any(mover.hardware for mover in engine.mover_infos):
+            return
+        notes = engine.notes
+    tried = "move bytes by a DSA"
+    instead = "use --engine automatic or cpu"
+    diagnosis = diagnose(gather())
+    if diagnosis.exit_code == EXIT_USABLE:
+        raise HardwareAbsentError(tried, " ".join(notes).rstrip("."), instead)
+    remedy = diagnosis.root.remedy if diagnosis.root is not None else ""
+    headline = diagnosis.headline.rstrip(".")
+    raise HardwareAbsentError(
+        tried,
+        f"'headrace doctor' says: {headline}",
+        f"{remedy}; or {instead}" if remedy else instead,
+    )
+
+
+def _draw(plot: Output, path: Path, study: Study) -> None:
+    settings = study.settings
+    caption = (
+        f"{study.machine.cpu_model}, {counted(settings.thread_count, 'worker')}, "
+        f"chunks of {_core.bytes_text(settings.chunk_bytes)}, {study.row_count:,} rows of "
+        f"{path.parent.name}/{path.name}; fastest of "
+        f"{counted(settings.timeline_run_count, 'run')} of each mode"
+    )
+    draw_timelines(plot, study.timelines, "TPC-H query 6: timeline of workers", caption)

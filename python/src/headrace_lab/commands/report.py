@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace report``: all families on one page, beside published figures."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import click
+
+from headrace import _core
+from headrace._apps.doctor.diagnosis import diagnose
+from headrace._apps.doctor.finding import Finding
+from headrace._apps.dsa.gather import gather
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    FilePath,
+    OutputFile,
+    json_option,
+    option,
+    refuse,
+    rounds_option,
+)
+from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
+from headrace._cli._report import Column, Report, figures
+from headrace._files import Output
+from headrace.errors import Error
+from headrace.machine import Machine, topo
+from headrace_lab.commands.bench._family import find_measuring_program
+from headrace_lab.commands.bench.pmem import measure_rings, memory_folder
+from headrace_lab.families import FAMILIES
+from headrace_lab.families.facts import Facts, gather_facts
+from headrace_lab.families.measure import (
+    PIN_REMEDY,
+    Outcome,
+    Shown,
+    interruptible,
+    measure_family,
+)
+from headrace_lab.families.points import LeftOut, Place
+from headrace_lab.report.cards import Card, cards_of
+from headrace_lab.report.compare import ROUNDS_MIN, Comparison, compare_reports
+from headrace_lab.report.guidelines import Guideline, Measured, guidelines_of
+from headrace_lab.report.page import page_of
+
+_OUT = "report.html"
+_EMULATED = (
+    "The devices of this machine are emulated: their figures, which are marked, say nothing "
+    "about real devices."
+)
+_TRIED = "write the report to '{}'"
+
+
+@click.command("report", cls=Command)
+@option(
+    "--out",
+    type=OutputFile(_TRIED),
+    help=f"Write the page into this file; {_OUT} if not given.",
+)
+@rounds_option(7, " of each point")
+@option(
+    "--compare",
+    type=FilePath(),
+    nargs=2,
+    metavar="A.json B.json",
+    help="Measure nothing: compare what --json printed on two machines or days.",
+)
+@json_option
+def command(
+    out: Output | None, rounds: int, compare: tuple[str, str] | None, *, as_json: bool
+) -> int:
+    """Measure this machine and write one page about it.
+
+    The page has the machine, what the doctor says, every family of 'headrace bench' beside
+    published and simulated figures, and the guidelines of the papers with whether they hold here.
+    It is one file that needs no network. Ctrl-C keeps what was measured, and the page says so.
+
+    Example: headrace report --rounds 1 --out report.html
+    """
+    if compare:
+        return _compare(*compare, as_json=as_json)
+    out = out or Output(_OUT, _TRIED.format(_OUT))
+    if out.is_stdout:
+        refuse("--out takes a file: the page would mix with what is printed")
+    machine = topo()
+    outcomes: dict[str, Outcome] = {}
+    with progress("measuring this machine") as share, interruptible() as stop:
+        program = find_measuring_program()
+        facts = gather_facts()
+        for number, family in enumerate(FAMILIES):
+            outcomes[family] = measure_family(
+                family,
+                facts,
+                program,
+                rounds,
+                stop,
+                partial(_told, share, number / len(FAMILIES)),
+            )
+        if not stop.asked:
+            outcomes["rings"] = _rings(rounds)
+        # The rest takes seconds; ending here would lose the whole page.
+        was_ended = stop.asked
+        cards = cards_of(outcomes)
+        guidelines = guidelines_of(
+            Measured(
+                outcomes,
+                no_queue="" if facts.queues else facts.no_queue,
+                has_tiers=len({node.tier for node in facts.nodes}) > 1,
+            )
+        )
+        page = _page(
+            machine,
+            facts,
+            cards,
+            guidelines,
+            was_ended=was_ended,
+            not_pinned=_not_pinned(outcomes),
+        ).encode()
+        out.write(page)
+    _publish(machine, outcomes, cards, guidelines, (out.path, len(page), rounds), as_json=as_json)
+    return EXIT_INTERRUPTED if was_ended else EXIT_OK
+
+
+def _rings(rounds: int) -> Outcome:
+    """Measure the rings of 'headrace bench pmem', as a family."""
+    try:
+        measured = measure_rings(rounds, memory_folder())
+    except Error as error:
+        return Outcome("rings", (), (LeftOut("rings", str(error)),), partial=False)
+    memory = "persistent memory" if measured["persistent"] else "DRAM, durability is pretended"
+    shown = tuple(
+        Shown(
+            Place(memory, name, _core.bytes_text(each["entry_bytes"]), "gb_per_s"),
+            emulated=False,
+            values=tuple(each["entry_bytes"] / time_ns for time_ns in times["enqueue_ns"]),
+        )
+        for each in measured["lengths"]
+        for name, times in each["series"].items()
+    )
+    return Outcome("rings", shown, (), partial=False)
+
+
+def _not_pinned(outcomes: dict[str, Outcome]) -> str:
+    """Return the first reason why memory was not locked."""
+    return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
+
+
+def _told(share: Callable[[float], None], before: float, part: float) -> None:
+    share(before + part / len(FAMILIES))
+
+
+def _page(
+    machine: Machine,
+    facts: Facts,
+    cards: list[Card],
+    guidelines: list[Guideline],
+    *,
+    was_ended: bool,
+    not_pinned: str,
+) -> str:
+    diagnosis = diagnose(gather())
+    remarks = []
+    if not_pinned:
+        remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {PIN_REMEDY}."))
+    if was_ended:
+        remarks.append(("partial", "This report is partial: the measurement was stopped early."))
+    if facts.emulated:
+        remarks.append(("emulated", _EMULATED))
+    nodes = ", ".join(
+        f"node {node.id}: {node.tier}, {_core.bytes_text(node.capacity_bytes)}, "
+        f"{len(node.cpus)} processors"
+        for node in machine.nodes
+    )
+    queues = ", ".join(f"{each.name} ({each.mode})" for each in facts.queues)
+    return page_of(
+        title=f"Headrace report: {machine.cpu_model}",
+        machine={
+            "processor": machine.cpu_model,
+            "memory": nodes,
+            "caches": ", ".join(
+                f"L{each.level}: {each.instance_count} x {_core.bytes_text(each.capacity_bytes)}"
+                for each in machine.cpu_caches
+            ),
+            "DSA work queues": queues or f"none: {facts.no_queue}",
+        },
+        headline=diagnosis.headline,
+        findings=_findings(diagnosis.findings),
+        cards=cards,
+        guidelines=guidelines,
+        remarks=remarks,
+    )
+
+
+def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    """Rows of the doctor's checks; checks skipped for the same reason share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for each in findings:
+        found = "; ".join(filter(None, (each.finding, each.cause)))
+        key = (each.state, found if each.state == "skipped" else f"{each.check} {found}")
+        rows.setdefault(key, [found]).append(each.check)
+    return [(", ".join(checks), state, found) for (state, _), (found, *checks) in rows.items()]
+
+
+def _publish(
+    machine: Machine,
+    outcomes: dict[str, Outcome],
+    cards: list[Card],
+    guidelines: list[Guideline],
+    written: tuple[str, int, int],
+    *,
+    as_json: bool,
+) -> None:
+    path, byte_count, rounds = written
+    verdicts = Counter(each.verdict.state for each in guidelines)
+    summary: dict[str, Any] = {
+        "figures": len(cards),
+        "figures_measured": sum(not card.absent for card in cards),
+        "guidelines": len(guidelines),
+        "guidelines_judged": verdicts["holds"] + verdicts["does not hold"],
+        "bytes": byte_count,
+        "emulated": any(each.emulated for each in outcomes.values()),
+        "partial": any(each.partial for each in outcomes.values()),
+        "memory_pinned": not _not_pinned(outcomes),
+    }
+    if as_json:
+        print_document(
+            "report",
+            machine=machine.document,
+            results={
+                "path": path,
+                "round_count": rounds,
+                "measured": [each.document() for each in outcomes.values()],
+                "figures": [card.document() for card in cards],
+                "guidelines": [each.document() for each in guidelines],
+            },
+            summary=summary,
+        )
+        return
+    report = Report()
+    report.table(
+        [Column("guideline"), Column("here"), Column("because", folds=True, optional=1)],
+        [[each.name, each.verdict.state, each.verdict.reason] for each in guidelines],
+    )
+    report.say()
+    if not_pinned := _not_pinned(outcomes):
+        report.say(f"Memory was not locked: {not_pinned}; {PIN_REMEDY}.", "yellow")
+    ended = " It is partial: the measurement was stopped early." if summary["partial"] else ""
+    report.say(
+        f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "
+        f"measured here, {len(guidelines)} guidelines.{ended}"
+    )
+
+
+def _compare(before: str, after: str, *, as_json: bool) -> int:
+    comparison = compare_reports(before, after)
+    certain = [each for each in comparison.differences if each.certain]
+    summary = {
+        "figures": len(comparison.differences),
+        "guidelines": 0,
+        "bytes": 0,
+        "certain": len(certain),
+        "only_before": comparison.only_before,
+        "only_after": comparison.only_after,
+    }
+    if as_json:
+        print_document(
+            "report",
+            machine={},
+            results={"comparison": [each.document() for each in comparison.differences]},
+            summary=summary,
+        )
+        return EXIT_OK
+    _print_comparison(Report(), comparison)
+    return EXIT_OK
+
+
+def _print_comparison(report: Report, comparison: Comparison) -> None:
+    report.table(
+        [
+            Column("figure", folds=True),
+            Column("at"),
+            *figures("first", "second", "ratio", "chance"),
+        ],
+        [
+            [
+                f"{each.family}: {each.line}, {each.panel}",
+                each.x,
+                f"{each.before:.4g}",
+                f"{each.after:.4g}",
+                f"{each.ratio:.2f}",
+                "?" if each.certain is None else f"{each.probability:.3f}" + "*" * each.certain,
+            ]
+            for each in comparison.differences
+        ],
+    )
+    report.say()
+    report.say(
+        f"{len(comparison.differences)} figures are in both reports, {comparison.only_before} only "
+        f"in the first and {comparison.only_after} only in the second, among them those of another "
+        "unit. Chance: how often such a difference appears if there is none, by ranks; below 5 % "
+        f"it is marked *. ?: fewer than {ROUNDS_MIN} rounds."
+    )

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace sim advise``: where to place data, who moves it, and the gain."""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from headrace import _core
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    Choice,
+    Count,
+    FilePath,
+    Number,
+    Size,
+    flag,
+    json_option,
+    option,
+    refuse,
+)
+from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report, figures
+from headrace._cli.sim._machine import machine_of, machine_option
+from headrace._files import read_file
+from headrace_lab.sim.advice import (
+    GAIN_MIN,
+    Advice,
+    advise_data,
+    advise_query,
+    advise_scans,
+    column_bytes_of,
+)
+from headrace_lab.sim.measured import measured_record
+from headrace_lab.sim.plan import STRING_NOTE, Scan, scans_of
+from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
+
+_PASSES_MAX = 1_000_000
+_THREADS_MAX = 4096
+_SQL_BYTES_MAX = 1 << 20
+
+
+@click.command("advise", cls=Command)
+@machine_option(required=False)
+@flag("--here", "on_this_machine", help="About this machine, which is measured first.")
+@option("--bytes", "size", type=Size(1), help="Bytes of node 0 that are read.")
+@option(
+    "--passes",
+    type=Count(1, _PASSES_MAX),
+    default="1",
+    help="With --bytes: number of times they are read.",
+)
+@option(
+    "--pattern",
+    type=Choice("scan", "update", "chase"),
+    default="scan",
+    help="With --bytes: in order, in order and written back, or each load needs the one before.",
+)
+@option("--query", type=Choice("q6"), help="The query's columns, each read once.")
+@option(
+    "--sql",
+    type=FilePath(),
+    help="A SQL query over the Parquet files of --tables: the columns that DuckDB's plan reads.",
+)
+@option("--tables", type=FilePath("DIR"), help="With --sql: the folder of NAME.parquet.")
+@option(
+    "--scale-factor",
+    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
+    default="1",
+    help="With --query: scale factor of its table.",
+)
+@option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
+@json_option
+def command(
+    machine: str | None,
+    size: int | None,
+    passes: int,
+    pattern: str,
+    query: str | None,
+    sql: str | None,
+    tables: str | None,
+    scale_factor: float,
+    threads: int,
+    *,
+    on_this_machine: bool,
+    as_json: bool,
+) -> None:
+    """Say which memory to read from, which mover to use, and the gain to expect.
+
+    The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
+    --query and --sql.
+
+    Example: headrace sim advise --machine xeon-max-9468 --bytes 1GiB --passes 4
+    """
+    if sum(each is not None for each in (size, query, sql)) != 1:
+        refuse("give one of --bytes, --query and --sql")
+    if (sql is None) != (tables is None):
+        refuse("--sql and --tables belong together")
+    if (machine is None) != on_this_machine:
+        refuse("give one of --machine and --here")
+    scans = [] if sql is None or tables is None else scans_of(_text_of(sql), Path(tables))
+    with ExitStack() as stack:
+        if machine is not None:
+            path = machine_of(machine)
+        else:
+            share = stack.enter_context(progress("measuring this machine"))
+            path = stack.enter_context(measured_record(share))
+        if size is not None:
+            ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
+        elif scans:
+            ranked = advise_scans(path, scans, threads=threads)
+        else:
+            ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
+    best = ranked[0]
+    if as_json:
+        print_document(
+            "sim-advise",
+            machine={"name": machine or "this machine"},
+            results=[asdict(each) for each in ranked],
+            summary={"kind": "simulated", **asdict(best), **_totals(scans)},
+        )
+        return
+    _print(ranked, scans)
+
+
+def _text_of(path: str) -> str:
+    text = read_file(path, f"read the query '{path}'", _SQL_BYTES_MAX)
+    return text.decode(errors="replace")
+
+
+def _totals(scans: list[Scan]) -> dict[str, int]:
+    columns = sum(len({*each.filters, *each.others}) for each in scans)
+    return {"columns": columns, "bytes": sum(each.byte_count for each in scans)} if scans else {}
+
+
+def _print(ranked: list[Advice], scans: list[Scan]) -> None:
+    best = ranked[0]
+    report = Report()
+    if scans:
+        report.table(
+            [
+                Column("table", key=True),
+                Column("filters", folds=True),
+                Column("other columns", folds=True),
+                *figures("rows", "read"),
+            ],
+            [
+                [
+                    each.table,
+                    ", ".join(each.filters),
+                    ", ".join(name for name in each.others if name not in each.filters),
+                    f"{each.rows:,}",
+                    _core.bytes_text(each.byte_count),
+                ]
+                for each in scans
+            ],
+        )
+        report.say(f"By DuckDB's plan; {STRING_NOTE}")
+        report.say()
+    report.table(
+        [
+            Column("read from"),
+            Column("mover"),
+            *figures("chunk", "gain"),
+            Column("bound", folds=True),
+        ],
+        [
+            [
+                f"{each.tier}, node {each.node}",
+                f"{each.devices} DSA" if each.devices else each.mover,
+                _core.bytes_text(each.chunk_bytes) if each.chunk_bytes else "-",
+                f"{each.gain:+.1%}",
+                each.bound,
+            ]
+            for each in ranked
+        ],
+    )
+    report.say()
+    if best.mover == "none":
+        report.say(f"Leave the data where it is: nothing gains {GAIN_MIN:.0%} (simulated)")
+    else:
+        report.say(f"Best: the first line, {best.gain:+.1%} throughput (simulated)")
+        for note in best.notes:
+            report.say(note, head="- ")

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice: where to place data on a machine, which mover to use, and the expected gain."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headrace._apps.sim import Result, run
+from headrace.errors import UnsupportedError
+from headrace_lab.sim.plan import Scan
+
+GAIN_MIN = 0.02
+"""What is moved for less is left where it is: the model is not better than that."""
+_RATE_SHARE = 0.95
+_COLUMN_BYTES = 8
+_CHUNK_BYTES = 1 << 20
+SCANNED_COLUMNS = 2.5
+"""Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
+MOVED_COLUMNS = 2
+"""Extended price and discount."""
+SHARED_COLUMNS = 1
+"""Discount, which the scan reads as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One option for the data.
+
+    Attributes:
+        tier: Kind of memory to read from: "ddr", "hbm", ...
+        node: Node of that memory.
+        mover: "none", "cpu" or "dsa".
+        devices: Number of DSA devices.
+        chunk_bytes: Bytes to move at a time; 0 if nothing is moved.
+        gain: Gain in throughput over not moving; simulated.
+        bound: The saturated resource.
+        notes: Remarks about the gain.
+    """
+
+    tier: str
+    node: int
+    mover: str
+    devices: int
+    chunk_bytes: int
+    gain: float
+    bound: str
+    notes: tuple[str, ...] = ()
+
+
+def advise_data(
+    machine: Path, byte_count: int, *, passes: int, threads: int, pattern: str = "scan"
+) -> list[Advice]:
+    """Compare places for data of node 0 that is read `passes` times by `threads` cores.
+
+    Args:
+        machine: Path of the record.
+        byte_count: Size of the data.
+        passes: How often all of it is read.
+        threads: Cores that read.
+        pattern: "scan", "update" (each line is read and written) or "chase" (each load depends on
+            the previous one).
+
+    Returns:
+        The options, the best first; not moving is one of them.
+    """
+    model = _model(machine)
+    found = [_leave(model, "")]
+    for node in _other_nodes(model):
+        for devices in _device_counts(machine):
+            point = {
+                "target": node["node"],
+                "passes": passes,
+                "threads": threads,
+                "devices": devices,
+                "bytes": byte_count,
+                "pattern": pattern,
+            }
+            (result,) = run("placement", [point], machine=str(machine))
+            found.append(_advice(node, devices, result, machine))
+    return _ranked(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a query reads of one table, in columns of 8 bytes.
+
+    Attributes:
+        column_bytes: Size of one column.
+        scanned: Columns that the filter reads.
+        moved: Columns read for the rows that pass; they can be prefetched.
+        shared: Those of `moved` that the filter reads too.
+    """
+
+    column_bytes: int
+    scanned: float
+    moved: float
+    shared: float
+
+
+def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advice]:
+    """Compare targets for prefetching the columns that query 6 aggregates, all on node 0.
+
+    Returns:
+        The options, the best first; not moving is one of them.
+    """
+    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
+    return advise_tables(machine, [table], threads=threads)
+
+
+def advise_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> list[Advice]:
+    """Compare targets for prefetching the columns that a SQL query reads, all on node 0.
+
+    Returns:
+        The options, the best first; not moving is one of them.
+    """
+    return advise_tables(machine, [_columns_of(scan) for scan in scans], threads=threads)
+
+
+def _columns_of(scan: Scan) -> Columns:
+    filters, others = dict(scan.filters), dict(scan.others)
+    if not filters:
+        # Without a filter: the first column is modelled as the filter's.
+        name = next(iter(others))
+        filters[name] = others[name] if len(others) == 1 else others.pop(name)
+    shared = sum(width for name, width in others.items() if name in filters)
+    widths = [sum(filters.values()), sum(others.values()), shared]
+    return Columns(_COLUMN_BYTES * scan.rows, *(each / _COLUMN_BYTES for each in widths))
+
+
+def advise_tables(
+    machine: Path, tables: list[Columns], *, threads: int, home: int | None = None
+) -> list[Advice]:
+    """Compare targets for prefetching columns of tables that are read sequentially.
+
+    Args:
+        machine: Path of the record.
+        tables: The columns of each table.
+        threads: Cores that read.
+        home: Node of all columns; None is the first node.
+
+    Returns:
+        The options, the best first; not moving is one of them. The bound is the slowest table's.
+    """
+    model = _model(machine)
+    found = [_leave(model, "", home)]
+    # Tables of which only the filter is read have nothing to prefetch, and are not modelled.
+    tables = [each for each in tables if each.moved > 0]
+    for node in _other_nodes(model, home):
+        for devices in _device_counts(machine) if tables else []:
+            results = _simulate(machine, tables, node["node"], devices, threads=threads, home=home)
+            off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
+            total = replace(_longest(results), figures={"gain": off / on - 1})
+            found.append(_advice(node, devices, total, machine))
+    return _ranked(found)
+
+
+def predict_query(
+    machine: Path, *, row_count: int, chunk_bytes: int, threads: int
+) -> dict[str, Any]:
+    """Predict query 6 on a machine, with its columns on node 0 and the advised target.
+
+    Returns:
+        As `predict_tables`.
+    """
+    column_bytes = max(1, row_count) * _COLUMN_BYTES
+    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
+    return predict_tables(machine, [table], chunk_bytes=chunk_bytes, threads=threads)
+
+
+def predict_scans(
+    machine: Path, scans: Iterable[Scan], *, threads: int, home: int | None = None
+) -> dict[str, Any]:
+    """Predict how long a SQL query reads its tables on a machine, with all columns on one node.
+
+    Joins, sorts and the like are not included.
+
+    Returns:
+        As `predict_tables`, for the first run; "repeated_ms" and "repeated_gain" are for a run with
+        all columns already copied to the best memory.
+    """
+    tables = [_columns_of(scan) for scan in scans]
+    first = predict_tables(machine, tables, threads=threads, home=home)
+    times = [
+        sum(each.figures["in_target_ms"] for each in results)
+        for node in _other_nodes(_model(machine), home)
+        for results in [_simulate(machine, tables, node["node"], 0, threads=threads, home=home)]
+    ]
+    repeated = min([first["off_ms"], *times])
+    return first | {"repeated_ms": repeated, "repeated_gain": first["off_ms"] / repeated - 1}
+
+
+def predict_tables(
+    machine: Path,
+    tables: list[Columns],
+    *,
+    threads: int,
+    chunk_bytes: int = _CHUNK_BYTES,
+    home: int | None = None,
+) -> dict[str, Any]:
+    """Predict reading tables sequentially, with the advised target.
+
+    Returns:
+        "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
+        target "on_ms" is "off_ms". "kind" is "simulated".
+    """
+    best = advise_tables(machine, tables, threads=threads, home=home)[0]
+    results = _simulate(
+        machine,
+        tables,
+        best.node,
+        best.devices,
+        threads=threads,
+        chunk_bytes=chunk_bytes,
+        home=home,
+    )
+    off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
+    moves = best.mover != "none"
+    return {
+        "kind": "simulated",
+        "off_ms": off,
+        "on_ms": on if moves else off,
+        "gain": off / on - 1 if moves else 0.0,
+        "bound": _longest(results).bound if moves else best.bound,
+        "tier": best.tier,
+        "mover": best.mover,
+        "devices": best.devices,
+    }
+
+
+def _simulate(
+    machine: Path,
+    tables: Iterable[Columns],
+    target: int,
+    devices: int,
+    *,
+    threads: int,
+    chunk_bytes: int = _CHUNK_BYTES,
+    home: int | None = None,
+) -> list[Result]:
+    model = _model(machine)
+    own = _node(model, home)["node"]
+    points = [
+        {
+            "b": own,
+            "a": own,
+            "target": target,
+            "threads": threads,
+            "devices": devices,
+            "column": table.column_bytes,
+            "chunk": min(table.column_bytes, chunk_bytes),
+            "scanned": table.scanned,
+            "moved": table.moved,
+            "shared": table.shared,
+            **_compute_of(model),
+        }
+        for table in tables
+    ]
+    return run("qdp", points, machine=str(machine))
+
+
+def _longest(results: list[Result]) -> Result:
+    return max(results, key=lambda each: each.figures["on_ms"])
+
+
+def column_bytes_of(scale_factor: float) -> int:
+    """Size of a column of TPC-H lineitem."""
+    return max(_COLUMN_BYTES, round(scale_factor * 6_001_215) * _COLUMN_BYTES)
+
+
+def _compute_of(model: dict[str, Any]) -> dict[str, float]:
+    """The parameter for a core's speed on the query, if it was measured."""
+    measured = model["core"].get("compute")
+    return {} if measured is None else {"compute": float(measured["value"].split()[0])}
+
+
+def _model(machine: Path) -> dict[str, Any]:
+    model: dict[str, Any] | None = json.loads(machine.read_text(encoding="utf-8")).get("model")
+    if model is None:
+        raise UnsupportedError(
+            f"advise about '{machine}'",
+            "the record has no field 'model'",
+            "add it (docs/reference/machine.md), or use a machine of 'headrace sim list'",
+        )
+    return model
+
+
+def node_of(machine: Path, place: str | None) -> tuple[int, str] | None:
+    """Number and kind of the first node with this number or kind; for None, of the first node."""
+    nodes = [(each["node"], each["kind"]) for each in _model(machine)["nodes"]]
+    return next((each for each in nodes if place in (None, *map(str, each))), None)
+
+
+def places_of(machine: Path) -> list[str]:
+    """The places that `node_of` accepts: kinds of memory and numbers of nodes."""
+    nodes = _model(machine)["nodes"]
+    return [*dict.fromkeys(each["kind"] for each in nodes), *(str(each["node"]) for each in nodes)]
+
+
+def _node(model: dict[str, Any], number: int | None) -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = model["nodes"]
+    return next(each for each in nodes if number in (None, each["node"]))
+
+
+def _other_nodes(model: dict[str, Any], home: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the first node of each other kind of memory on the same socket."""
+    own = _node(model, home)
+    seen = {own["kind"]}
+    for node in model["nodes"]:
+        if node["socket"] == own["socket"] and node["kind"] not in seen:
+            seen.add(node["kind"])
+            yield node
+
+
+def _device_counts(machine: Path) -> list[int]:
+    record = json.loads(machine.read_text(encoding="utf-8"))
+    if "dsa" not in record["model"]:
+        return [0]
+    count = len(record["movers"]["dsa_devices"])
+    return [0, *(each for each in (1, 2, 4, 8) if each <= count)]
+
+
+def _leave(model: dict[str, Any], bound: str, home: int | None = None) -> Advice:
+    own = _node(model, home)
+    return Advice(own["kind"], own["node"], "none", 0, 0, 0.0, bound or "nothing is moved")
+
+
+def _advice(node: dict[str, Any], devices: int, result: Result, machine: Path) -> Advice:
+    mover = "dsa" if devices else "cpu"
+    chunk = _chunk_bytes(machine) if devices else _CHUNK_BYTES
+    gain = result.figures["gain"]
+    return Advice(
+        node["kind"], node["node"], mover, devices, chunk, gain, result.bound, result.notes
+    )
+
+
+def _chunk_bytes(machine: Path) -> int:
+    """The smallest power of two that reaches nearly the full rate with one copy in flight."""
+    sizes = [1 << shift for shift in range(12, 23)]
+    points = [{"bytes": size, "mode": "sync"} for size in sizes]
+    rates = [each.figures["gb_per_s"] for each in run("submission", points, machine=str(machine))]
+    for size, rate in zip(sizes, rates, strict=True):
+        if rate >= _RATE_SHARE * rates[-1]:
+            return size
+    return sizes[-1]
+
+
+def _ranked(found: list[Advice]) -> list[Advice]:
+    # Of equal gains prefer not moving, then fewer devices.
+    ranked = sorted(found, key=lambda each: (-round(each.gain, 3), each.devices))
+    if ranked[0].gain < GAIN_MIN:
+        ranked.sort(key=lambda each: each.mover != "none")
+    return ranked

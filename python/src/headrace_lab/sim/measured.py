@@ -1,0 +1,653 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the model of this machine from measurements.
+
+Measured are: from each node with processors to each node, by one thread and by all of the node,
+reads, fills and copies of memory and the latency of dependent loads; the bandwidth of one core to
+each cache; the transfer of lines between two cores; and the speed of one core on query 6 with
+cached columns. Values that are not measured are marked "assumed".
+"""
+
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace import _core, _simulator
+from headrace._temporary import temporary_folder
+from headrace.errors import UnsupportedError, from_code
+from headrace.machine import Machine, Node
+
+if TYPE_CHECKING:
+    from headrace_lab.tpch.lineitem import Columns
+
+ROUNDS = 3
+"""Rounds per figure, of which it is the median; all others are measured in between."""
+CALL_BYTES = 128 << 10
+"""Bytes of one call of memset or memcpy through memory: neither short nor so long that the C
+library changes its method."""
+_CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
+"""Measured lengths of one thread; others are interpolated."""
+_CACHE_CALL_BYTES = 32 << 10
+_SHORT_CALL_BYTES = 64
+_BLOCK_BYTES = 16 << 10
+_LINE = 64
+_QUEUEING_SHARE = 0.39
+_KINDS = {"hbm": "hbm", "cxl": "cxl", "persistent": "optane"}
+_L3_WAYS = 16
+_DDIO_WAYS = 2
+_SPAN_MIN, _SPAN_MAX = 32 << 20, 256 << 20
+_NIC = {
+    "line": "10 GB/s",
+    "interrupt": "5 us",
+    "poll": "100 ns",
+    "host": "2 us",
+    "nic": "500 ns",
+    "l1_latency": "2 ns",
+    "l2_latency": "6 ns",
+    "l3_latency": "30 ns",
+    "work": "328 ns",
+    "working_set": "1 MiB",
+}
+"""The values of the machine injection-node."""
+_ACCESSES = ("read", "fill", "copy")
+_QUERY_CHUNK_BYTES = 64 << 10
+_QUERY_ROWS = 16 * _QUERY_CHUNK_BYTES // 8
+"""So few that the columns fit a last-level cache."""
+_BYTES_PER_ROW = 28
+
+
+@dataclass(slots=True)
+class Figure:
+    """One figure over several rounds.
+
+    Attributes:
+        values: One of each round.
+        rounds: Number of short rounds.
+        disturbed: Those of them in which a thread was preempted; discarded.
+    """
+
+    values: list[float] = field(default_factory=list)
+    rounds: int = 0
+    disturbed: int = 0
+
+    @property
+    def median(self) -> float:
+        """The median of all rounds."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median."""
+        if len(self.values) < 2:  # noqa: PLR2004
+            return 0.0
+        low, _, high = statistics.quantiles(self.values, n=4)
+        return (high - low) / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A measurement to run once in each round.
+
+    Attributes:
+        key: Its name.
+        ask: Runs it.
+    """
+
+    key: str
+    ask: Callable[["Effort"], "Sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a task may take in a round.
+
+    Attributes:
+        samples: Wanted number of undisturbed short rounds.
+        round_us: Length of a short round.
+        time_max_ms: When to give up.
+    """
+
+    samples: int = 15
+    round_us: int = 500
+    time_max_ms: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The result of a task in a round."""
+
+    value: float
+    rounds: int = 0
+    disturbed: int = 0
+
+
+def measure_tasks(
+    tasks: Iterable[Task],
+    share: Callable[[float], None] = lambda _: None,
+    *,
+    rounds: int = ROUNDS,
+    effort: Effort = Effort(),
+) -> dict[str, Figure]:
+    """Measure all tasks once in each round."""
+    tasks = list(tasks)
+    figures = {task.key: Figure() for task in tasks}
+    for index in range(rounds):
+        for number, task in enumerate(tasks):
+            sample = task.ask(effort)
+            figure = figures[task.key]
+            figure.values.append(sample.value)
+            figure.rounds += sample.rounds
+            figure.disturbed += sample.disturbed
+            share((index * len(tasks) + number + 1) / (rounds * len(tasks)))
+    return figures
+
+
+def load_of(figures: Iterable[Figure]) -> float:
+    """The share of short rounds that other processes disturbed."""
+    figures = list(figures)
+    return sum(each.disturbed for each in figures) / max(1, sum(each.rounds for each in figures))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Bandwidth and latency from the processors of one node to the memory of another.
+
+    Attributes:
+        initiator: Node of the processors.
+        target: Node of the memory.
+        threads: Number of processors, with a thread on each.
+        read_gb_per_s: All threads together.
+        fill_gb_per_s: All threads together.
+        copy_gb_per_s: All threads together; each byte is read and written.
+        latency_ns: Latency of one load.
+    """
+
+    initiator: int
+    target: int
+    threads: int
+    read_gb_per_s: float
+    fill_gb_per_s: float
+    copy_gb_per_s: float
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Bandwidth of a cache to its cores.
+
+    Attributes:
+        level: 2 for L2.
+        capacity_bytes: Capacity of one instance.
+        cores: Cores that share it.
+        read_gb_per_s: One core.
+        fill_gb_per_s: One core.
+        copy_gb_per_s: One core.
+        read_all_gb_per_s: All cores that share it, concurrently.
+        fill_all_gb_per_s: All cores that share it, concurrently.
+        copy_all_gb_per_s: All cores that share it, concurrently.
+    """
+
+    level: int
+    capacity_bytes: int
+    cores: int
+    read_gb_per_s: float
+    fill_gb_per_s: float
+    copy_gb_per_s: float
+    read_all_gb_per_s: float
+    fill_all_gb_per_s: float
+    copy_all_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Memory bandwidth of one thread with calls of one size.
+
+    Attributes:
+        byte_count: Bytes of a call.
+        fill_gb_per_s: With memset.
+        copy_gb_per_s: With memcpy.
+    """
+
+    byte_count: int
+    fill_gb_per_s: float
+    copy_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """All measurements of a machine.
+
+    Attributes:
+        pairs: Pairs of nodes.
+        levels: Caches, the smallest first.
+        calls: Calls on memory, the smallest first.
+        call_ns: Time of a copy of a few bytes.
+        handover_ns: Half of a round trip of one line between two cores; 0 with one core.
+        handover_gb_per_s: Bandwidth of further lines.
+        compute_gb_per_s: Speed of one core on query 6.
+        disturbed: Share of short rounds that other processes disturbed.
+    """
+
+    pairs: list[Pair]
+    levels: list[Level] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    call_ns: float = 5.0
+    handover_ns: float = 0.0
+    handover_gb_per_s: float = 0.0
+    compute_gb_per_s: float = 0.0
+    disturbed: float = 0.0
+
+
+def measure(
+    machine: Machine,
+    share: Callable[[float], None] = lambda _: None,
+    *,
+    rounds: int = ROUNDS,
+    effort: Effort = Effort(),
+) -> Measurement:
+    """Measure the inputs of the model.
+
+    Raises:
+        Error: There is too little memory, or a processor may not be used.
+    """
+    tasks = calibration_tasks(machine)
+    return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
+
+
+@contextmanager
+def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
+    """Write a machine's record with its model to a temporary file for the block."""
+    with temporary_folder("headrace-") as folder:
+        path = folder / "here.json"
+        path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
+        yield path
+
+
+@contextmanager
+def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator[Path]:
+    """Measure this machine, and write its record to a temporary file for the block.
+
+    Raises:
+        Error: There is too little memory, or a processor may not be used.
+    """
+    native, text = _core.Machine.make_record()
+    machine = Machine.from_native(native)
+    with record_of(text, model_of(machine, measure(machine, share))) as path:
+        yield path
+
+
+def stream(access: str, cpu: int, node: int, span: int, call: int = CALL_BYTES) -> dict[str, Any]:
+    """Describe a thread that walks through its private memory."""
+    return {"access": access, "cpu": cpu, "node": node, "span": span, "bytes": min(call, span)}
+
+
+def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0) -> Sample:
+    """Measure once.
+
+    Args:
+        what: A measurement of `_simulator.measure`.
+        streams: One for each thread.
+        effort: Time limits.
+        group: Number of leading streams to sum; 0 for all.
+    """
+    if what != "streams":
+        # Either of two threads that wait for each other can be disturbed.
+        effort = replace(effort, time_max_ms=2 * effort.time_max_ms)
+    request = {"what": what, "streams": streams, **asdict(effort)}
+    answer = json.loads(_simulator.measure(json.dumps(request)))
+    if "error" in answer:
+        raise from_code(**answer["error"])
+    values = answer["values"][: group or None]
+    per_round = [sum(each) for each in zip(*values, strict=True)]
+    if answer["disturbed"] == answer["rounds"]:
+        best = max if what == "streams" else min
+        return Sample(best(per_round), answer["rounds"], answer["disturbed"])
+    return Sample(statistics.median(per_round), answer["rounds"], answer["disturbed"])
+
+
+def span_of(machine: Machine, threads: int) -> int:
+    """Memory of each thread: just more than the caches hold."""
+    last = max((level["capacity_bytes"] for level in _levels(machine)), default=0)
+    return min(_SPAN_MAX, max(_SPAN_MIN, 4 * last // threads)) // CALL_BYTES * CALL_BYTES
+
+
+def hosts(machine: Machine) -> list[Node]:
+    """Nodes with processors.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
+    found = [node for node in machine.nodes if node.cpus]
+    if not found:
+        raise UnsupportedError("describe this machine", "no node has processors", "use another")
+    return found
+
+
+def calibration_tasks(machine: Machine) -> list[Task]:
+    """List the measurements for the model."""
+    home = hosts(machine)[0]
+    tasks = [
+        *_memory_tasks(machine),
+        *_cache_tasks(machine, home),
+        *_call_tasks(machine, home),
+        Task("compute", QueryTimer().ask),
+    ]
+    if len(home.cpus) > 1:
+        for key, size in (("line", _LINE), ("block", _BLOCK_BYTES)):
+            both = [stream("copy", each, home.id, size, size) for each in home.cpus[:2]]
+            tasks.append(_task(f"handover {key}", "handover", both))
+    return tasks
+
+
+def _memory_tasks(machine: Machine) -> Iterator[Task]:
+    for initiator, target in itertools.product(hosts(machine), machine.nodes):
+        prefix = f"{initiator.id}>{target.id}"
+        first = stream("read", initiator.cpus[0], target.id, span_of(machine, 1))
+        first["bytes"] = first["span"]
+        yield _task(f"{prefix} latency", "latency", [first])
+        for threads in sorted({1, len(initiator.cpus)}):
+            span = span_of(machine, threads)
+            for access in _ACCESSES:
+                streams = [stream(access, cpu, target.id, span) for cpu in initiator.cpus[:threads]]
+                yield _task(f"{prefix} {access} {threads}", "streams", streams)
+
+
+def _cache_tasks(machine: Machine, home: Node) -> Iterator[Task]:
+    for level in _levels(machine):
+        for access in _ACCESSES:
+            for threads in sorted({1, min(level["cores"], len(home.cpus))}):
+                streams = [
+                    stream(access, cpu, home.id, level["span"], _CACHE_CALL_BYTES)
+                    for cpu in home.cpus[:threads]
+                ]
+                yield _task(f"L{level['level']} {access} {threads}", "streams", streams)
+
+
+def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
+    cpu = home.cpus[0]
+    short = stream("copy", cpu, home.id, _CACHE_CALL_BYTES // 4, _SHORT_CALL_BYTES)
+    yield _task("call", "streams", [short])
+    for call in _CALLS:
+        for access in ("fill", "copy"):
+            streams = [stream(access, cpu, home.id, span_of(machine, 1), call)]
+            yield _task(f"call {call} {access}", "streams", streams)
+
+
+class QueryTimer:
+    """Measures the speed of one core on query 6 with cached columns."""
+
+    def __init__(self) -> None:
+        """Create the columns."""
+        self._columns = make_columns(_QUERY_ROWS)
+
+    def ask(self, effort: Effort) -> Sample:
+        """Return the rate of the best run in GB/s; disturbance only adds time."""
+        # Loading pyarrow takes longer than 'headrace topo' without --measure.
+        from headrace_lab.tpch.q6 import run_q6  # noqa: PLC0415
+
+        times = []
+        for _ in range(effort.samples):
+            found = run_q6(
+                self._columns,
+                prefetch="off",
+                thread_count=1,
+                chunk_bytes=_QUERY_CHUNK_BYTES,
+                record_timeline=True,
+            )
+            times.append(sum(event.end_ns - event.begin_ns for event in found.timeline))
+        # Discount is read twice.
+        return Sample((_BYTES_PER_ROW + 8) * _QUERY_ROWS / max(1, min(times)))
+
+
+def make_columns(row_count: int) -> "Columns":
+    """Create columns for query 6 with about the selectivity of TPC-H."""
+    from headrace_lab.tpch.lineitem import Columns  # noqa: PLC0415 - As above.
+
+    random = np.random.default_rng(1)
+    return Columns(
+        ship_date=random.integers(8036, 10562, row_count, np.int32),
+        discount=random.integers(0, 11, row_count, np.int64),
+        quantity=random.integers(1, 51, row_count, np.int64) * 100,
+        extended_price=random.integers(90_000, 10_500_000, row_count, np.int64),
+    )
+
+
+def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
+    """Collect the results of calibration_tasks()."""
+
+    def of(key: str) -> float:
+        return figures[key].median
+
+    pairs = [
+        Pair(
+            initiator.id,
+            target.id,
+            threads,
+            of(f"{initiator.id}>{target.id} read {threads}"),
+            of(f"{initiator.id}>{target.id} fill {threads}"),
+            of(f"{initiator.id}>{target.id} copy {threads}"),
+            of(f"{initiator.id}>{target.id} latency"),
+        )
+        for initiator in hosts(machine)
+        for target in machine.nodes
+        for threads in sorted({1, len(initiator.cpus)})
+    ]
+    levels = [
+        Level(
+            level["level"],
+            level["capacity_bytes"],
+            level["cores"],
+            *(
+                of(f"L{level['level']} {access} {threads}")
+                for threads in (1, min(level["cores"], len(hosts(machine)[0].cpus)))
+                for access in _ACCESSES
+            ),
+        )
+        for level in _levels(machine)
+    ]
+    line, block = (
+        (of("handover line"), of("handover block")) if "handover line" in figures else (0.0, 0.0)
+    )
+    more = max(block - line, block / 10)  # Noise must not make it 0 or less.
+    return Measurement(
+        pairs,
+        levels,
+        [Call(each, of(f"call {each} fill"), of(f"call {each} copy")) for each in _CALLS],
+        _SHORT_CALL_BYTES / of("call"),
+        line,
+        (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
+        of("compute"),
+        load_of(figures.values()),
+    )
+
+
+def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
+    return Task(key, lambda effort: ask(what, streams, effort))
+
+
+def _levels(machine: Machine) -> list[dict[str, int]]:
+    """The caches to measure, with a span that fits each."""
+    found = []
+    below = 0
+    cpus = sum(len(node.cpus) for node in machine.nodes)
+    for each in sorted(machine.document["cpu_caches"], key=lambda cache: int(cache["level"])):
+        capacity, cores = each["capacity_bytes"], max(1, cpus // max(1, each["instance_count"]))
+        span = capacity // (8 if cores > 1 else 4)
+        # The source of a copy, half of the span, must not fit the level below.
+        if each["level"] > 1 and span > 2 * below:
+            found.append(
+                {
+                    "level": each["level"],
+                    "capacity_bytes": capacity,
+                    "cores": cores,
+                    "span": span // _CACHE_CALL_BYTES * _CACHE_CALL_BYTES or _CACHE_CALL_BYTES,
+                }
+            )
+        below = capacity
+    return found
+
+
+def model_of(
+    machine: Machine, measurement: Measurement, name: str = "this machine"
+) -> dict[str, Any]:
+    """Make the field `model` of the machine's record.
+
+    Raises:
+        UnsupportedError: The machine has no node whose memory its own processors use.
+    """
+    pairs = measurement.pairs
+    of = {(each.initiator, each.target, each.threads): each for each in pairs}
+    sockets = {node.id: node.package or 0 for node in machine.nodes}
+    home = hosts(machine)[0].id
+    nodes = [_node(machine, node.id, sockets, of) for node in machine.nodes]
+    first = of[home, home, 1]
+    lines = first.read_gb_per_s * first.latency_ns / _LINE
+    core = {
+        "copy": _measured(first.copy_gb_per_s, "GB/s"),
+        "fill": _measured(first.fill_gb_per_s, "GB/s"),
+        "call": _measured(measurement.call_ns, "ns"),
+        "overlapped": _assumed("512 B"),
+        "exposed": _assumed("90 ns"),
+        "outstanding_lines": _measured(lines, ""),
+        "queueing_share": _assumed(str(_QUEUEING_SHARE)),
+        "levels": [
+            {
+                "bytes": {"value": f"{each.capacity_bytes} B", "source": "discovered"},
+                "cores": {"value": str(each.cores), "source": "discovered"},
+                "read": _measured(each.read_gb_per_s, "GB/s"),
+                "fill": _measured(each.fill_gb_per_s, "GB/s"),
+                "copy": _measured(each.copy_gb_per_s, "GB/s"),
+                "read_all": _measured(each.read_all_gb_per_s, "GB/s"),
+                "fill_all": _measured(each.fill_all_gb_per_s, "GB/s"),
+                "copy_all": _measured(each.copy_all_gb_per_s, "GB/s"),
+            }
+            for each in measurement.levels
+        ],
+        "calls": [
+            {
+                "bytes": {"value": f"{each.byte_count} B", "source": "chosen"},
+                "fill": _measured(each.fill_gb_per_s, "GB/s"),
+                "copy": _measured(each.copy_gb_per_s, "GB/s"),
+            }
+            for each in measurement.calls
+        ],
+    }
+    for key, value, unit in (
+        ("compute", measurement.compute_gb_per_s, "GB/s"),
+        ("handover", measurement.handover_ns, "ns"),
+        ("handover_rate", measurement.handover_gb_per_s, "GB/s"),
+    ):
+        if value > 0:
+            core[key] = _measured(value, unit)
+    injection = _nic(machine, first.latency_ns, measurement.handover_ns)
+    return {
+        "name": name,
+        "nodes": nodes,
+        "sockets": [
+            _socket(machine, socket, nodes, sockets) for socket in sorted(set(sockets.values()))
+        ],
+        "links": _links(sockets, pairs),
+        "core": core,
+        "injection": injection,
+        "measured": {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "disturbed": round(measurement.disturbed, 3),
+            "pairs": [asdict(each) for each in pairs],
+        },
+    }
+
+
+def _measured(value: float, unit: str) -> dict[str, str]:
+    return {"value": f"{value:.4g} {unit}".strip(), "source": "measured by headrace topo"}
+
+
+def _assumed(value: str) -> dict[str, str]:
+    return {"value": value, "source": "assumed"}
+
+
+def _node(
+    machine: Machine,
+    node: int,
+    sockets: dict[int, int],
+    of: dict[tuple[int, int, int], Pair],
+) -> dict[str, Any]:
+    found = next(each for each in machine.nodes if each.id == node)
+    all_of = [each for each in of.values() if each.target == node]
+    own = [each for each in all_of if sockets[each.initiator] == sockets[node]] or all_of
+    read = max(each.read_gb_per_s for each in own)
+    # A copied byte is read and written. The model requires mixed bandwidth between half and twice
+    # the read bandwidth, also after rounding both to four digits.
+    mixed = min(1.998 * read, max(0.501 * read, *(2 * each.copy_gb_per_s for each in own)))
+    write = max(each.fill_gb_per_s for each in own)
+    far = [each.latency_ns for each in all_of if sockets[each.initiator] != sockets[node]]
+    described = {
+        "node": node,
+        "socket": sockets[node],
+        "kind": _KINDS.get(found.tier, "ddr"),
+        "peak": _measured(max(read, mixed, write) * 1.001, "GB/s"),
+        "read": _measured(read, "GB/s"),
+        "mixed": _measured(mixed, "GB/s"),
+        "write": _measured(write, "GB/s"),
+        "latency": _measured(min(each.latency_ns for each in own), "ns"),
+    }
+    if far:
+        described["remote_latency"] = _measured(min(far), "ns")
+    return described
+
+
+def _socket(
+    machine: Machine, socket: int, nodes: list[dict[str, Any]], sockets: dict[int, int]
+) -> dict[str, Any]:
+    document = machine.document
+    levels = {each["level"]: each for each in document["cpu_caches"]}
+    count = len(set(sockets.values()))
+    l2 = levels.get(2, {}).get("capacity_bytes", 1 << 20)
+    l3 = levels.get(3, {}).get("capacity_bytes", l2)
+    cores = sum(len(each.cpus) for each in machine.nodes if sockets[each.id] == socket)
+    read = sum(
+        float(each["read"]["value"].split()[0]) for each in nodes if each["socket"] == socket
+    )
+    known = "discovered" if 3 in levels else "assumed"  # noqa: PLR2004
+    return {
+        "socket": socket,
+        "mesh_read": {"value": f"{read:.4g} GB/s", "source": "the sum of its nodes: assumed"},
+        "cores": {"value": str(max(1, cores)), "source": f"discovered, {count} in all"},
+        "l2": {"value": f"{l2} B", "source": known},
+        "l3": {"value": f"{l3} B", "source": known},
+        "l3_ways": _assumed(str(_L3_WAYS)),
+        "ddio_ways": _assumed(str(_DDIO_WAYS)),
+    }
+
+
+def _nic(machine: Machine, latency_ns: float, handover_ns: float) -> dict[str, dict[str, str]]:
+    """Describe a network interface that can write into this machine's caches."""
+    sizes = {each["level"]: each["capacity_bytes"] for each in machine.document["cpu_caches"]}
+    l2 = sizes.get(2, 1 << 20)
+    caches = {"l1": sizes.get(1, 32 << 10), "l2": l2, "l3": sizes.get(3, l2)}
+    snoop = _measured(handover_ns / 2, "ns") if handover_ns > 0 else _assumed("45 ns")
+    return {
+        **{key: _assumed(value) for key, value in _NIC.items()},
+        **{key: {"value": f"{size} B", "source": "discovered"} for key, size in caches.items()},
+        "snoop_latency": snoop,
+        "memory_latency": _measured(latency_ns, "ns"),
+    }
+
+
+def _links(sockets: dict[int, int], pairs: list[Pair]) -> list[dict[str, Any]]:
+    best: dict[tuple[int, int], float] = {}
+    for each in pairs:
+        ends = sorted((sockets[each.initiator], sockets[each.target]))
+        if ends[0] != ends[1]:
+            key = (ends[0], ends[1])
+            best[key] = max(best.get(key, 0), each.read_gb_per_s)
+    return [
+        {"from": first, "to": second, "rate": _measured(rate, "GB/s")}
+        for (first, second), rate in sorted(best.items())
+    ]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables and queries to measure: those of a directory, or those of TPC-H."""
+
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace import _core
+from headrace._apps.memory import available_bytes
+from headrace.errors import (
+    CapacityExceededError,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+)
+from headrace_lab.tpch.table import TABLES, ensure_tables
+
+QUERY_COUNT = 22
+_MEMORY_PER_SCALE_FACTOR = 3_500_000_000
+"""Bytes for tables, copies and DuckDB's own tables; lineitem alone has 1 GB."""
+
+
+def tpch_queries() -> dict[str, str]:
+    """The queries of TPC-H by their number."""
+    text = resources.files("headrace_lab.tpch").joinpath("queries.sql").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("--")]
+    queries = [each.strip() for each in "\n".join(lines).split(";") if each.strip()]
+    return {str(number): each for number, each in enumerate(queries, 1)}
+
+
+def tpch_tables(
+    scale_factor: float, directory: Path, progress: Callable[[float], None]
+) -> dict[str, Any]:
+    """Read the tables of TPC-H into memory, generating them if missing.
+
+    Raises:
+        CapacityExceededError: They do not fit in memory.
+        Error: Generating them fails.
+    """
+    needed, free = round(scale_factor * _MEMORY_PER_SCALE_FACTOR), available_bytes()
+    if free is not None and needed > free:
+        raise CapacityExceededError(
+            f"measure TPC-H at scale factor {scale_factor:g}",
+            f"it takes about {_core.bytes_text(needed)} of memory and "
+            f"{_core.bytes_text(free)} are free",
+            "use a smaller scale factor",
+        )
+    paths = ensure_tables(TABLES, scale_factor, directory, progress)
+    return {name: _read(path) for name, path in paths.items()}
+
+
+def tables_of(directory: Path) -> dict[str, Any]:
+    """Read the Parquet and Arrow files of a directory into memory, by name without suffix.
+
+    Raises:
+        NotFoundError: There is none.
+        InvalidArgumentError: Two files are the same table.
+        IoFailedError: A file cannot be read.
+    """
+    tried = f"read the tables of '{directory}'"
+    try:
+        paths = sorted(each for each in directory.iterdir() if each.suffix in _READERS)
+    except OSError as problem:
+        raise IoFailedError(
+            tried, "it cannot be listed", "name a folder by --data", problem.errno or 0
+        ) from problem
+    if not paths:
+        raise NotFoundError(
+            tried, "there is no .parquet, .arrow or .feather file", "name another folder by --data"
+        )
+    known: dict[str, Path] = {}
+    for path in paths:
+        # DuckDB's names are case-insensitive.
+        if (other := known.setdefault(path.stem.lower(), path)) is not path:
+            cause = f"'{other.name}' and '{path.name}' are the same table"
+            raise InvalidArgumentError(tried, cause, "move one of them out of the folder")
+    return {path.stem: _read(path) for path in paths}
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow publishes no types.
+    try:
+        return _READERS[path.suffix](path)
+    except (pa.ArrowException, OSError) as problem:
+        raise IoFailedError(
+            f"read the table '{path}'",
+            str(problem).splitlines()[0],
+            "make the file again, or move it out of the folder",
+        ) from problem
+
+
+def _read_ipc(path: Path) -> Any:  # noqa: ANN401
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": pq.read_table,
+    ".arrow": _read_ipc,
+    ".feather": _read_ipc,
+}

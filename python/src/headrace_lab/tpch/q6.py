@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPC-H query 6 on columns in memory, with query-driven prefetching, implemented in C++."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from headrace import _core
+from headrace._arguments import instance_of, whole_number
+from headrace.cache import Cache
+from headrace.errors import InvalidArgumentError, TypeMismatchError
+from headrace.machine import Machine, topo
+from headrace_lab.tpch.lineitem import Columns
+
+PREFETCH_MODES = ("off", "on", "auto")
+CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_MIN = 4096
+_THREADS = 1 << 16
+"""More than any machine has processors; the system refuses threads much sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One chunk on one pipeline.
+
+    Attributes:
+        pipeline: "scan", "prefetch" (the submission; the move is the mover's) or "aggregate".
+        worker_index: The worker.
+        chunk_index: The chunk.
+        begin_ns: Begin, since the start of the query.
+        end_ns: End, since the start of the query.
+    """
+
+    pipeline: str
+    worker_index: int
+    chunk_index: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Q6Run:
+    """One run of the query.
+
+    Attributes:
+        revenue: The exact answer in ten-thousandths.
+        rows_selected: Rows that passed the filter.
+        time_ns: From the start of the workers to the end of the last.
+        prefetched: Whether it prefetched, as requested or as "auto" decided.
+        chunks_from_cache: Column chunks that the aggregate read from a copy.
+        chunks_from_source: Column chunks that it read from the source.
+        timeline: Events by begin, if requested.
+    """
+
+    revenue: int
+    rows_selected: int
+    time_ns: int
+    prefetched: bool
+    chunks_from_cache: int
+    chunks_from_source: int
+    timeline: tuple[Event, ...]
+
+    @property
+    def answer(self) -> Decimal:
+        """The revenue with four decimal digits, as the query returns it."""
+        return Decimal(self.revenue).scaleb(-4)
+
+
+def run_q6(
+    columns: Columns,
+    cache: Cache | None = None,
+    *,
+    machine: Machine | None = None,
+    prefetch: str = "auto",
+    chunk_bytes: int = CHUNK_BYTES,
+    thread_count: int | None = None,
+    record_timeline: bool = False,
+) -> Q6Run:
+    """Run the query once; other Python threads run meanwhile.
+
+    Args:
+        columns: The columns; they must not be changed until the cache is cleared.
+        cache: Where prefetched chunks go; needed if `prefetch` is "on".
+        machine: The machine; None is the cache's, or discovers it.
+        prefetch: "off", "on", or "auto": on if this machine has memory faster than that of the
+            workers and its bandwidths, if known, predict a gain.
+        chunk_bytes: Bytes of one 8-byte column per chunk.
+        thread_count: Workers; None is one per processor that this process may use.
+        record_timeline: Whether to record events.
+
+    Raises:
+        InvalidArgumentError: The columns differ in length, a chunk is smaller than 4 KiB, there is
+            no such mode, or there is no cache to prefetch into.
+        TypeMismatchError: An argument has another type; a column is not a contiguous
+            one-dimensional array of int32 (the date) or int64 (the others).
+        OutOfRangeError: The sum does not fit 64 bits.
+        ClosedError: The cache has been closed.
+    """
+    if prefetch not in PREFETCH_MODES:
+        known = ", ".join(PREFETCH_MODES)
+        raise InvalidArgumentError(
+            f"prefetch by '{prefetch}'", "there is no such mode", f"use one of {known}"
+        )
+    if cache is not None:
+        instance_of(cache, Cache, "take the cache of query 6")
+    for name, array in columns.arrays().items():
+        _check_column(name, array)
+    chunk_bytes = whole_number(chunk_bytes, "take the bytes per chunk of query 6", 1)
+    if thread_count is not None:
+        thread_count = whole_number(thread_count, "take the thread count of query 6", 1, _THREADS)
+    if machine is None:
+        machine = cache.machine if cache is not None else topo()
+    instance_of(machine, Machine, "take the machine of query 6")
+    if cache is not None:
+        for array in columns.arrays().values():
+            cache.guard(array)
+    found = _core.run_q6(
+        machine.native(),
+        cache.native() if cache is not None else None,
+        columns.ship_date,
+        columns.discount,
+        columns.quantity,
+        columns.extended_price,
+        prefetch="automatic" if prefetch == "auto" else prefetch,
+        chunk_bytes=chunk_bytes,
+        thread_count=thread_count or 0,
+        record_timeline=bool(record_timeline),
+    )
+    found["timeline"] = tuple(Event(**event) for event in found["timeline"])
+    return Q6Run(**found)
+
+
+def _check_column(name: str, array: object) -> None:
+    tried = f"take {name} as a column of query 6"
+    wanted = np.dtype(np.int32 if name == "l_shipdate" else np.int64)
+    remedy = f"pass numpy.ascontiguousarray(..., dtype=numpy.{wanted})"
+    if not isinstance(array, np.ndarray):
+        raise TypeMismatchError(tried, f"it is a {type(array).__name__} and no array", remedy)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeMismatchError(tried, "it is masked, and the query has no nulls", remedy)
+    if array.dtype != wanted:
+        raise TypeMismatchError(tried, f"it is of {array.dtype}, wanted is {wanted}", remedy)
+    if array.ndim != 1:
+        raise InvalidArgumentError(tried, f"it has {array.ndim} dimensions", "pass one of them")
+    if not array.flags.c_contiguous:
+        raise InvalidArgumentError(tried, "it is not contiguous", remedy)

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures query 6: prefetching off, auto and on, and DuckDB, on the same columns.
+
+Method. A round runs each mode once, in a shuffled (seeded) order. The first round warms up and is
+not counted; short rounds are repeated more often. The cache is cleared before each run of Headrace,
+so that each prefetching run moves its data, but keeps its memory, as in long use. DuckDB has its
+table in memory, in a child process with as many threads, and times execution and fetch there.
+Headrace's query is timed in C++, from the start of the first worker to the end of the last.
+Reported are medians with minimum and maximum; ratios are ratios of medians.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from headrace import _core
+from headrace._apps.memory import peak_bytes
+from headrace.cache import Cache, Placement
+from headrace.engine import Engine, MoverPath, Thresholds
+from headrace.engine_statistics import DeviceStatistics, OperationStatistics
+from headrace.errors import CorruptDataError
+from headrace.machine import Machine
+from headrace_lab.tpch.baseline import Baseline
+from headrace_lab.tpch.lineitem import Columns
+from headrace_lab.tpch.q6 import Q6Run, run_q6
+
+DUCKDB = "duckdb"
+MEASURE_S = 8.0
+"""Approximate time of all measured rounds, unless their number is given."""
+ROUNDS_MIN, ROUNDS_MAX = 5, 101
+OUR_MODES = ("off", "auto", "on")
+ENGINES: dict[str, MoverPath] = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
+"""Path of the engine for each choice of mover."""
+ORDER_SEED = 6
+TIMELINE_RUN_COUNT = 5
+"""Runs after the measured ones, of which the fastest gives the timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of the study.
+
+    Attributes:
+        prefetch: The mode of the report's answer and figures.
+        chunk_bytes: Bytes of one 8-byte column per chunk.
+        thread_count: Workers, and threads of DuckDB.
+        repeat_count: Counted rounds; None: as many as take `MEASURE_S`, within bounds.
+        capacity_bytes: Capacity of the cache per node; None is enough for all moved data.
+        placement: As for `headrace.Cache`; None is the fastest memory, or the caller's node if no
+            memory is faster, so that "on" moves something.
+        compare: Whether to measure DuckDB too.
+        engine: The engine: one of `ENGINES`.
+    """
+
+    prefetch: str
+    chunk_bytes: int
+    thread_count: int
+    repeat_count: int | None
+    capacity_bytes: int | None = None
+    placement: Placement | None = None
+    compare: bool = True
+    engine: str = "automatic"
+
+    @property
+    def timeline_run_count(self) -> int:
+        """Runs with a timeline, of which the fastest is shown: at most `repeat_count`."""
+        return min(TIMELINE_RUN_COUNT, self.repeat_count or TIMELINE_RUN_COUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of one mode.
+
+    Attributes:
+        time_ns: Duration.
+        prefetched: Whether it prefetched.
+        bytes_moved: Bytes that the engine had moved by its end, even for copies that came too
+            late.
+        bytes_by_device: Those of them that devices moved.
+        fallbacks: Moves by processors instead of a device.
+        evictions: Copies dropped to make room.
+        hit_rate: Share of the aggregate's column chunks read from a copy; None without
+            prefetching.
+    """
+
+    time_ns: int
+    prefetched: bool = False
+    bytes_moved: int = 0
+    bytes_by_device: int = 0
+    fallbacks: int = 0
+    evictions: int = 0
+    hit_rate: float | None = None
+
+
+@dataclass(slots=True)
+class Series:
+    """The counted runs of one mode."""
+
+    runs: list[Measured] = field(default_factory=list)
+
+    @property
+    def times_ns(self) -> list[int]:
+        """Times in the order of the rounds."""
+        return [run.time_ns for run in self.runs]
+
+    @property
+    def round_count(self) -> int:
+        """Number of counted rounds."""
+        return len(self.runs)
+
+    @property
+    def median_ns(self) -> float:
+        """Median time."""
+        return statistics.median(self.times_ns)
+
+    @property
+    def prefetched(self) -> bool:
+        """Whether this mode prefetches on this machine."""
+        return any(run.prefetched for run in self.runs)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Mean bytes moved by a run."""
+        return round(statistics.fmean(run.bytes_moved for run in self.runs))
+
+    @property
+    def bytes_by_device(self) -> int:
+        """Mean bytes moved by devices in a run."""
+        return round(statistics.fmean(run.bytes_by_device for run in self.runs))
+
+    @property
+    def fallbacks(self) -> int:
+        """Moves of all runs by processors instead of a device."""
+        return sum(run.fallbacks for run in self.runs)
+
+    @property
+    def evictions(self) -> int:
+        """Median number of copies that a run dropped to make room."""
+        return round(statistics.median(run.evictions for run in self.runs))
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Median share of the aggregate's chunks read from a copy."""
+        rates = [run.hit_rate for run in self.runs if run.hit_rate is not None]
+        return statistics.median(rates) if rates else None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The results.
+
+    Attributes:
+        machine: The machine.
+        settings: The options.
+        row_count: Rows of the table.
+        rows_selected: Rows that passed the filter.
+        answer: Headrace's answer, the same in every mode.
+        answer_baseline: DuckDB's answer, if measured.
+        baseline_version: DuckDB's version, if measured.
+        series: Runs by mode.
+        capacity_bytes: Capacity of the cache per node.
+        placement: Placement used for "on".
+        movers: The movers: processors, then the queues of devices.
+        device_statistics: Statistics of each queue over all runs.
+        engine_notes: Why devices, or some of their queues, are not among the movers.
+        thresholds: Bytes from which the path "automatic" uses a device, and their origin.
+        operations: Statistics of the jobs by kind of operation.
+        column_nodes: Bytes of all columns by node; None is unknown.
+        copy_node: Node of the copies that "on" made, if any.
+        timelines: Events of the fastest of some runs of "off" and of a prefetching mode.
+        memory_bytes_peak: Peak memory of this process.
+    """
+
+    machine: Machine
+    settings: Settings
+    row_count: int
+    rows_selected: int
+    answer: Decimal
+    answer_baseline: Decimal | None
+    baseline_version: str | None
+    series: dict[str, Series]
+    capacity_bytes: int
+    placement: Placement
+    movers: list[str]
+    device_statistics: dict[str, DeviceStatistics]
+    engine_notes: list[str]
+    thresholds: Thresholds
+    operations: dict[str, OperationStatistics]
+    column_nodes: dict[int | None, int]
+    copy_node: int | None
+    timelines: dict[str, Q6Run]
+    memory_bytes_peak: int | None
+
+    @property
+    def chosen(self) -> Series:
+        """The runs of the requested mode."""
+        return self.series[self.settings.prefetch]
+
+    def time_ratio(self, mode: str, reference: str) -> float | None:
+        """Median time of `mode` relative to `reference`."""
+        if mode not in self.series or reference not in self.series:
+            return None
+        return self.series[mode].median_ns / self.series[reference].median_ns
+
+    @property
+    def agrees(self) -> bool:
+        """False if DuckDB was measured and has another answer."""
+        return self.answer_baseline is None or self.answer_baseline == self.answer
+
+
+def run_study(
+    path: Path,
+    columns: Columns,
+    machine: Machine,
+    settings: Settings,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> Study:
+    """Measure all modes.
+
+    Args:
+        path: The file that `columns` were read from; DuckDB reads it again.
+        columns: The columns.
+        machine: This machine.
+        settings: The options.
+        progress: Called with the completed share, 0 to 1.
+
+    Raises:
+        Error: The cache, the query or the baseline fails.
+    """
+    placement = settings.placement
+    if placement is None:
+        placement = "fastest" if machine.has_faster_node() else "local"
+    capacity_bytes = settings.capacity_bytes or _bytes_moved_at_most(columns, machine, settings)
+    with ExitStack() as stack:
+        engine = stack.enter_context(make_engine(machine, settings.engine))
+        cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
+        baseline = None
+        if settings.compare:
+            baseline = stack.enter_context(Baseline(path, settings.thread_count))
+        rounds = _Rounds(columns, settings, engine, cache, baseline)
+        rounds.run(progress)
+        # Draw "off" and the chosen mode, or "on" if that did not prefetch.
+        other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
+        timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
+        copy_node = _node_of_last_copy(columns, cache, settings)
+        cache.clear()
+        return Study(
+            machine=machine,
+            settings=settings,
+            row_count=columns.row_count,
+            rows_selected=timelines["off"].rows_selected,
+            answer=timelines["off"].answer,
+            answer_baseline=rounds.answer_baseline,
+            baseline_version=baseline.version if baseline else None,
+            series=rounds.series,
+            capacity_bytes=capacity_bytes,
+            placement=placement,
+            movers=engine.movers,
+            device_statistics=engine.device_statistics,
+            engine_notes=engine.notes if settings.engine != "cpu" else [],
+            thresholds=engine.thresholds,
+            operations={
+                kind: totals
+                for kind, totals in engine.statistics.operations.items()
+                if totals.latencies
+            },
+            column_nodes=_nodes_of(columns, machine),
+            copy_node=copy_node,
+            timelines=timelines,
+            memory_bytes_peak=peak_bytes(),
+        )
+
+
+def make_engine(machine: Machine, name: str) -> Engine:
+    """Make an engine by its name in `ENGINES`."""
+    return Engine(machine, path=ENGINES[name], queues=() if name == "cpu" else None)
+
+
+def _rounds_that_fit(round_s: float) -> int:
+    """The number of rounds that takes `MEASURE_S` if each takes `round_s`, within bounds."""
+    return max(ROUNDS_MIN, min(ROUNDS_MAX, round(MEASURE_S / max(round_s, 1e-6))))
+
+
+class _Rounds:
+    """Runs every mode once per round, and keeps the times."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        settings: Settings,
+        engine: Engine,
+        cache: Cache,
+        baseline: Baseline | None,
+    ) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._engine = engine
+        self._cache = cache
+        self._baseline = baseline
+        self._revenue: int | None = None
+        modes = OUR_MODES if baseline is None else (*OUR_MODES, DUCKDB)
+        self.series = {mode: Series() for mode in modes}
+        self.answer_baseline: Decimal | None = None
+
+    def run(self, progress: Callable[[float], None]) -> None:
+        """Run one round to warm up, then the counted rounds."""
+        modes = list(self.series)
+        shuffled = random.Random(ORDER_SEED)  # noqa: S311 - Nothing is secret here.
+        self._run_round(modes, shuffled)
+        for series in self.series.values():
+            series.runs.clear()
+        begin = time.monotonic()
+        self._run_round(modes, shuffled)
+        round_count = self._settings.repeat_count or _rounds_that_fit(time.monotonic() - begin)
+        progress(1 / round_count)
+        for index in range(1, round_count):
+            self._run_round(modes, shuffled)
+            progress((index + 1) / round_count)
+
+    def _run_round(self, modes: list[str], shuffled: random.Random) -> None:
+        shuffled.shuffle(modes)
+        for mode in modes:
+            run = self._run_baseline() if mode == DUCKDB else self._run_counted(mode)
+            self.series[mode].runs.append(run)
+
+    def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
+        """Run one mode with an empty cache and check that its answer equals the others'."""
+        self._cache.clear()
+        found = run_q6(
+            self._columns,
+            self._cache,
+            machine=self._engine.machine,
+            prefetch=mode,
+            chunk_bytes=self._settings.chunk_bytes,
+            thread_count=self._settings.thread_count,
+            record_timeline=record_timeline,
+        )
+        if self._revenue is None:
+            self._revenue = found.revenue
+        if found.revenue != self._revenue:
+            raise CorruptDataError(
+                f"run query 6 with prefetching {mode}",
+                f"its answer is {found.revenue} and that of the run before {self._revenue}",
+                "this is an error of headrace: please report it with the machine's record",
+            )
+        return found
+
+    def fastest_with_timeline(self, mode: str) -> Q6Run:
+        """Return the fastest of some runs, the least disturbed one."""
+        runs = (
+            self.run_ours(mode, record_timeline=True)
+            for _ in range(self._settings.timeline_run_count)
+        )
+        return min(runs, key=lambda run: run.time_ns)
+
+    def _run_counted(self, mode: str) -> Measured:
+        # Wait for moves of the previous run before the statistics are read.
+        self._cache.clear()
+        before, engine_before = self._cache.statistics, self._engine.statistics
+        found = self.run_ours(mode)
+        after, engine_after = self._cache.statistics, self._engine.statistics
+        chunk_count = found.chunks_from_cache + found.chunks_from_source
+        return Measured(
+            time_ns=found.time_ns,
+            prefetched=found.prefetched,
+            # From the engine: the cache learns later of a finished copy.
+            bytes_moved=engine_after.bytes_moved - engine_before.bytes_moved,
+            bytes_by_device=engine_after.bytes_by_device - engine_before.bytes_by_device,
+            fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
+            evictions=after.evictions - before.evictions,
+            hit_rate=found.chunks_from_cache / chunk_count if found.prefetched else None,
+        )
+
+    def _run_baseline(self) -> Measured:
+        if self._baseline is None:
+            raise AssertionError
+        run = self._baseline.run()
+        self.answer_baseline = run.answer
+        return Measured(run.time_ns)
+
+
+def _bytes_moved_at_most(columns: Columns, machine: Machine, settings: Settings) -> int:
+    """Capacity for both columns of the aggregate, with each chunk in whole pages."""
+    data_bytes = columns.extended_price.nbytes + columns.discount.nbytes
+    chunk_count = 2 * (-(-columns.extended_price.nbytes // settings.chunk_bytes) + 1)
+    return data_bytes + chunk_count * machine.page_bytes * 2
+
+
+def _node_of_last_copy(columns: Columns, cache: Cache, settings: Settings) -> int | None:
+    """The node of the last chunk's copy: it is cached unless every copy was refused."""
+    row_count = columns.row_count
+    chunk_rows = max(settings.chunk_bytes // 8 // 64 * 64, 1)
+    begin = (row_count - 1) // chunk_rows * chunk_rows
+    entry = cache.access(columns.extended_price[begin:])
+    entry.wait()
+    return entry.node
+
+
+def _nodes_of(columns: Columns, machine: Machine) -> dict[int | None, int]:
+    """Bytes by node, estimated from some pages of every column."""
+    pages_asked = 64
+    found: dict[int | None, int] = {}
+    for array in columns.arrays().values():
+        page_count = max(array.nbytes // machine.page_bytes, 1)
+        pages = np.unique(np.linspace(0, page_count - 1, min(pages_asked, page_count), dtype=int))
+        for page in pages:
+            address = array.ctypes.data + int(page) * machine.page_bytes
+            node = _core.node_of_address(address)
+            found[node] = found.get(node, 0) + array.nbytes // len(pages)
+    return found

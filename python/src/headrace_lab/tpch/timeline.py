@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timelines of the three pipelines of a query, as text and as a picture."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._files import Output
+from headrace_lab.tpch.q6 import Event, Q6Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PIPELINES = ("scan", "prefetch", "aggregate")
+SUBJECT = "the timeline"
+"""Name of the picture in messages."""
+
+_SHADES = " ░▒▓█"
+_COLORS = {"scan": "#4477aa", "prefetch": "#ee7733", "aggregate": "#228833"}
+_LANES_MAX = 16
+"""Maximum workers shown in text; a picture shows all."""
+
+
+def timeline_lines(run: Q6Run, column_count: int = 60) -> list[str]:
+    """Draw a run as text: a line per pipeline and worker, darker where it was busier."""
+    lines = []
+    duration_ns = max(run.time_ns, 1)
+    workers = _workers(run.timeline)
+    for pipeline in PIPELINES:
+        events = [event for event in run.timeline if event.pipeline == pipeline]
+        if not events:
+            lines.append(f"{pipeline:<9}   {'(nothing)':<{column_count}}")
+            continue
+        for worker in workers[:_LANES_MAX]:
+            own = [event for event in events if event.worker_index == worker]
+            bar = _shaded(own, duration_ns, column_count)
+            lines.append(f"{pipeline:<9} {worker:>2}|{bar}|")
+    if len(workers) > _LANES_MAX:
+        lines.append(f"and {len(workers) - _LANES_MAX} workers more")
+    end = f"{duration_ns / 1e6:.1f} ms"
+    lines.append(f"{'':<12} 0{end:>{column_count - 1}}")
+    return lines
+
+
+def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str:
+    busy = [0.0] * column_count
+    for event in events:
+        begin = event.begin_ns * column_count / duration_ns
+        end = event.end_ns * column_count / duration_ns
+        for column in range(int(begin), min(int(end) + 1, column_count)):
+            busy[column] += max(min(end, column + 1) - max(begin, column), 0.0)
+    darkest = len(_SHADES) - 1
+    # Only an idle column is blank: even short work must be visible.
+    return "".join(
+        _SHADES[0] if share <= 0 else _SHADES[max(1, min(darkest, round(share * darkest)))]
+        for share in busy
+    )
+
+
+def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
+    """Draw runs below each other on the same axis; the file is written atomically.
+
+    Args:
+        picture: A .svg or .png file.
+        runs: By mode of prefetching.
+        title: Title above the picture.
+        caption: Caption below it: machine and parameters.
+
+    Raises:
+        IoFailedError: The file cannot be written.
+    """
+    with matplotlib_settled():
+        _draw_timelines(picture, runs, title, caption)
+
+
+def _draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
+    # Loading it takes longer and more memory than a query: only for pictures.
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    worker_count = max(len(_workers(run.timeline)) for run in runs.values())
+    lane_inches = min(0.22, 6.0 / (worker_count * len(PIPELINES) * len(runs)))
+    panel_inches = 0.55 + lane_inches * worker_count * len(PIPELINES)
+    figure = Figure(figsize=(11, 1.9 + panel_inches * len(runs)), layout="constrained")
+    duration_ms = max(run.time_ns for run in runs.values()) / 1e6
+    panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+    for panel, (mode, run) in zip(panels, runs.items(), strict=True):
+        _draw_run(panel, run, worker_count, duration_ms)
+        panel.set_title(f"prefetching {mode}: {run.time_ns / 1e6:.1f} ms", loc="left", fontsize=10)
+    panels[-1].set_xlabel("time since the start of the query (ms)")
+    panels[-1].set_xlim(0, duration_ms * 1.01)
+    figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+    meanings = {"prefetch": "prefetch (submission of the copies)"}
+    figure.legend(
+        handles=[Patch(color=_COLORS[name], label=meanings.get(name, name)) for name in PIPELINES],
+        loc="outside upper right",
+        ncols=len(PIPELINES),
+        frameon=False,
+        fontsize=9,
+    )
+    figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+    save_picture(figure, picture)
+
+
+def _draw_run(panel: "Axes", run: Q6Run, worker_count: int, duration_ms: float) -> None:
+    workers = _workers(run.timeline)
+    for group, pipeline in enumerate(PIPELINES):
+        base = group * (worker_count + 0.6)
+        events = [event for event in run.timeline if event.pipeline == pipeline]
+        if not events:
+            middle_ms, middle = duration_ms / 2, base + worker_count / 2
+            panel.text(middle_ms, middle, "nothing", color="#999999", ha="center", va="center")
+        for lane, worker in enumerate(workers):
+            begins_ms = [event.begin_ns / 1e6 for event in events if event.worker_index == worker]
+            ends_ms = [event.end_ns / 1e6 for event in events if event.worker_index == worker]
+            # Events shorter than a pixel must be visible, and only wide ones get an edge.
+            widths_ms = [
+                max(end_ms - begin_ms, duration_ms / 1500)
+                for begin_ms, end_ms in zip(begins_ms, ends_ms, strict=True)
+            ]
+            panel.broken_barh(
+                list(zip(begins_ms, widths_ms, strict=True)),
+                (base + lane + 0.08, 0.84),
+                facecolor=_COLORS[pipeline],
+                edgecolor="white",
+                linewidth=[0.4 if width_ms > duration_ms / 250 else 0 for width_ms in widths_ms],
+            )
+        if group:
+            panel.axhline(base - 0.3, color="#cccccc", linewidth=0.6)
+    panel.set_yticks(
+        [group * (worker_count + 0.6) + worker_count / 2 for group in range(len(PIPELINES))],
+        PIPELINES,
+    )
+    panel.set_ylim(len(PIPELINES) * (worker_count + 0.6) - 0.6, 0)
+    panel.tick_params(axis="y", length=0)
+    panel.grid(axis="x", color="#e5e5e5", linewidth=0.6)
+    panel.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        panel.spines[side].set_visible(False)
+
+
+def _workers(events: Sequence[Event]) -> list[int]:
+    return sorted({event.worker_index for event in events})
