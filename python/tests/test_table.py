@@ -3,6 +3,7 @@
 
 import datetime as dt
 import decimal
+import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -143,6 +144,41 @@ def test_a_slice_without_nulls_shares_the_bitmap_of_one_with_nulls(first: int) -
     for found in (read(table.__arrow_c_stream__()), prefetched(table, [0])[0]):
         assert found["n"].null_count == first
         assert pc.sum(found["n"]).as_py() == sum(range(first, ROWS))
+
+
+@pytest.mark.parametrize("first", [0, 13])
+def test_copies_of_strings_may_be_touched_as_whole_buffers(everything: Any, first: int) -> None:
+    texts = everything.slice(first).select(
+        [name for name in everything.column_names if name.startswith(("string", "large", "binary"))]
+    )
+    table = headrace.Table(texts, chunk_rows=5000)
+    with headrace.Cache(capacity="64MiB", placement="local") as cache:
+        columns = list(range(texts.num_columns))
+        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [], columns, [])], False)
+        prefetcher.finish()
+        found = read(prefetcher.stream(table.native(), columns))
+        prefetcher.stop()
+        for name in texts.column_names:
+            (source,) = texts[name].chunks
+            theirs = {each.address for each in source.buffers() if each}
+            for chunk in found[name].chunks:
+                byte_count = sum(each.as_buffer().size for each in chunk if each.is_valid)
+                for buffer in chunk.buffers()[2:]:
+                    assert buffer.address in theirs or buffer.size <= byte_count, name
+        for again in (
+            pickle.loads(pickle.dumps(found)),  # noqa: S301 - It is ours.
+            pa.ipc.open_stream(written(found)).read_all(),
+            pa.concat_tables([found, found]).combine_chunks().slice(found.num_rows),
+        ):
+            again.validate(full=True)
+            assert again.equals(texts)
+
+
+def written(table: Any) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def test_nested_columns_are_read_where_they_lie(everything: Any) -> None:

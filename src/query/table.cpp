@@ -85,8 +85,8 @@ std::int64_t buffers_of(Layout layout) {
 /// One chunk of one column.
 struct Piece {
   const ArrowArray* source = nullptr;
+  Layout layout = Layout::whole;
   std::int64_t offset = 0;  ///< Of the exported array.
-  bool is_cut = false;      ///< Into regions, from which `offset` counts.
   std::vector<Region> regions;
 };
 
@@ -119,8 +119,31 @@ void add_strings(Piece& piece, std::int64_t aligned, std::int64_t first, std::in
     std::memcpy(&value, offsets + index * std::int64_t{sizeof(Offset)}, sizeof value);
     return static_cast<std::int64_t>(value);
   };
-  // The offsets are not rewritten: they count from the start of the source's buffer.
   add_region(piece, 2, offset_at(first), offset_at(end), offset_at(first));
+}
+
+/// An element of a column of views.
+struct View {
+  std::int32_t length = 0;
+  std::int32_t prefix = 0;
+  std::int32_t buffer = 0;
+  std::int32_t offset = 0;
+
+  /// False for a string that is in the view itself.
+  [[nodiscard]] bool is_in_buffer(std::size_t buffer_count) const {
+    return length > kInlineMax && buffer >= 0 && static_cast<std::size_t>(buffer) < buffer_count;
+  }
+};
+static_assert(sizeof(View) == kViewBytes);
+
+/// An empty view for a null, whose view is undefined.
+View view_at(const std::byte* views, const std::byte* valid, std::int64_t row) {
+  View view;
+  if (valid != nullptr && (std::to_integer<unsigned>(valid[row / 8]) >> (row % 8) & 1U) == 0) {
+    return view;
+  }
+  std::memcpy(&view, views + row * kViewBytes, sizeof view);
+  return view;
 }
 
 struct Range {
@@ -132,23 +155,15 @@ void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int6
   const std::byte* const views = buffer_of(*piece.source, 1);
   if (views == nullptr) return;
   add_region(piece, 1, aligned * kViewBytes, end * kViewBytes, 0);
-  // A view is length, prefix, buffer and offset, of 4 bytes each. The last buffer holds lengths.
+  // The last buffer holds the lengths of those before it.
   std::vector<Range> ranges(static_cast<std::size_t>(piece.source->n_buffers - 3));
   const std::byte* const valid = buffer_of(*piece.source, 0);
   for (std::int64_t row = first; row < end; ++row) {
-    std::array<std::int32_t, 4> view{};
-    std::memcpy(view.data(), views + row * kViewBytes, sizeof view);
-    const auto [length, prefix, buffer, offset] = view;
-    if (length <= kInlineMax || buffer < 0 || static_cast<std::size_t>(buffer) >= ranges.size()) {
-      continue;
-    }
-    // The view of a null is undefined.
-    if (valid != nullptr && (std::to_integer<unsigned>(valid[row / 8]) >> (row % 8) & 1U) == 0) {
-      continue;
-    }
-    Range& range = ranges[static_cast<std::size_t>(buffer)];
-    range.begin = std::min<std::int64_t>(range.begin, offset);
-    range.end = std::max<std::int64_t>(range.end, std::int64_t{offset} + length);
+    const View view = view_at(views, valid, row);
+    if (!view.is_in_buffer(ranges.size())) continue;
+    Range& range = ranges[static_cast<std::size_t>(view.buffer)];
+    range.begin = std::min<std::int64_t>(range.begin, view.offset);
+    range.end = std::max<std::int64_t>(range.end, std::int64_t{view.offset} + view.length);
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     add_region(piece, static_cast<std::int64_t>(i) + 2, ranges[i].begin, ranges[i].end,
@@ -158,13 +173,12 @@ void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int6
 
 /// Rows [first, first + count) of the column's buffers.
 Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t count) {
-  Piece piece{.source = &source, .offset = first, .is_cut = false, .regions = {}};
+  Piece piece{.source = &source, .layout = type.layout, .offset = first, .regions = {}};
   if (type.layout == Layout::whole) return piece;
   const std::int64_t aligned = first - first % kRowAlignment;
   const std::int64_t end = first + count;
   const auto bytes_of_bits = [](std::int64_t bits) { return (bits + 7) / 8; };
   piece.offset = first - aligned;
-  piece.is_cut = true;
   if (source.null_count != 0) add_region(piece, 0, aligned / 8, bytes_of_bits(end), 0);
   switch (type.layout) {
     case Layout::fixed:
@@ -286,8 +300,65 @@ struct ExportedArray {
   std::shared_ptr<const Table> owner;
   std::vector<cache::Entry> copies;
   std::vector<const void*> buffers;
+  std::vector<std::unique_ptr<std::byte[]>> rewritten;  ///< Offsets, views and lengths.
   std::vector<std::unique_ptr<ArrowArray>> parts;
   std::vector<ArrowArray*> children;
+
+  /// Replaces a buffer by one of `count` elements, which the caller writes.
+  template <typename Element>
+  Element* rewrite(std::size_t buffer_index, std::int64_t count) {
+    const std::size_t byte_count = static_cast<std::size_t>(count) * sizeof(Element);
+    auto& made = rewritten.emplace_back(std::make_unique_for_overwrite<std::byte[]>(byte_count));
+    buffers[buffer_index] = made.get();
+    return reinterpret_cast<Element*>(made.get());
+  }
+
+  /// Lets offsets and views count from the start of the copies, whose regions are in `copied` by
+  /// buffer, because a consumer may touch whole buffers (pickle, IPC).
+  void rebase(const Piece& piece, std::int64_t row_count, std::span<const Region* const> copied) {
+    const std::int64_t end = piece.offset + row_count;
+    if (piece.layout == Layout::views) return rebase_views(piece.offset, end, copied);
+    const auto skipped = static_cast<std::int64_t>(copied[2]->skipped_bytes);
+    if (skipped == 0) return;
+    if (piece.layout == Layout::offsets_32) {
+      rebase_offsets<std::int32_t>(piece.offset, end, skipped);
+    } else {
+      rebase_offsets<std::int64_t>(piece.offset, end, skipped);
+    }
+  }
+
+  template <typename Offset>
+  void rebase_offsets(std::int64_t first, std::int64_t end, std::int64_t skipped) {
+    const auto* const offsets = static_cast<const std::byte*>(buffers[1]);
+    Offset* const out = rewrite<Offset>(1, end + 1);
+    std::fill_n(out, first, Offset{});
+    for (std::int64_t i = first; i <= end; ++i) {
+      Offset value{};
+      std::memcpy(&value, offsets + i * std::int64_t{sizeof(Offset)}, sizeof value);
+      out[i] = static_cast<Offset>(value - skipped);
+    }
+  }
+
+  void rebase_views(std::int64_t first, std::int64_t end, std::span<const Region* const> copied) {
+    const auto* const valid = static_cast<const std::byte*>(buffers[0]);
+    const auto* const views = static_cast<const std::byte*>(buffers[1]);
+    const void* const lengths = buffers.back();
+    View* const out = rewrite<View>(1, end);
+    std::fill_n(out, first, View{});
+    const std::span<const Region* const> regions = copied.subspan(2, copied.size() - 3);
+    for (std::int64_t row = first; row < end; ++row) {
+      out[row] = view_at(views, valid, row);
+      if (!out[row].is_in_buffer(regions.size())) continue;
+      const Region* const region = regions[static_cast<std::size_t>(out[row].buffer)];
+      if (region != nullptr) out[row].offset -= static_cast<std::int32_t>(region->skipped_bytes);
+    }
+    auto* const out_lengths =
+        rewrite<std::int64_t>(buffers.size() - 1, static_cast<std::int64_t>(regions.size()));
+    std::memcpy(out_lengths, lengths, regions.size() * sizeof *out_lengths);
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      if (regions[i] != nullptr) out_lengths[i] = std::ssize(regions[i]->bytes);
+    }
+  }
 
   /// Adds a part, which can be moved out like those of schemas.
   ArrowArray& add_part() { return *parts.emplace_back(std::make_unique<ArrowArray>()); }
@@ -329,13 +400,21 @@ struct ExportedArray {
     auto exported = std::make_unique<ExportedArray>();
     exported->owner = owner;
     exported->buffers.assign(source.buffers, source.buffers + source.n_buffers);
+    std::vector<const Region*> copied(exported->buffers.size());
+    bool has_copied = false;
     for (std::size_t i = 0; i < piece.regions.size(); ++i) {
       const Region& region = piece.regions[i];
-      const std::byte* const data = copies.empty() ? region.bytes.data() : copies[i].data().data();
-      // Integer arithmetic, because the result may be before the copy.
-      exported->buffers[region.buffer_index] = reinterpret_cast<const void*>(
-          reinterpret_cast<std::uintptr_t>(data) - region.skipped_bytes);
+      const std::byte* data = region.bytes.data() - region.skipped_bytes;
+      if (!copies.empty() && copies[i].cached()) {
+        data = copies[i].data().data();
+        if (region.buffer_index > 1) {
+          copied[region.buffer_index] = &region;
+          has_copied = true;
+        }
+      }
+      exported->buffers[region.buffer_index] = data;
     }
+    if (has_copied) exported->rebase(piece, row_count, copied);
     exported->copies = std::move(copies);
     add_parts(source, *exported);
     out = {};
@@ -344,7 +423,7 @@ struct ExportedArray {
     out.offset = piece.offset;
     // Without nulls the bitmap has no region, and `offset` does not count from its start: a slice
     // may share the bitmap of other rows.
-    if (piece.is_cut && source.null_count == 0) exported->buffers[0] = nullptr;
+    if (piece.layout != Layout::whole && source.null_count == 0) exported->buffers[0] = nullptr;
     if (source.dictionary != nullptr) {
       write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
     }

@@ -26,7 +26,7 @@ struct Region {
   std::span<const std::byte> bytes;
   /// Index in ArrowArray::buffers.
   std::uint32_t buffer_index = 0;
-  /// Offset of `bytes` from the buffer pointer of the exported array.
+  /// What offsets or views count before `bytes`; for a copy, the exported ones do not.
   std::uintptr_t skipped_bytes = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "headrace/query/prefetcher.hpp"
@@ -36,7 +37,7 @@ struct Numbers {
   static Numbers& of(ArrowArrayStream* self) { return *static_cast<Numbers*>(self->private_data); }
 
   int write_schema(ArrowSchema& out) {
-    column_schema = {"l", "n", nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+    column_schema = {format, "n", nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
     schema_children = {&column_schema};
     out = {"+s",    "",
            nullptr, 0,
@@ -52,7 +53,8 @@ struct Numbers {
     is_read = true;
     ++alive;
     const auto length = static_cast<std::int64_t>(values.size());
-    column = {length - offset, 0, offset, 2, 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
+    column = {length - offset, 0,       offset, std::ssize(buffers), 0, buffers.data(), nullptr,
+              nullptr,         nullptr, nullptr};
     children = {&column};
     out = {length - offset,
            0,
@@ -74,7 +76,8 @@ struct Numbers {
   bool is_failing = false;
   std::int64_t column_count = 1;
   std::int64_t offset = 0;  ///< Of the exported array, as that of a slice.
-  std::array<const void*, 2> buffers{nullptr, values.data()};
+  const char* format = "l";
+  std::vector<const void*> buffers{nullptr, values.data()};
   int alive = 0;
 
  private:
@@ -239,6 +242,36 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
     }
     EXPECT_EQ(kinds, (std::vector{ChunkEvent::Kind::submitted, ChunkEvent::Kind::read_copies}));
   }
+}
+
+TEST(Prefetcher, GivesCopiesOfStringsWhoseOffsetsCountFromTheCopy) {
+  constexpr std::int32_t kLength = 8;
+  std::vector<std::int32_t> offsets(2 * kChunkRows + 1);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    offsets[i] = static_cast<std::int32_t>(i) * kLength;
+  }
+  std::string text(2 * kChunkRows * kLength, 'a');
+  std::fill(text.begin() + std::ssize(text) / 2, text.end(), 'b');
+  Numbers words(2 * kChunkRows);
+  words.format = "u";
+  words.buffers = {nullptr, offsets.data(), text.data()};
+  const std::shared_ptr<const Table> table = import_numbers(words);
+  Stage stage(8 * kChunkBytes);
+  const auto prefetcher = *Prefetcher::start(stage.cache, {{table, {}, {0}, {}}});
+  prefetcher->finish();
+  ArrowArrayStream stream{};
+  ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+  for (const char letter : {'a', 'b'}) {
+    const Batch batch(stream);
+    const auto* const found = static_cast<const std::int32_t*>(batch.column().buffers[1]);
+    EXPECT_EQ(found[0], 0) << "the buffer starts before the copy";
+    EXPECT_EQ(found[kChunkRows], kLength * std::int32_t{kChunkRows});
+    const auto* const letters = static_cast<const char*>(batch.column().buffers[2]);
+    EXPECT_EQ(std::string(letters + found[0], kLength), std::string(kLength, letter));
+  }
+  stream.release(&stream);
+  prefetcher->stop();
+  EXPECT_EQ(prefetcher->statistics().scans[0].columns[0].bytes_from_source, 0U);
 }
 
 TEST(Prefetcher, GivesUpWhatTheQueryHasRead) {
