@@ -75,8 +75,9 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
     return;
   }
   if (made.movers.chosen().empty()) [[unlikely]] {
-    made.by = Route::By::calling_thread;
     made.fell_back = true;
+    if (by_device) take_turn(work, facts, 0, facts.processor_count, made.movers);
+    if (made.movers.chosen().empty()) made.by = Route::By::calling_thread;
   }
 }
 

@@ -294,42 +294,52 @@ void EngineState::split(Job& job) noexcept {
 
 // --- Issue ---------------------------------------------------------------------------------------
 
+/// Posts `request`, `job` or a part of it, to the first of `count` movers from index `begin` on, in
+/// turn, that takes it, except for the chosen ones. Sets `full` if one of them is.
+bool EngineState::offer_others(Request& request, const Job& job, std::size_t begin,
+                               std::size_t count, std::uint64_t turn, bool& full) noexcept {
+  const Workload work = workload_of(job);
+  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto index = static_cast<std::uint32_t>(begin + (turn + k) % count);
+    if (std::ranges::find(chosen, index) != chosen.end()) continue;
+    if (!can_carry_out(infos_[index], work)) continue;
+    const Submit answer = post(request, index);
+    if (answer == Submit::accepted) return true;
+    full = full || answer == Submit::full;
+  }
+  return false;
+}
+
 /// Called when the first mover refused `job`, or its first part, with `answer`.
 Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   const Route& route = job.route_;
   const std::span<const std::uint32_t> chosen = route.movers.chosen();
-  const std::uint64_t turn = job.turn_;
   const bool whole = job.part_count_ == 1;
   Request& request = whole ? static_cast<Request&>(job) : job.parts_->parts[0];
   bool full = answer == Submit::full;
-  const auto offer = [&](std::uint32_t index) {
-    const Submit one = post(request, index);
-    full = full || one == Submit::full;
-    return one == Submit::accepted;
-  };
-  const auto offer_others = [&](std::size_t begin, std::size_t count, std::uint64_t first) {
-    const Workload work = workload_of(job);
-    for (std::size_t k = 0; k < count; ++k) {
-      const auto index = static_cast<std::uint32_t>(begin + (first + k) % count);
-      if (std::ranges::find(chosen, index) != chosen.end()) continue;
-      if (can_carry_out(infos_[index], work) && offer(index)) return true;
-    }
-    return false;
-  };
   bool taken = false;
   if (!is_closed()) {
     // Falling back within a round robin (`any`) is not reported: any mover was as good.
     job.route_.fell_back = job.route_.fell_back || (!full && !route.any);
     for (std::size_t k = 1; k < chosen.size() && !taken; ++k) {
-      taken = offer(chosen[(turn + k) % chosen.size()]);
+      const Submit one = post(request, chosen[(job.turn_ + k) % chosen.size()]);
+      taken = one == Submit::accepted;
+      full = full || one == Submit::full;
     }
     const std::size_t processors = facts_.processor_count;
     if (!taken && route.any) {
       const bool device = chosen[0] >= processors;
       const std::size_t first = device ? processors : 0;
-      taken = offer_others(first, device ? movers_.size() - first : processors, chosen[0] - first);
+      taken = offer_others(request, job, first, device ? movers_.size() - first : processors,
+                           chosen[0] - first, full);
     }
-    if (!taken && full && whole && route.or_processors) taken = offer_others(0, processors, turn);
+    // Processors replace devices that are closed whatever the path, those that are full only if
+    // the path allows it.
+    if (!taken && (!full || (whole && route.or_processors))) {
+      job.route_.fell_back = job.route_.fell_back || !full;
+      taken = offer_others(request, job, 0, processors, job.turn_, full);
+    }
   }
   if (taken) {
     if (!whole) issue_parts(job);
@@ -340,7 +350,7 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
     if (!whole) parts_.give_back(*job.parts_);
     return full ? Submit::full : Submit::closed;
   }
-  job.route_.fell_back = true;
+  // The engine has no processors, or the caller's own movers refuse it.
   PartBlock* const block = whole ? nullptr : job.parts_;
   carry_out_here(request);
   if (block != nullptr) issue_parts(job);
@@ -361,7 +371,10 @@ void EngineState::issue_parts(Job& job) noexcept {
       if (k == 1) job.route_.fell_back = true;
       taken = post(part, chosen[(turn + i + k) % chosen.size()]) == Submit::accepted;
     }
-    if (!taken) carry_out_here(part);
+    if (taken) continue;
+    part.overdue_ = true;  // Workers are never full then.
+    bool full = false;
+    if (!offer_others(part, job, 0, facts_.processor_count, turn, full)) carry_out_here(part);
   }
 }
 

@@ -134,6 +134,8 @@ class EngineState final : public Engine {
   [[nodiscard]] Submit issue(Job& job) noexcept;
   // Out of line to keep register pressure low for most jobs.
   [[nodiscard, gnu::noinline]] Submit issue_elsewhere(Job& job, Submit answer) noexcept;
+  [[nodiscard]] bool offer_others(Request& request, const Job& job, std::size_t begin,
+                                  std::size_t count, std::uint64_t turn, bool& full) noexcept;
   [[gnu::noinline]] void issue_parts(Job& job) noexcept;
   [[nodiscard]] Submit post(Request& request, std::uint32_t mover_index) noexcept;
   void carry_out_here(Request& request) const noexcept;

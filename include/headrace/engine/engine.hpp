@@ -208,9 +208,9 @@ class HEADRACE_API Engine {
   /// Completes: exactly once, on a mover's thread or one that polls: done, failed (the target is
   ///            undefined except for `bytes_done` bytes), or stopped. If several parts fail, the
   ///            cause is that of the first in the plan.
-  /// Cost:      no allocation; see bench/engine/submit_bench.cpp. Blocks only if some movers took
-  ///            their parts and none takes another: the calling thread then copies that part, with
-  ///            `fell_back`.
+  /// Cost:      no allocation; see bench/engine/submit_bench.cpp. What closed devices refuse goes
+  ///            to worker threads, with `fell_back`. The calling thread copies it only if the engine
+  ///            has none.
   [[nodiscard]] virtual Submit submit_copy(Job& job, const CopyPlan& plan,
                                            const SubmitOptions& options = {}) = 0;
   /// Starts `operation` and returns.

@@ -231,7 +231,7 @@ Submit DsaQueue::post(Request& request) noexcept {
 Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
-  if (!batch && is_beyond(operation)) {
+  if (is_beyond(batch ? request.batch().operations.front() : operation)) {
     words_.free(first);
     return Submit::closed;
   }

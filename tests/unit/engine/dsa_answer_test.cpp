@@ -488,5 +488,24 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
   EXPECT_EQ(ended_count.load_acquire(), 1);
 }
 
+TEST(DsaAnswer, ABatchThatBeginsWithWhatNoDeviceCanDoIsNotDoneBySubmission) {
+  ToldPortal portal([](const dsa::Descriptor&) { ADD_FAILURE() << "the device cannot do it"; });
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(DsaQueue::make(portal, {}).value());
+  movers.push_back(std::make_unique<test::PolledMover>(test::PolledMover::Options{
+      .info =
+          {.name = "processor", .polled = true, .operations = OperationSet::all(), .batches = true},
+      .work = [](const Request& request) {
+        return Completion{.bytes_done = request.byte_count()};
+      }}));
+  const auto engine = Engine::make(std::move(movers)).value();
+  std::vector<std::byte> target(4096);
+  const std::array list{Operation::fill(target, 1, 2), Operation::fill(target, 3)};
+  Job job;
+  ASSERT_EQ(engine->submit_batch(job, {list, {}}, {.path = Path::hardware}), Submit::accepted);
+  EXPECT_EQ(job.state(), JobState::running);
+  EXPECT_TRUE(job.wait().fell_back);
+}
+
 }  // namespace
 }  // namespace headrace::engine

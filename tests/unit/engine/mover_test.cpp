@@ -535,6 +535,88 @@ TEST(Mover, ThatIsClosedByItselfIsReplacedByTheCallingThread) {
   EXPECT_TRUE(buffers.equal());
 }
 
+/// Devices that answer `closed`, and a processor that counts the bytes it gets.
+struct ClosedDevices {
+  std::size_t by_processor = 0;
+  std::unique_ptr<Engine> engine;
+
+  explicit ClosedDevices(MoverPolicy policy = {}) {
+    const auto info = [](const char* name, bool hardware) {
+      return MoverInfo{.name = name,
+                       .hardware = hardware,
+                       .polled = true,
+                       .operations = OperationSet::all(),
+                       .batches = true};
+    };
+    std::vector<std::unique_ptr<Mover>> list;
+    for (int i = 0; i < 2; ++i) {
+      list.push_back(std::make_unique<PolledMover>(PolledMover::Options{
+          .info = info("device", true), .answer = [](std::size_t) { return Submit::closed; }}));
+    }
+    list.push_back(std::make_unique<PolledMover>(PolledMover::Options{
+        .info = info("processor", false), .work = [this](const Request& request) {
+          by_processor += request.byte_count();
+          if (!request.is_batch()) {
+            std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+          }
+          return Completion{.bytes_done = request.byte_count()};
+        }}));
+    engine = Engine::make(std::move(list), std::move(policy)).value();
+  }
+};
+
+TEST(Mover, OfADeviceThatIsClosedLeavesTheJobToProcessorsAndNotToTheSubmittingThread) {
+  // One mover chosen, and a job that is split between both devices.
+  for (const MoverPolicy& policy : {MoverPolicy(), MoverPolicy(movers::all)}) {
+    for (const Path path : {Path::automatic, Path::hardware}) {
+      ClosedDevices made(policy);
+      Buffers buffers(kTwoShares);
+      Job job;
+      ASSERT_EQ(made.engine->submit_copy(job, buffers.plan(), {.path = path}), Submit::accepted);
+      EXPECT_EQ(job.state(), JobState::running);
+      EXPECT_EQ(buffers.moved_bytes(), 0U);
+      EXPECT_EQ(job.wait().state, JobState::done);
+      EXPECT_TRUE(job.completion().fell_back);
+      EXPECT_TRUE(buffers.equal());
+      EXPECT_EQ(made.by_processor, kTwoShares);
+      const std::array list{Operation::copy(buffers.target, buffers.source)};
+      ASSERT_EQ(made.engine->submit_batch(job, {list, {}}, {.path = path}), Submit::accepted);
+      EXPECT_EQ(job.state(), JobState::running);
+      EXPECT_TRUE(job.wait().fell_back);
+      EXPECT_EQ(made.by_processor, 2 * kTwoShares);
+    }
+  }
+}
+
+TEST(Mover, OfProcessorsGetsALaterShareThatNoChosenOneTakes) {
+  std::size_t moved_by_device = 0;
+  std::vector<std::unique_ptr<Mover>> list;
+  for (const bool willing : {true, false}) {
+    list.push_back(std::make_unique<PolledMover>(PolledMover::Options{
+        .info = {.name = "device", .hardware = true, .polled = true},
+        .answer =
+            [=](std::size_t call) {
+              return willing && call == 0 ? Submit::accepted : Submit::full;
+            },
+        .work =
+            [&](const Request& request) {
+              std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+              moved_by_device += request.byte_count();
+              return Completion{.bytes_done = request.byte_count()};
+            }}));
+  }
+  list.push_back(std::make_unique<PolledMover>(PolledMover::Options{}));
+  const auto engine = Engine::make(std::move(list), movers::all).value();
+  Buffers buffers(kTwoShares);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::accepted);
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_TRUE(job.completion().fell_back);
+  EXPECT_TRUE(buffers.equal());
+  EXPECT_LT(moved_by_device, kTwoShares);
+}
+
 TEST(Mover, ThatFailsFailsTheJobAfterAllSharesHaveEnded) {
   const auto half = [](Cause cause, std::uintptr_t address) {
     return [=](const Request&) {

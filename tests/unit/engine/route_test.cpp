@@ -47,6 +47,7 @@ const Machine kBoth{{0}, {0, 1}};
 const Machine kProcessors{{0, 1}, {}};
 const Machine kDevices{{}, {0, 1}};
 const Machine kNoCrcDevice{{0}, {0}, kNoCrc};
+const Machine kNoCrcDevices{{}, {0}, kNoCrc};
 
 using By = Route::By;
 constexpr std::optional<Path> kAny = std::nullopt;
@@ -168,8 +169,16 @@ TEST(Route, IsThisTable) {
        true},
       {"no processors though asked for: the caller", kDevices, copy(8), Path::software,
        By::calling_thread},
-      {"no mover can: the caller, said",
+      {"what no device can do: a processor, said",
        kNoCrcDevice,
+       {.kind = OperationKind::crc, .byte_count = 1 << 20},
+       Path::hardware,
+       By::movers,
+       {0},
+       true,
+       true},
+      {"no mover can: the caller, said",
+       kNoCrcDevices,
        {.kind = OperationKind::crc, .byte_count = 1 << 20},
        Path::hardware,
        By::calling_thread,
