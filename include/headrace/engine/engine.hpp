@@ -209,8 +209,8 @@ class HEADRACE_API Engine {
   ///            undefined except for `bytes_done` bytes), or stopped. If several parts fail, the
   ///            cause is that of the first in the plan.
   /// Cost:      no allocation; see bench/engine/submit_bench.cpp. What closed devices refuse goes
-  ///            to worker threads, with `fell_back`. The calling thread copies it only if the engine
-  ///            has none.
+  ///            to worker threads, with `fell_back`; the calling thread copies it only if there are
+  ///            none.
   [[nodiscard]] virtual Submit submit_copy(Job& job, const CopyPlan& plan,
                                            const SubmitOptions& options = {}) = 0;
   /// Starts `operation` and returns.
