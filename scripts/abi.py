@@ -25,8 +25,8 @@ LIBRARY = ROOT / "build" / "release" / "src" / "libheadrace.so"
 STRONG = "TDBR"
 VTABLE = re.compile(r"vtable for headrace::[\w:]+")
 OURS = re.compile(r"\bheadrace(::|_)")
-# Symbols of lab/, never of the library.
-LAB = re.compile(r"::lab::")
+# Symbols of lab/ and bench/, never of the library.
+LAB = re.compile(r"::(?:lab|bench)::|q6", re.IGNORECASE)
 
 
 def exported(library: Path) -> list[str]:

@@ -93,7 +93,6 @@ BANS = (
         (
             "src/platform/",
             "src/copy/kernels/",
-            "src/query/kernels/",
             "src/pmem/kernels/",
             "emu/platform/",
             "inject/trap/",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenario qdp: a query that filters column a and aggregates column b, while devices or cores
-// prefetch b. Workers follow the library's query Schedule; evictions follow the cache's Order.
+// prefetch b. Workers follow query 6's Schedule; evictions follow the cache's Order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "query/schedule.hpp"
+#include "headrace/lab/schedule.hpp"
 #include "sim/policies.hpp"
 #include "sim/room.hpp"
 #include "sim/scenario.hpp"
@@ -49,7 +49,7 @@ struct Copy {
 
   [[nodiscard]] bool is_ready() const { return state->has_ended; }
 };
-using Schedule = query::detail::Schedule<Copy>;
+using Schedule = query::lab::Schedule<Copy>;
 using Task = Schedule::Task;
 
 class Query {
@@ -58,9 +58,8 @@ class Query {
       : world_(model),
         plan_(plan),
         room_(plan.capacity_bytes),
-        schedule_(
-            0, plan.chunk_count,
-            plan.capacity_bytes > 0 ? query::detail::kSlotsPerWorker * plan.thread_count : 0) {
+        schedule_(0, plan.chunk_count,
+                  plan.capacity_bytes > 0 ? query::lab::kSlotsPerWorker * plan.thread_count : 0) {
     const double core_count = cores_of_node(model);
     // `compute_` is added first, so it is named as the bound in a tie.
     const double most = std::min<double>(plan.thread_count, core_count);

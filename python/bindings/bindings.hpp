@@ -24,6 +24,9 @@
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 
+/// Also called by headrace_lab._lab, which is a shared object of its own.
+#define HEADRACE_FOR_LAB __attribute__((visibility("default")))
+
 namespace headrace::python {
 
 namespace nb = nanobind;
@@ -249,7 +252,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
 
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
-  [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
+  HEADRACE_FOR_LAB [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
   /// After close(), the final ones.
   [[nodiscard]] cache::CacheStatistics statistics() const;
   /// Keeps `source` until the move of `entry` has ended, if it is running.
@@ -259,7 +262,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
                 std::span<const std::shared_ptr<Buffer>> sources);
   /// Keeps the owner of memory at `address` until clear(), for moves without entry handles in
   /// Python.
-  void lend(const void* address, std::shared_ptr<const void> owner);
+  HEADRACE_FOR_LAB void lend(const void* address, std::shared_ptr<const void> owner);
   /// Ends a loan, after the cache has dropped the entries of that memory.
   void repay(const void* address) { const auto repaid = loans_.extract(address); }
   /// Invalidates the memory at `address`: now or, within a mover policy, before the next call.

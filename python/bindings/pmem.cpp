@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in persistent memory, and the crash check. Outcomes are strings here; headrace.pmem turns
+// Rings in persistent memory. Outcomes are strings here; headrace.pmem turns
 // them into return values and exceptions.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -16,7 +16,6 @@
 
 #include "bindings.hpp"
 #include "headrace/base/mutex.hpp"
-#include "headrace/lab/ring_check.hpp"
 #include "headrace/pmem/ring.hpp"
 
 namespace headrace::python {
@@ -160,46 +159,6 @@ std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
   return {std::string(name(outcome)), ordinal, nb::bytes(copy.data(), copy.size())};
 }
 
-nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_t states,
-               std::uint64_t seed, bool stop_at_first, const nb::callable& progress) {
-  pmem::lab::CheckOptions options{.entry_count = entry_count,
-                                  .states_per_moment_max = states,
-                                  .seed = seed,
-                                  .stop_at_first = stop_at_first};
-  bool interrupted = false;
-  options.progress = [&](double share) {
-    const nb::gil_scoped_acquire acquired;
-    try {
-      progress(share);
-    } catch (nb::python_error& error) {
-      error.restore();
-      interrupted = true;
-      return false;
-    }
-    return true;
-  };
-  pmem::lab::CheckReport report;
-  {
-    const nb::gil_scoped_release released;
-    report = value_of(pmem::lab::check_subject(subject, options));
-  }
-  if (interrupted) throw nb::python_error();
-  nb::dict result;
-  result["states_tried"] = report.states_tried;
-  result["states_bad"] = report.states_bad;
-  result["moments"] = report.moments;
-  result["moments_exhaustive"] = report.moments_exhaustive;
-  result["runs"] = report.runs;
-  result["second_crashes"] = report.second_crashes;
-  result["first_bad"] = report.first_bad;
-  result["clean_flushes"] = report.waste.clean_flushes;
-  result["needless_drains"] = report.waste.needless_drains;
-  result["partial_blocks"] = report.waste.partial_blocks;
-  result["blocks"] = report.waste.blocks;
-  result["waste"] = report.waste.details;
-  return result;
-}
-
 }  // namespace
 
 void bind_pmem(nb::module_& module) {
@@ -295,18 +254,6 @@ void bind_pmem(nb::module_& module) {
         return result;
       },
       "path"_a, "Fields of headrace.pmem.Salvage.");
-  module.def("check_subjects", [] {
-    std::vector<std::tuple<std::string, std::string, bool>> subjects;
-    for (const pmem::lab::CheckSubject& subject : pmem::lab::check_subjects()) {
-      subjects.emplace_back(subject.name, subject.summary, subject.sound);
-    }
-    return subjects;
-  });
-  module.def("check_subject", &check, "name"_a, nb::kw_only(), "entry_count"_a, "states"_a,
-             "seed"_a, "stop_at_first"_a, "progress"_a,
-             nb::sig("def check_subject(name: str, *, entry_count: int, states: int, seed: int, "
-                     "stop_at_first: bool, progress: collections.abc.Callable[[float], None]) -> "
-                     "dict[str, typing.Any]"));
 }
 
 }  // namespace headrace::python

@@ -18,14 +18,14 @@ import pytest
 from conftest import Command, Here, Outcome
 
 import headrace
-from headrace import _core
 from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
 from headrace.pmem import Ring
+from headrace_lab import _lab
 
 LINE = "line"
 """As if any file were on persistent memory: quick, and enough where no power fails."""
 
-SUBJECTS = _core.check_subjects()
+SUBJECTS = _lab.check_subjects()
 
 
 @pytest.fixture
@@ -120,6 +120,7 @@ import sys, threading
 from headrace import ClosedError
 from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
 from headrace.pmem import Ring
+from headrace_lab import _lab
 
 # No thread gives the interpreter away before it has to. So when one thread has let the ring go, and
 # another has closed it, the first still waits for the interpreter that this thread has.

@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The committed stub of the extension is the one that the extension has: changes are seen."""
+"""The committed stubs of the extensions are those that the extensions have: changes are seen."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent.parent / "src" / "headrace" / "_core.pyi"
+import pytest
+
+from headrace_lab import _lab
+
+SOURCES = Path(__file__).parent.parent / "src"
 
 
-def test_the_stub_is_that_of_the_extension(tmp_path: Path) -> None:
-    made = tmp_path / "_core.pyi"
-    arguments = ["-m", "nanobind.stubgen", "--quiet", "-m", "headrace._core", "-o", str(made)]
+@pytest.mark.parametrize("module", ["headrace._core", "headrace_lab._lab"])
+def test_the_stub_is_that_of_the_extension(module: str, tmp_path: Path) -> None:
+    made = tmp_path / "made.pyi"
+    golden = SOURCES / (module.replace(".", "/") + ".pyi")
+    arguments = ["-m", "nanobind.stubgen", "--quiet", "-m", module, "-o", str(made)]
     subprocess.run([sys.executable, *arguments], check=True, timeout=60)
-    assert made.read_text() == GOLDEN.read_text(), (
-        f"run: python {' '.join(arguments[:-1])} {GOLDEN}"
+    assert made.read_text() == golden.read_text(), (
+        f"run: python {' '.join(arguments[:-1])} {golden}"
     )
+
+
+def test_the_laboratory_uses_the_caches_and_engines_of_the_package() -> None:
+    """Leases on copies are registered with a process: a second cache in it would not see them."""
+    command = ["nm", "--dynamic", "--demangle", "--defined-only", _lab.__file__ or ""]
+    defined = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "PyInit__lab" in defined
+    for layer in ("cache", "engine", "copy"):
+        assert f" headrace::{layer}::" not in defined

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "headrace/query/q6.hpp"
+#include "headrace/lab/q6.hpp"
 
 namespace headrace::test {
 
@@ -17,7 +17,7 @@ struct Lineitem {
   std::vector<std::int64_t> quantity;
   std::vector<std::int64_t> extended_price;
 
-  [[nodiscard]] query::Q6Columns columns() const {
+  [[nodiscard]] query::lab::Q6Columns columns() const {
     return {ship_date, discount, quantity, extended_price};
   }
 };
@@ -45,7 +45,8 @@ struct Q6Answer {
 };
 
 /// The sum must not overflow.
-inline Q6Answer plain_q6(const query::Q6Columns& columns, const query::Q6Parameters& parameters) {
+inline Q6Answer plain_q6(const query::lab::Q6Columns& columns,
+                         const query::lab::Q6Parameters& parameters) {
   Q6Answer answer;
   for (std::size_t row = 0; row < columns.ship_date.size(); ++row) {
     if (columns.ship_date[row] >= parameters.ship_date_begin &&
@@ -61,8 +62,8 @@ inline Q6Answer plain_q6(const query::Q6Columns& columns, const query::Q6Paramet
 }
 
 /// Parameters that select every row.
-inline query::Q6Parameters everything() {
-  query::Q6Parameters parameters;
+inline query::lab::Q6Parameters everything() {
+  query::lab::Q6Parameters parameters;
   parameters.ship_date_begin = std::numeric_limits<std::int32_t>::min();
   parameters.ship_date_end = std::numeric_limits<std::int32_t>::max();
   parameters.discount_min = std::numeric_limits<std::int64_t>::min();

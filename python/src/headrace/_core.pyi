@@ -1,10 +1,9 @@
 """Bindings of libheadrace; use the package headrace instead."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy
-import numpy.typing
 from numpy.typing import NDArray
 
 
@@ -252,10 +251,6 @@ def inspect_ring(path: str) -> dict[str, Any]: ...
 def salvage_ring(path: str) -> dict[str, Any]:
     """Fields of headrace.pmem.Salvage."""
 
-def check_subjects() -> list[tuple[str, str, bool]]: ...
-
-def check_subject(name: str, *, entry_count: int, states: int, seed: int, stop_at_first: bool, progress: Callable[[float], None]) -> dict[str, Any]: ...
-
 class MessageProducer:
     def send(self, message: object, wait_ns: int) -> str: ...
 
@@ -387,8 +382,6 @@ class Prefetcher:
     def events(self) -> list[tuple[str, int, int, int, int]]: ...
 
     def statistics(self) -> dict[str, Any]: ...
-
-def run_q6(machine: Machine, cache: Cache | None, ship_date: numpy.typing.NDArray[numpy.int32], discount: numpy.typing.NDArray[numpy.int64], quantity: numpy.typing.NDArray[numpy.int64], extended_price: numpy.typing.NDArray[numpy.int64], *, prefetch: str, chunk_bytes: int, thread_count: int, record_timeline: bool) -> dict[str, Any]: ...
 
 def node_of_address(address: int) -> int | None:
     """Node that the page of an address lies on; None if that is not known."""

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from headrace import _core
 from headrace._arguments import instance_of, whole_number
 from headrace.cache import Cache
 from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.machine import Machine, topo
+from headrace_lab import _lab
 from headrace_lab.tpch.lineitem import Columns
 
 PREFETCH_MODES = ("off", "on", "auto")
@@ -115,7 +115,7 @@ def run_q6(
     if cache is not None:
         for array in columns.arrays().values():
             cache.guard(array)
-    found = _core.run_q6(
+    found = _lab.run_q6(
         machine.native(),
         cache.native() if cache is not None else None,
         columns.ship_date,

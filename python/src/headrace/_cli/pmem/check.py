@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from headrace import _core
 from headrace._cli._app import Command
 from headrace._cli._options import Count, FilePath, flag, json_option, option, refuse_value
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report
 from headrace._words import counted
 from headrace.machine import topo
+from headrace_lab import _lab
 
 GALLERY = "gallery"
 SOUND = "sound"
@@ -64,7 +64,7 @@ def command(
 
     Example: headrace pmem check --variant optimised --entries 6
     """
-    subjects = {name: (summary, sound) for name, summary, sound in _core.check_subjects()}
+    subjects = {name: (summary, sound) for name, summary, sound in _lab.check_subjects()}
     if list_names:
         _print_list(subjects)
         return EXIT_OK
@@ -77,7 +77,7 @@ def command(
     reports: dict[str, dict[str, Any]] = {}
     with progress("trying crash states") as share:
         for index, name in enumerate(names):
-            reports[name] = _core.check_subject(
+            reports[name] = _lab.check_subject(
                 name,
                 entry_count=entries,
                 states=states,

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "headrace/base/atomic.hpp"
-#include "headrace/query/q6.hpp"
+#include "headrace/lab/q6.hpp"
 #include "support/lineitem.hpp"
 #include "support/machines.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::query {
+namespace headrace::query::lab {
 namespace {
 
 TEST(QueryStress, QueriesAgreeWhileTheirCopiesAreTakenAway) {
@@ -58,4 +58,4 @@ TEST(QueryStress, QueriesAgreeWhileTheirCopiesAreTakenAway) {
 }
 
 }  // namespace
-}  // namespace headrace::query
+}  // namespace headrace::query::lab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/query/q6.hpp"
+#include "headrace/lab/q6.hpp"
 
 #include <fmt/format.h>
 
@@ -17,15 +17,13 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/base/units.hpp"
+#include "headrace/lab/schedule.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "scan.hpp"
-#include "schedule.hpp"
 
-namespace headrace::query {
+namespace headrace::query::lab {
 namespace {
-
-using detail::ExactSum;
 
 /// Contents of a slot of the schedule.
 struct Copies {
@@ -37,7 +35,7 @@ struct Copies {
 
   [[nodiscard]] bool is_ready() const { return discount->try_wait() && extended_price->try_wait(); }
 };
-using Schedule = detail::Schedule<Copies>;
+using Schedule = Schedule<Copies>;
 using Task = Schedule::Task;
 
 constexpr Bytes kChunkMin = kib(4);
@@ -65,10 +63,9 @@ struct Chunks {
 Chunks make_chunks(const Q6Columns& columns, Bytes chunk) {
   const std::uint64_t rows_asked = chunk.count() / sizeof(std::int64_t);
   const std::uint64_t rows_useful =
-      std::max<std::uint64_t>(1, detail::words_for(columns.ship_date.size())) *
-      detail::kRowsPerWord;
+      std::max<std::uint64_t>(1, words_for(columns.ship_date.size())) * kRowsPerWord;
   const std::uint64_t rows = std::min(rows_asked, rows_useful);
-  return {columns, rows - rows % detail::kRowsPerWord};
+  return {columns, rows - rows % kRowsPerWord};
 }
 
 /// The events of all chunks. Each has a fixed place, so that workers need no growing buffers.
@@ -181,18 +178,17 @@ class Run {
       case Task::Kind::scan: {
         const std::span<std::uint64_t> words =
             std::span(task.slot != nullptr ? task.slot->held.words : worker.words)
-                .first(detail::words_for(columns.ship_date.size()));
+                .first(words_for(columns.ship_date.size()));
         const auto begin = timeline_.now();
-        detail::scan(kernel_, parameters_, columns, words);
+        scan(kernel_, parameters_, columns, words);
         record(Pipeline::scan, task, worker, begin);
         if (task.slot == nullptr) aggregate(task, columns, words, worker, tally);
         return;
       }
       case Task::Kind::aggregate: {
-        aggregate(
-            task, columns,
-            std::span(task.slot->held.words).first(detail::words_for(columns.ship_date.size())),
-            worker, tally);
+        aggregate(task, columns,
+                  std::span(task.slot->held.words).first(words_for(columns.ship_date.size())),
+                  worker, tally);
         task.slot->held.extended_price.reset();
         task.slot->held.discount.reset();
         return;
@@ -211,7 +207,7 @@ class Run {
     } else {
       tally.chunks_from_source += 2;
     }
-    tally.rows_selected += detail::aggregate(words, extended_price, discount, tally.sum);
+    tally.rows_selected += lab::aggregate(words, extended_price, discount, tally.sum);
     record(Pipeline::aggregate, task, worker, begin);
   }
 
@@ -237,7 +233,7 @@ class Run {
   cache::Cache* cache_;
   std::deque<Schedule>& schedules_;
   Timeline& timeline_;
-  detail::ScanKernel kernel_ = detail::available_scan_kernels().front();
+  ScanKernel kernel_ = available_scan_kernels().front();
 };
 
 /// Processors for the workers: those of the caller's node first, where its data most likely is.
@@ -317,7 +313,7 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
     Worker& worker = workers[i];
     worker.index = static_cast<std::uint32_t>(i);
     worker.cpu = cpus[i % cpus.size()];
-    worker.words.resize(detail::words_for(chunks.rows_per_chunk));
+    worker.words.resize(words_for(chunks.rows_per_chunk));
     const std::optional<NodeId> node = machine.node_of(worker.cpu);
     const auto found = std::find(nodes.begin(), nodes.end(), node);
     worker.schedule_index = static_cast<std::size_t>(found - nodes.begin());
@@ -344,8 +340,8 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
     };
     schedules.emplace_back(
         share(workers_before), share(workers_before + count),
-        result.prefetched ? detail::kSlotsPerWorker * count : 0,
-        Copies{.words = std::vector<std::uint64_t>(detail::words_for(chunks.rows_per_chunk))});
+        result.prefetched ? kSlotsPerWorker * count : 0,
+        Copies{.words = std::vector<std::uint64_t>(words_for(chunks.rows_per_chunk))});
     workers_before += count;
   }
 
@@ -426,4 +422,4 @@ Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache, const
   }
 }
 
-}  // namespace headrace::query
+}  // namespace headrace::query::lab

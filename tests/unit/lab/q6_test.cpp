@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Query 6 without prefetching: the answer, its limits and refusals.
-#include "headrace/query/q6.hpp"
+#include "headrace/lab/q6.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "support/machines.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::query {
+namespace headrace::query::lab {
 namespace {
 
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
@@ -147,4 +147,4 @@ TEST(Q6, NamesItsOptions) {
 }
 
 }  // namespace
-}  // namespace headrace::query
+}  // namespace headrace::query::lab

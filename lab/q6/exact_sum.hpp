@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace headrace::query::detail {
+namespace headrace::query::lab {
 
 __extension__ using Int128 = __int128;
 __extension__ using UInt128 = unsigned __int128;
@@ -39,4 +39,4 @@ class ExactSum {
   Int128 high_ = 0;
 };
 
-}  // namespace headrace::query::detail
+}  // namespace headrace::query::lab

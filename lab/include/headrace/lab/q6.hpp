@@ -11,13 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/topo/machine.hpp"
 
-namespace headrace::query {
+namespace headrace::query::lab {
 
 /// Columns of lineitem; all of the same length. Decimals are scaled integers: 0.05 is 5.
 ///
@@ -52,11 +51,11 @@ enum class Prefetch : std::uint8_t {
   /// Copies that are used once seldom gain that, because moving reads the same bytes.
   automatic,
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Prefetch prefetch);
+[[nodiscard]] std::string_view name(Prefetch prefetch);
 
 /// What a worker does with a chunk. `prefetch` only submits the move.
 enum class Pipeline : std::uint8_t { scan, prefetch, aggregate };
-[[nodiscard]] HEADRACE_API std::string_view name(Pipeline pipeline);
+[[nodiscard]] std::string_view name(Pipeline pipeline);
 
 /// One chunk on one pipeline, for the timeline.
 struct Q6Event {
@@ -102,10 +101,9 @@ struct Q6Result {
 /// Fails: invalid_argument if the columns differ in length, a chunk is smaller than 4 KiB, or
 ///        prefetching is on without a cache; out_of_range if the sum does not fit 64 bits;
 ///        out_of_memory; capacity_exceeded if threads cannot be started.
-/// Cost: see bench/query/q6_bench.cpp.
-[[nodiscard]] HEADRACE_API Result<Q6Result> run_q6(const topo::Machine& machine,
-                                                   cache::Cache* cache, const Q6Columns& columns,
-                                                   const Q6Parameters& parameters,
-                                                   const Q6Options& options);
+/// Cost: see bench/lab/q6_bench.cpp.
+[[nodiscard]] Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache,
+                                      const Q6Columns& columns, const Q6Parameters& parameters,
+                                      const Q6Options& options);
 
-}  // namespace headrace::query
+}  // namespace headrace::query::lab

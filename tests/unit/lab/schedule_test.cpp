@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of a query while it checks for copies. Whole queries: prefetch_test.cpp.
-#include "query/schedule.hpp"
+// The schedule of a query while it checks for copies. Whole queries: q6_prefetch_test.cpp.
+#include "headrace/lab/schedule.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "support/cache_stage.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::query::detail {
+namespace headrace::query::lab {
 namespace {
 
 struct Copies {
@@ -53,4 +53,4 @@ TEST(Schedule, NoLockIsHeldWhereAnObserverIsCalled) {
 }
 
 }  // namespace
-}  // namespace headrace::query::detail
+}  // namespace headrace::query::lab

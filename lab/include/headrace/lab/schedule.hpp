@@ -13,7 +13,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
 
-namespace headrace::query::detail {
+namespace headrace::query::lab {
 
 /// Chunks in flight per worker: enough that movers always have the next one queued, few enough to
 /// need little room in the cache.
@@ -70,8 +70,8 @@ struct Task {
 template <typename Held>
 class Schedule {
  public:
-  using Slot = detail::Slot<Held>;
-  using Task = detail::Task<Held>;
+  using Slot = lab::Slot<Held>;
+  using Task = lab::Task<Held>;
 
   /// Chunks [first, end); without slots nothing is prefetched. `held` is copied into each slot.
   Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count, const Held& held = {})
@@ -235,4 +235,4 @@ auto Schedule<Held>::take_ready() -> Slot* {
   return nullptr;
 }
 
-}  // namespace headrace::query::detail
+}  // namespace headrace::query::lab

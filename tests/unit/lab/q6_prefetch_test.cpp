@@ -9,13 +9,13 @@
 
 #include "automatic.hpp"
 #include "headrace/base/mutex.hpp"
+#include "headrace/lab/q6.hpp"
 #include "headrace/platform/memory.hpp"
-#include "headrace/query/q6.hpp"
 #include "support/lineitem.hpp"
 #include "support/machines.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::query {
+namespace headrace::query::lab {
 namespace {
 
 constexpr std::size_t kRows = 40'013;
@@ -349,4 +349,4 @@ TEST_F(PrefetchTest, TheTimelineHasEachChunkOncePerPipelineAndInOrder) {
 }
 
 }  // namespace
-}  // namespace headrace::query
+}  // namespace headrace::query::lab

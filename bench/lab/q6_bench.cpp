@@ -18,7 +18,7 @@
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
-#include "headrace/query/q6.hpp"
+#include "headrace/lab/q6.hpp"
 #include "headrace/topo/machine.hpp"
 
 namespace {
@@ -44,7 +44,7 @@ struct Table {
       extended_price.push_back(price(random));
     }
   }
-  [[nodiscard]] query::Q6Columns columns() const {
+  [[nodiscard]] query::lab::Q6Columns columns() const {
     return {ship_date, discount, quantity, extended_price};
   }
 };
@@ -60,7 +60,7 @@ const Table& table() {
 
 /// Caches every chunk of the aggregate's columns.
 void fill(cache::Cache& cache, Bytes chunk) {
-  const query::Q6Columns columns = table().columns();
+  const query::lab::Q6Columns columns = table().columns();
   for (const std::span<const std::int64_t> column : {columns.extended_price, columns.discount}) {
     const std::span<const std::byte> bytes = std::as_bytes(column);
     for (std::size_t first = 0; first < bytes.size(); first += chunk.count()) {
@@ -91,14 +91,14 @@ void q6(benchmark::State& state) {
   const auto cache = cache::Cache::make(*machine, **engine, cache_options);
   if (!cache.has_value()) return state.SkipWithError(cache.error().message().c_str());
 
-  query::Q6Options options;
+  query::lab::Q6Options options;
   options.thread_count = static_cast<std::size_t>(state.range(0));
   std::array<std::vector<double>, way_count> times_ms;
   std::array<double, way_count> cache_share{};
   std::int64_t revenue = 0;
-  const auto run = [&](Way way, query::Prefetch prefetch) {
+  const auto run = [&](Way way, query::lab::Prefetch prefetch) {
     options.prefetch = prefetch;
-    const auto result = query::run_q6(*machine, cache->get(), table().columns(), {}, options);
+    const auto result = query::lab::run_q6(*machine, cache->get(), table().columns(), {}, options);
     if (!result.has_value()) return state.SkipWithError(result.error().message().c_str());
     if (revenue == 0) revenue = result->revenue;
     if (result->revenue != revenue) state.SkipWithError("the ways disagree on the revenue");
@@ -107,11 +107,11 @@ void q6(benchmark::State& state) {
                        static_cast<double>(result->chunks_from_cache + result->chunks_from_source);
   };
   for (auto _ : state) {
-    run(off, query::Prefetch::off);
-    run(automatic, query::Prefetch::automatic);
-    run(on_cold, query::Prefetch::on);
+    run(off, query::lab::Prefetch::off);
+    run(automatic, query::lab::Prefetch::automatic);
+    run(on_cold, query::lab::Prefetch::on);
     fill(**cache, options.chunk);
-    run(on_warm, query::Prefetch::on);
+    run(on_warm, query::lab::Prefetch::on);
     (*cache)->clear();
   }
   const double off_ms = quantile(times_ms[off], 50);

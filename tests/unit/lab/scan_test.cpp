@@ -10,7 +10,7 @@
 #include "support/lineitem.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::query::detail {
+namespace headrace::query::lab {
 namespace {
 
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
@@ -110,4 +110,4 @@ TEST(ExactSum, SurvivesProductsWhoseSumNeedsMoreThan128Bits) {
 }
 
 }  // namespace
-}  // namespace headrace::query::detail
+}  // namespace headrace::query::lab

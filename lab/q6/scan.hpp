@@ -8,15 +8,18 @@
 #include <span>
 
 #include "exact_sum.hpp"
-#include "headrace/query/q6.hpp"
-#include "kernels/scan_kernel.hpp"
+#include "headrace/lab/q6.hpp"
 
-namespace headrace::query::detail {
+namespace headrace::query::lab {
 
+inline constexpr std::size_t kRowsPerWord = 64;
 constexpr std::size_t words_for(std::size_t row_count) {
   return row_count / kRowsPerWord + (row_count % kRowsPerWord != 0 ? 1 : 0);
 }
 
+/// Sets `words[i]` to the selection of rows [64 i, 64 i + 64): bit j is row 64 i + j.
+using ScanKernel = void (*)(const Q6Parameters& parameters, const Q6Columns& columns,
+                            std::size_t word_count, std::uint64_t* words);
 /// Kernels that this build has and this processor can run, the fastest first.
 [[nodiscard]] std::span<const ScanKernel> available_scan_kernels();
 
@@ -30,4 +33,4 @@ void scan(ScanKernel kernel, const Q6Parameters& parameters, const Q6Columns& co
                                       std::span<const std::int64_t> extended_price,
                                       std::span<const std::int64_t> discount, ExactSum& sum);
 
-}  // namespace headrace::query::detail
+}  // namespace headrace::query::lab
