@@ -76,7 +76,6 @@ void StoreState::keep() {
 void StoreState::settle(std::size_t tier) {
   std::vector<Publication> fresh;
   std::vector<SlotNumber> freed;
-  std::vector<std::byte*> given_up;
   std::vector<std::span<const std::byte>> data;
   const detail::TierFile* file = nullptr;
   {
@@ -87,13 +86,15 @@ void StoreState::settle(std::size_t tier) {
     fresh.swap(here.fresh);
     freed.swap(here.given_up);
     here.settling = freed.size();
-    for (const SlotNumber slot : freed) given_up.push_back(file->slots.header(slot));
     for (const Publication& each : fresh) {
       data.push_back(here.data(each.slot, each.block->byte_count));
     }
   }
   pmem::Medium medium = file->mapping.medium();
-  detail::settle(medium, given_up, data);
+  detail::Round round(medium, file->slots);
+  for (const SlotNumber slot : freed) round.give_up(slot);
+  for (const std::span<const std::byte> each : data) round.add(each);
+  static_cast<void>(round.settle());
   {
     // Headers are stored under the mutex, so that a removal finds them.
     const Lock lock(mutex_);
@@ -102,19 +103,17 @@ void StoreState::settle(std::size_t tier) {
       if (each.flight == nullptr && !block.live) continue;  // Removed during the move.
       if (block.sequence == 0) block.sequence = ++sequence_;
       const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
-      detail::publish(
-          medium, file->slots.header(each.slot),
-          detail::slot_header(each.slot, block.key, block.byte_count, block.sequence, crc));
+      round.publish(each.slot, detail::slot_header(each.slot, block.key, block.byte_count,
+                                                   block.sequence, crc));
       each.published = true;
       block.move_is_published = block.moving;
     }
   }
-  if (!fresh.empty()) medium.drain();
+  const bool is_durable = fresh.empty() || round.finish();
   Work work;
   {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
-    const bool is_durable = !here.is_broken();
     for (const Publication& each : fresh) {
       Block& block = *each.block;
       if (each.flight == nullptr) {

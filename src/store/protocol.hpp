@@ -4,13 +4,16 @@
 //
 // A slot holds a block if the check of its header matches the rest of the header. Each step is
 // durable before the next begins:
-//   1. the check in the header of a given-up slot is set to 0 (invalidate, settle)
-//   2. other data is written to the slot and made durable (the engine, settle)
-//   3. the header is stored and made durable                    (publish, drain): acknowledged
+//   1. the check in the header of a given-up slot is set to 0    (invalidate, Round::settle)
+//   2. other data is written to the slot and made durable        (the engine, Round::settle)
+//   3. the header is stored and made durable                     (Round::finish): acknowledged
 // So whenever power fails, a header whose check matches belongs to the data of its slot: before
 // step 1 is durable the slot still has the data of the old header, and step 3 begins after step 2.
 // The check of a torn header does not match. Of two entries of a key, that with the greater
 // sequence is valid.
+//
+// After a fault no step follows. A killed process may have done a step without making it durable:
+// adopt() does that before anything acts on the step.
 //
 // Durability::process makes no step durable. The mark of the file says so, durably and before the
 // first store; the next adopt() decides by it which headers may be believed:
@@ -19,6 +22,10 @@
 //   another     those whose data matches their checksum: the machine has restarted since, or the
 //               file is a copy, so a header may be on the disk without its data
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "headrace/pmem/medium.hpp"
 #include "layout.hpp"
@@ -29,9 +36,39 @@ namespace headrace::store::detail {
 /// it, and the explorer must find it.
 // NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the file.
 struct FileRules {
+  static constexpr bool settles_the_checks = true;
+  static constexpr bool settles_the_data = true;
+  static constexpr bool stops_at_a_fault = true;
+  static constexpr bool checks_both_ends = true;  ///< Of a copy; else only its target.
+  static constexpr bool orders_by_put = true;     ///< Else by publication.
+  static constexpr bool makes_the_table_durable = true;
   static constexpr bool marks_what_is_not_flushed = true;
 };
 // NOLINTEND(readability-identifier-naming)
+
+/// Sequences of entries: greater for a later put, whenever its header is stored.
+///
+/// Threading: confined.
+template <typename Rules = FileRules>
+class Sequences {
+ public:
+  [[nodiscard]] std::uint64_t at_put() { return Rules::orders_by_put ? ++last_ : 0; }
+  [[nodiscard]] std::uint64_t at_publication(std::uint64_t at_put) {
+    return Rules::orders_by_put || at_put != 0 ? at_put : ++last_;
+  }
+  /// Later sequences are greater.
+  void pass(std::uint64_t sequence) { last_ = std::max(last_, sequence); }
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+/// Whether a copy has what its source had: a page that cannot be read or written is replaced by
+/// zeros, at either end.
+template <typename Rules = FileRules>
+[[nodiscard]] bool is_copied(pmem::Fault source, pmem::Fault target) {
+  return target == pmem::Fault::none && (!Rules::checks_both_ends || source == pmem::Fault::none);
+}
 
 /// Step 1, first half: one store, which survives the end of the process at once.
 template <typename Medium>
@@ -40,26 +77,46 @@ void invalidate(Medium& medium, std::byte* place) {
   medium.store_word(*reinterpret_cast<std::uint64_t*>(place), 0);
 }
 
-/// Step 1, second half, for `given_up`; step 2 for `data`, which the engine has already made
-/// durable unless the granularity is page.
-template <typename Medium>
-void settle(Medium& medium, std::span<std::byte* const> given_up,
-            std::span<const std::span<const std::byte>> data) {
-  medium.label("settle");
-  for (const std::byte* const place : given_up) medium.flush(place, sizeof(std::uint64_t));
-  if (medium.granularity() == pmem::Granularity::page) {
-    for (const std::span<const std::byte> each : data) medium.flush(each.data(), each.size());
-  }
-  if (!given_up.empty() || !data.empty()) medium.drain();
-}
+/// The steps for many slots, with two drains.
+///
+/// Threading: confined.
+template <typename Medium, typename Rules = FileRules>
+class Round {
+ public:
+  Round(Medium& medium, const Slots& slots) : medium_(medium), slots_(slots) {}
 
-/// Step 3 for one header; durable after drain().
-template <typename Medium>
-void publish(Medium& medium, std::byte* place, const SlotHeader& header) {
-  medium.label("publish");
-  medium.store(place, std::as_bytes(std::span(&header, 1)));
-  medium.flush(place, sizeof(header));
-}
+  /// Step 1 for a slot.
+  void give_up(SlotNumber slot) {
+    invalidate(medium_, slots_.header(slot));
+    if (Rules::settles_the_checks) medium_.flush(slots_.header(slot), sizeof(std::uint64_t));
+  }
+  /// Step 2 for `data`, which the engine has already made durable unless the granularity is page.
+  void add(std::span<const std::byte> data) {
+    const bool is_durable = medium_.granularity() != pmem::Granularity::page;
+    if (!is_durable && Rules::settles_the_data) medium_.flush(data.data(), data.size());
+  }
+  /// Ends steps 1 and 2. False after a fault: then nothing may be published.
+  [[nodiscard]] bool settle() {
+    medium_.label("settle");
+    medium_.drain();
+    return !Rules::stops_at_a_fault || medium_.fault() == pmem::Fault::none;
+  }
+  /// Step 3 for a slot.
+  void publish(SlotNumber slot, const SlotHeader& header) {
+    medium_.label("publish");
+    medium_.store(slots_.header(slot), std::as_bytes(std::span(&header, 1)));
+    medium_.flush(slots_.header(slot), sizeof(header));
+  }
+  /// Ends step 3. False after a fault: then nothing is acknowledged.
+  [[nodiscard]] bool finish() {
+    medium_.drain();
+    return medium_.fault() == pmem::Fault::none;
+  }
+
+ private:
+  Medium& medium_;
+  const Slots slots_;
+};
 
 /// Makes every whole header of the file one that may be acted on, and sets the mark for stores with
 /// `durability`. `boot` identifies the file and this run of the machine. `matches` compares the
@@ -83,10 +140,10 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
         medium.flush(slots.data(slot, header.byte_count).data(), header.byte_count);
       }
     }
-    if (durability == Durability::power) {
-      medium.label("adopt");
-      medium.persist(slots.table().data(), slots.table().size());
-    }
+  }
+  if (durability == Durability::power && Rules::makes_the_table_durable) {
+    medium.label("adopt");
+    medium.persist(slots.table().data(), slots.table().size());
   }
   if (before != after && medium.fault() == pmem::Fault::none) {
     medium.label("mark");

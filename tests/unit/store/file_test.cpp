@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiers in files: what is restored, what is refused, and that no power loss restores a torn block.
+// Tiers in files: what is restored, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <map>
 
-#include "headrace/pmem/recorder.hpp"
 #include "store/protocol.hpp"
-#include "support/seed.hpp"
 #include "support/store_stage.hpp"
 
 namespace headrace::store {
@@ -257,149 +254,6 @@ TEST_F(InFile, AFullFileMakesRoomInTheBackground) {
   EXPECT_LE(count, kBlocks);
   EXPECT_GE(count, kBlocks - 4);
 }
-
-// --- The commit protocol at every loss of power --------------------------------------------------
-
-constexpr std::size_t kSlots = 3;
-constexpr std::size_t kKeys = 3;
-constexpr std::size_t kDataBytes = 128;
-
-/// The step that a broken protocol omits.
-enum class Broken : std::uint8_t { nothing, settles_no_data, settles_no_header, frees_too_soon };
-
-/// The keeper's steps on a recorder's memory: rounds of puts, each of which replaces or evicts.
-class Protocol {
- public:
-  explicit Protocol(pmem::Granularity granularity, Broken broken)
-      : recorder_(std::vector<std::byte>(kSlots * (detail::kSlotHeaderBytes + kDataBytes)),
-                  granularity),
-        broken_(broken) {
-    promised_.emplace_back();
-  }
-
-  [[nodiscard]] pmem::Exploration run(std::uint64_t seed, std::size_t rounds) {
-    Random random(seed);
-    std::vector<std::size_t> free = {0, 1, 2};
-    std::vector<std::size_t> given_up;
-    std::map<std::uint64_t, std::pair<std::size_t, std::uint64_t>> held;  // Key: slot, version.
-    for (std::size_t i = 0; i < rounds; ++i) {
-      if (free.empty()) {
-        // Evicts one; the put follows in a later round, when the slot is free.
-        auto victim = held.begin();
-        std::advance(victim, static_cast<std::ptrdiff_t>(random.below(held.size())));
-        promise_no_more(victim->first);
-        give_up(victim->second.first, given_up, free);
-        held.erase(victim);
-      }
-      std::vector<std::span<const std::byte>> data;
-      const std::uint64_t key = random.below(kKeys);
-      const bool puts = !free.empty();
-      std::size_t slot = 0;
-      std::uint64_t version = 0;
-      if (puts) {
-        slot = free.back();
-        free.pop_back();
-        version = ++version_;
-        const std::span<std::byte> place = data_of(recorder_.memory(), slot);
-        recorder_.store(place.data(), block_bytes(key, version, kDataBytes));
-        recorder_.flush(place.data(), place.size());  // The engine's durable copy.
-        if (broken_ != Broken::settles_no_data) data.push_back(place);
-      }
-      std::vector<std::byte*> headers;
-      for (const std::size_t each : given_up) headers.push_back(header_of(each));
-      if (broken_ == Broken::settles_no_header) headers.clear();
-      detail::settle(recorder_, headers, data);
-      free.insert(free.end(), given_up.begin(), given_up.end());
-      given_up.clear();
-      if (!puts) continue;
-      detail::publish(recorder_, header_of(slot),
-                      detail::slot_header(slot, std::to_string(key), kDataBytes, version, {}));
-      recorder_.drain();
-      promised_.push_back(promised_.back());
-      promised_.back()[key] = version;
-      recorder_.mark(promised_.size() - 1);
-      if (const auto before = held.find(key); before != held.end()) {
-        give_up(before->second.first, given_up, free);
-      }
-      held[key] = {slot, version};
-    }
-    return pmem::explore(
-        recorder_,
-        [this](std::span<std::byte> memory, std::uint64_t mark) { return verify(memory, mark); },
-        {.seed = seed});
-  }
-
- private:
-  [[nodiscard]] std::byte* header_of(std::size_t slot) {
-    return recorder_.memory().data() + slot * detail::kSlotHeaderBytes;
-  }
-  static std::span<std::byte> data_of(std::span<std::byte> memory, std::size_t slot) {
-    return memory.subspan(kSlots * detail::kSlotHeaderBytes + slot * kDataBytes, kDataBytes);
-  }
-  void give_up(std::size_t slot, std::vector<std::size_t>& given_up,
-               std::vector<std::size_t>& free) {
-    detail::invalidate(recorder_, header_of(slot));
-    (broken_ == Broken::frees_too_soon ? free : given_up).push_back(slot);
-  }
-  void promise_no_more(std::uint64_t key) {
-    promised_.push_back(promised_.back());
-    promised_.back().erase(key);
-    recorder_.mark(promised_.size() - 1);
-  }
-  [[nodiscard]] std::string verify(std::span<std::byte> memory, std::uint64_t mark) const {
-    std::map<std::string, std::uint64_t> found;
-    for (std::size_t slot = 0; slot < kSlots; ++slot) {
-      detail::SlotHeader header;
-      if (detail::read_slot(memory.data() + slot * detail::kSlotHeaderBytes, slot, kDataBytes,
-                            header) != detail::SlotState::whole) {
-        continue;
-      }
-      const std::string key(header.key_text());
-      const auto version = version_of(std::stoull(key), data_of(memory, slot));
-      if (version != header.sequence) return "slot " + std::to_string(slot) + " is torn";
-      found[key] = std::max(found[key], header.sequence);
-    }
-    for (const auto& [key, version] : promised_[mark]) {
-      const auto known = found.find(std::to_string(key));
-      if (known == found.end()) return "key " + std::to_string(key) + " is lost";
-      if (known->second < version) return "key " + std::to_string(key) + " is old";
-    }
-    return {};
-  }
-
-  pmem::Recorder recorder_;
-  const Broken broken_;
-  std::uint64_t version_ = 0;
-  std::vector<std::map<std::uint64_t, std::uint64_t>> promised_;  ///< By mark: version of each key.
-};
-
-class Commit : public ::testing::TestWithParam<pmem::Granularity> {};
-
-TEST_P(Commit, NoLossOfPowerBringsATornBlockOrLosesAnAcknowledgedOne) {
-  std::uint64_t states = 0;
-  for (std::uint64_t round = 0; round < 5; ++round) {
-    const pmem::Exploration explored =
-        Protocol(GetParam(), Broken::nothing).run(test::seed() + round, 12);
-    EXPECT_EQ(explored.states_bad, 0U) << explored.first_bad->report();
-    states += explored.states_tried;
-  }
-  EXPECT_GT(states, 100U);
-}
-
-TEST(BrokenCommit, IsFound) {
-  for (const Broken broken :
-       {Broken::settles_no_data, Broken::settles_no_header, Broken::frees_too_soon}) {
-    std::uint64_t bad = 0;
-    for (std::uint64_t round = 0; round < 10 && bad == 0; ++round) {
-      bad = Protocol(pmem::Granularity::line, broken).run(test::seed() + round, 12).states_bad;
-    }
-    EXPECT_GT(bad, 0U) << static_cast<int>(broken);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Granularities, Commit,
-                         ::testing::Values(pmem::Granularity::line, pmem::Granularity::byte),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
 
 }  // namespace
 }  // namespace headrace::store
