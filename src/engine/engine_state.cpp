@@ -22,25 +22,15 @@ static_assert(sizeof(Job) <= 640 && sizeof(Request) <= 272, "callers keep many o
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 
-/// True while this thread completes a job that it carried out during submission. Jobs submitted by
-/// its callback or `then` go to movers, or a chain of them would overflow the stack.
-constinit thread_local bool ends_inline = false;
-
-/// A call of a user's callback or `then`, linked on the stack of this thread.
-struct Call {
-  const EngineState* engine;
-  const Call* outer;
-};
-constinit thread_local const Call* calling = nullptr;
+/// The calls of users' functions, and the jobs carried out, on the stack of this thread.
+[[gnu::tls_model("initial-exec")]] constinit thread_local const Frame* calling = nullptr;
 
 /// Calls `function` for a job of `engine`, which may no longer exist.
 template <typename Function, typename... Ends>
 [[gnu::noinline]] void call(const EngineState& engine, Function function, void* context,
                             const Ends&... end) noexcept {
-  const Call made{&engine, calling};
-  calling = &made;
+  const Frame frame(calling, engine);
   function(context, end...);
-  calling = made.outer;
 }
 
 bool any_polled(std::span<const MoverInfo> movers) {
@@ -196,22 +186,21 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
                                  const SubmitOptions& options) {
   if (is_forked()) [[unlikely]]
     return Submit::forked;
+  std::span<Job* const> after;  // Empty if all predecessors are done.
   if (!options.after.empty()) [[unlikely]] {
-    bool deferred = false;
-    const Submit valid = check(job, options.after, deferred);
+    const Submit valid = check(job, options.after, work.deferred);
     if (valid != Submit::accepted) return valid;
-    work.deferred = deferred;
+    if (work.deferred) after = options.after;
   }
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
+  // A job that ends inside its submission calls functions that may submit the next. From the second
+  // call on they are begun one after the other, not one inside the other.
+  if (calling != nullptr && calling->outer() != nullptr) [[unlikely]]
+    work.deferred = true;
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.route_);
-  if (job.route_.by == Route::By::calling_thread && ends_inline) [[unlikely]] {
-    Workload deferred = work;
-    deferred.deferred = true;
-    job.route_ = route(deferred, options, facts_);
-  }
   if (!enter()) [[unlikely]]
     return Submit::closed;
 
@@ -237,7 +226,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.begun_ticks_ = platform::ticks();
   job.polled_ = polls(job.route_);
   if (work.deferred) [[unlikely]] {
-    hold_back(job, options.after);
+    hold_back(job, after);
     return Submit::accepted;
   }
   if (job.route_.movers.chosen().size() > 1) [[unlikely]]
@@ -262,9 +251,7 @@ void EngineState::end_inline(Job& job) noexcept {
     job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
     return end_job(job, false);
   }
-  const bool outer = std::exchange(ends_inline, true);
   carry_out_here(job);
-  ends_inline = outer;
 }
 
 /// Splits `job` among its movers if that is worthwhile and a part block is free.
@@ -389,6 +376,7 @@ Workload EngineState::workload_of(const Job& job) const noexcept {
 }
 
 void EngineState::carry_out_here(Request& request) const noexcept {
+  const Frame frame(calling, *this);
   if (request.is_batch()) {
     return request.complete(software::execute_batch(request, settings_.check_memory));
   }
@@ -478,10 +466,8 @@ void EngineState::end_and_call(Job& job) noexcept {
 
 void EngineState::stop() {
   if (is_forked()) return;
-  const Call* within = calling;
-  while (within != nullptr && within->engine != this) within = within->outer;
   HEADRACE_CHECK(
-      within == nullptr,
+      !Frame::any_of(calling, *this),
       "a callback or `then` must not stop or destroy the engine of its own job, which would wait "
       "for this call: do it in another thread, or after wait() or poll() has returned");
   std::uint32_t gate = gate_.load_relaxed();  // The exchange below decides.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/mutex.hpp"
@@ -24,6 +25,31 @@
 namespace headrace::engine {
 
 class DsaQueue;
+class EngineState;
+
+/// A frame of this thread's stack in which it works for an engine, in a list of such frames.
+///
+/// Threading: owned.
+class Frame {
+ public:
+  /// Only the address of `engine` is used: it may be destroyed before the frame ends.
+  Frame(const Frame*& innermost, const EngineState& engine)
+      : innermost_(innermost), outer_(std::exchange(innermost, this)), engine_(&engine) {}
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+  ~Frame() { innermost_ = outer_; }
+  [[nodiscard]] const Frame* outer() const { return outer_; }
+  /// Whether `frame` or one outside of it is of `engine`.
+  [[nodiscard]] static bool any_of(const Frame* frame, const EngineState& engine) {
+    while (frame != nullptr && frame->engine_ != &engine) frame = frame->outer_;
+    return frame != nullptr;
+  }
+
+ private:
+  const Frame*& innermost_;
+  const Frame* const outer_;
+  const EngineState* const engine_;
+};
 
 /// Threading: shared.
 class EngineState final : public Engine {
@@ -160,6 +186,8 @@ class EngineState final : public Engine {
   /// Sets `deferred` if one of `after` is not done, so that the job is blocked.
   [[nodiscard]] Submit check(const Job& job, std::span<Job* const> after, bool& deferred) const;
   void hold_back(Job& job, std::span<Job* const> after) noexcept;
+  /// Starts ready jobs, unless this thread is doing so already, which then finds them.
+  void begin_due_once() noexcept;
   /// Completes a job that has dependants.
   void end_with_dependants(Job& job) noexcept;
   /// Returns: false if the movers are full; nothing was started.

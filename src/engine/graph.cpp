@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs with predecessors: how they are blocked and started. dependants.hpp has the lock-free list
-// between a completing job and its dependants.
+// Jobs with predecessors, and those submitted inside two calls of users' functions: how they are
+// blocked and started. dependants.hpp has the lock-free list between a completing job and its
+// dependants.
 //
 // A blocked job counts in the gate like a running one. It becomes *ready* when its last predecessor
 // completes, and the thread that completed that one starts it. If this thread is already starting a
@@ -12,8 +13,8 @@
 namespace headrace::engine {
 namespace {
 
-/// The engine whose ready jobs this thread is starting.
-constinit thread_local const EngineState* beginning = nullptr;
+/// The engines whose ready jobs this thread is starting.
+constinit thread_local const Frame* beginning = nullptr;
 
 }  // namespace
 
@@ -38,7 +39,7 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   // Plus one, held until this submission has linked all of them. Published with the links.
   job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   statistics_.count_submitted();
-  statistics_.count_held_back();
+  if (!after.empty()) statistics_.count_held_back();
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
   // edge: engine-gate (acq_rel)
@@ -54,7 +55,7 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   }
   if (detail::note_ended(job.predecessors_left_, ended_count, done)) {
     push_due(job);
-    if (beginning != this) begin_due();
+    begin_due_once();
   }
   leave();
 }
@@ -90,13 +91,16 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     // here on.
     if (detail::note_ended(dependant.predecessors_left_, 1, done)) push_due(dependant);
   }
-  if (beginning != this) begin_due();
+  begin_due_once();
   leave();
 }
 
+void EngineState::begin_due_once() noexcept {
+  if (!Frame::any_of(beginning, *this)) begin_due();
+}
+
 void EngineState::begin_due() noexcept {
-  const EngineState* const outer = beginning;
-  beginning = this;
+  const Frame frame(beginning, *this);
   while (Job* const job = pop_due()) {
     if (begin(*job)) continue;
     push_due(*job);
@@ -104,7 +108,6 @@ void EngineState::begin_due() noexcept {
     // thread sees the closed gate.
     if (!is_closed()) break;
   }
-  beginning = outer;
 }
 
 void EngineState::push_due(Job& job) noexcept {

@@ -37,7 +37,7 @@ struct PathThresholds {
   Bytes synchronous = kib(24);  ///< Engine::run.
   /// Engine::submit. If the engine has devices, the submitting thread executes smaller operations
   /// of up to 64 KiB itself: the job has ended when submit returns. (Submissions from a callback or
-  /// `then` of such a job go to movers.)
+  /// `then` of such a job go to movers, so that chains need no stack.)
   Bytes asynchronous = kib(1);
   Bytes batched = Bytes(256);  ///< Engine::submit_batch: average operation size. As above.
 };

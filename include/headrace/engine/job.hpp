@@ -97,8 +97,8 @@ class HEADRACE_API Job final : private Request {
 
   /// Called once per accepted submission, without any lock held, before any waiter returns and
   /// before state() leaves `running`. The calling thread is a mover's, one that polls or stops, or
-  /// the submitting one inside its submission: for an empty plan, a part that movers refused, or a
-  /// job that it executes itself (PathThresholds, SubmitOptions::inline_max). Must not block,
+  /// the submitting one inside its submission: for an empty plan, or a job that it executes itself
+  /// (PathThresholds, SubmitOptions::inline_max, an engine without processors). Must not block,
   /// throw, stop the engine, or submit, wait for or destroy this job; may submit others.
   using Callback = void (*)(void* context, const Completion& completion) noexcept;
 

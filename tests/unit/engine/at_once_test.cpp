@@ -161,6 +161,78 @@ TEST(AtOnce, JobsThatSubmitThemselvesAgainNeedNoStack) {
   EXPECT_EQ(made.engine->statistics().jobs_done, 100'000U);
 }
 
+/// A mover that has done a request when its post returns.
+class ImmediateMover final : public Mover {
+ public:
+  [[nodiscard]] const MoverInfo& info() const override { return info_; }
+  [[nodiscard]] Submit post(Request& request) noexcept override {
+    request.complete({.bytes_done = request.byte_count()});
+    return Submit::accepted;
+  }
+  void stop() noexcept override {}
+
+ private:
+  const MoverInfo info_{.name = "immediate"};
+};
+
+std::unique_ptr<Engine> engine_of(std::unique_ptr<Mover> mover) {
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(std::move(mover));
+  return Engine::make(std::move(movers)).value();
+}
+
+/// Jobs that submit each other, `left` times, to two engines in turn.
+struct Chain {
+  std::array<Engine*, 2> engines;
+  CopyPlan plan;
+  const MoverPolicy* policy = nullptr;
+  bool by_callback = false;
+  std::size_t left = 100'000;
+  /// The first one's callback does not return before the chain has ended.
+  Job first = {};
+  std::array<Job, 3> jobs = {};
+
+  static void next(void* context) noexcept {
+    auto& chain = *static_cast<Chain*>(context);
+    if (chain.left == 0) return;
+    Job& job = chain.first.state() == JobState::idle ? chain.first : chain.jobs[chain.left % 3];
+    --chain.left;
+    SubmitOptions options{.policy = chain.policy};
+    if (chain.by_callback) {
+      options.callback = [](void* self, const Completion&) noexcept { next(self); };
+      options.callback_context = context;
+    } else {
+      options.then = next;
+      options.then_context = context;
+    }
+    EXPECT_EQ(chain.engines[chain.left % 2]->submit_copy(job, chain.plan, options),
+              Submit::accepted);
+  }
+  void run() {
+    next(this);
+    EXPECT_EQ(left, 0U);
+    for (Job& job : jobs) job.wait();
+  }
+};
+
+TEST(AtOnce, ChainsOfJobsThatEndInsideTheirSubmissionNeedNoStack) {
+  Buffers buffers(100);
+  const std::unique_ptr<Engine> workers = test::make_engine();
+  const std::unique_ptr<Engine> others = test::make_engine();
+  const std::unique_ptr<Engine> immediate = engine_of(std::make_unique<ImmediateMover>());
+  const std::unique_ptr<Engine> closed = engine_of(std::make_unique<PolledMover>(
+      PolledMover::Options{.info = {.name = "device", .hardware = true, .polled = true},
+                           .answer = [](std::size_t) { return Submit::closed; }}));
+  const MoverPolicy none = [](const MoveContext&, MoverChoice&) {};
+  Chain{.engines = {workers.get(), workers.get()}, .plan = {}}.run();
+  Chain{.engines = {workers.get(), others.get()}, .plan = {}}.run();
+  Chain{.engines = {workers.get(), others.get()}, .plan = {}, .by_callback = true}.run();
+  Chain{.engines = {workers.get(), workers.get()}, .plan = buffers.plan(), .policy = &none}.run();
+  Chain{.engines = {immediate.get(), immediate.get()}, .plan = buffers.plan()}.run();
+  Chain{.engines = {closed.get(), immediate.get()}, .plan = buffers.plan()}.run();
+  Chain{.engines = {closed.get(), closed.get()}, .plan = buffers.plan()}.run();
+}
+
 /// A small job that another job's `then` submits, as its dependant.
 struct Follower {
   Engine& engine;
