@@ -345,6 +345,13 @@ def test_data_whose_pointers_are_followed_is_left_in_ddr(command: Command) -> No
         assert (code, json.loads(out)["summary"]["mover"]) == (0, mover), pattern
 
 
+def test_each_command_says_what_holds_without_a_machine(command: Command) -> None:
+    said = {name: " ".join(command(name, "--help")[1].split()) for name in ("run", "advise")}
+    assert "default: the scenario's" in said["run"]
+    assert "give it or --here" in said["advise"]
+    assert "scenario" not in said["advise"].partition("--machine")[2].partition("--here")[0]
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [

@@ -8,14 +8,13 @@ from headrace._cli._options import Decorator, FilePath, option, refuse_value
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 
-def machine_option(*, required: bool) -> Decorator:
-    """--machine."""
-    own = "" if required else "; the scenario's own if not given"
+def machine_option(otherwise: str) -> Decorator:
+    """--machine; `otherwise` says what holds without it."""
     return option(
         "--machine",
         type=FilePath("MACHINE"),
-        required=required,
-        help=f"A machine of 'headrace sim list', or the path of a record with a model{own}.",
+        help="A machine of 'headrace sim list', or the path of a record with a model; "
+        f"{otherwise}.",
     )
 
 

@@ -27,7 +27,7 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 
 @click.command("run", cls=Command)
 @click.argument("name", type=FilePath("NAME"), metavar="NAME")
-@machine_option(required=False)
+@machine_option("default: the scenario's")
 @option(
     "--sweep",
     type=FilePath("KEY=VALUES"),

@@ -42,7 +42,7 @@ _SQL_BYTES_MAX = 1 << 20
 
 
 @click.command("advise", cls=Command)
-@machine_option(required=False)
+@machine_option("give it or --here")
 @flag("--here", "on_this_machine", help="About this machine, which is measured first.")
 @option("--bytes", "size", type=Size(1), help="Bytes of node 0 that are read.")
 @option(
