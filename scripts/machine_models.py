@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The field `model` of the machine records: what the simulator needs, each number with its source.
 
-A source is a publication, a derivation from one, "fitted to SERIES" (a series of
-python/src/headrace_lab/sim/published.toml whose use is "fit"), or "assumed".
+`source` is a publication, a derivation from one, or "assumed". `fitted_to` names the series of
+python/src/headrace/_apps/sim/published.toml, whose use is "fit", that a number was fitted to.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ def quantity(value: str, source: str) -> Quantity:
     return {"value": value, "source": source}
 
 
-def fitted(value: str, series: str) -> Quantity:
+def fitted(value: str, series: str, how: str = "") -> Quantity:
     """Return a number that was fitted to a published series."""
-    return quantity(value, f"fitted to {series}")
+    return {"value": value, "fitted_to": series, **({"source": how} if how else {})}
 
 
 def core() -> dict[str, Quantity]:
@@ -31,7 +31,7 @@ def core() -> dict[str, Quantity]:
         "call": fitted("5 ns", "lightdsa-cpu"),
         "overlapped": fitted("512 B", "lightdsa-cpu"),
         "exposed": fitted("90 ns", "lightdsa-cpu"),
-        "outstanding_lines": fitted("31.4", "max9462-ddr-latency: 278 ns x 231 GB/s, 32 cores"),
+        "outstanding_lines": fitted("31.4", "max9462-ddr-latency", "278 ns x 231 GB/s, 32 cores"),
         "queueing_share": fitted("0.39", "max9462-ddr-latency"),
     }
 
@@ -66,7 +66,7 @@ def socket(index: int, cores: int, *, l3: str = "105 MiB") -> dict[str, Any]:
     """Describe a socket of a 4th generation Xeon."""
     return {
         "socket": index,
-        "mesh_read": fitted("429.5 GB/s", "max9462-bandwidth: no more is read of HBM"),
+        "mesh_read": fitted("429.5 GB/s", "max9462-bandwidth"),
         "cores": quantity(str(cores), "data sheet"),
         "l2": quantity("2 MiB", "data sheet"),
         "l3": quantity(l3, "data sheet"),
@@ -152,15 +152,16 @@ def xeon_max_9462() -> dict[str, Any]:
 def xeon_max_9468(*, cache_mode: bool) -> dict[str, Any]:
     """Model the machine of the thesis: four nodes of each kind per socket."""
     quarter = "a quarter of the Xeon Max 9462's socket; not published for SNC4"
-    hbm_read = quantity("107.4 GB/s", quarter)
+    slower = f"{quarter}, x 4400 / 4800"
+    hbm_read = fitted("107.4 GB/s", "max9462-bandwidth", quarter)
     nodes = [
         node(
             index,
             index // 4,
             "ddr",
             peak=quantity("70.4 GB/s", "2 DIMMs x 4400 MT/s x 8 B"),
-            read=quantity("52.9 GB/s", f"{quarter}, x 4400 / 4800"),
-            mixed=quantity("42.6 GB/s", f"{quarter}, x 4400 / 4800"),
+            read=fitted("52.9 GB/s", "max9462-bandwidth", slower),
+            mixed=fitted("42.6 GB/s", "max9462-mixed", slower),
             latency=quantity("110 ns", MAX_9462),
             remote_latency=quantity("224 ns", MAX_9462),
             side_cache=hbm_read if cache_mode else None,
@@ -175,7 +176,7 @@ def xeon_max_9468(*, cache_mode: bool) -> dict[str, Any]:
                 "hbm",
                 peak=quantity("409.6 GB/s", "one stack: 8 channels x 51.2 GB/s"),
                 read=hbm_read,
-                mixed=quantity("146.9 GB/s", quarter),
+                mixed=fitted("146.9 GB/s", "max9462-mixed", quarter),
                 latency=quantity("135 ns", MAX_9462),
                 remote_latency=quantity("241 ns", MAX_9462),
             )
@@ -233,15 +234,15 @@ def ddr_optane() -> dict[str, Any]:
     """Model DDR beside six DIMMs of persistent memory."""
     model = spr("ddr-optane", sockets=1)
     del model["dsa"], model["injection"]
-    dimms = "fitted to optane-dimm: six of them"
+    read = fitted("39.6 GB/s", "optane-dimm", "six of them")
     model["nodes"].append(
         node(
             1,
             0,
             "optane",
-            peak=quantity("39.6 GB/s", dimms),
-            read=quantity("39.6 GB/s", dimms),
-            mixed=quantity("20.5 GB/s", f"{dimms}, reads and writes taking turns"),
+            peak=read,
+            read=read,
+            mixed=fitted("20.5 GB/s", "optane-dimm", "six of them, reads and writes in turn"),
             latency=quantity("305 ns", "public measurements of Optane DCPMM"),
         )
     )

@@ -79,15 +79,16 @@ double number(const Field& field, Kind kind, bool may_be_zero) {
   return 1;
 }
 
-/// {"value": "52.9 GB/s", "source": "..."}
+/// {"value": "52.9 GB/s", "source": "..."}; a fitted number may name its series instead.
 double quantity(const Field& field, Kind kind, bool may_be_zero = false) {
   if (!field.is_present()) {
     field.refuse("is missing", R"(write {"value": "...", "source": "..."})");
     return 1;
   }
-  field.only({"value", "source"});
+  field.only({"value", "source", "fitted_to"});
   const std::string remedy = R"(say where the value comes from, or "assumed")";
-  if (field["source"].text(remedy).empty()) field["source"].refuse("is missing", remedy);
+  const Field from = field[field["fitted_to"].is_present() ? "fitted_to" : "source"];
+  if (from.text(remedy).empty()) from.refuse("is missing", remedy);
   return number(field["value"], kind, may_be_zero);
 }
 

@@ -4,7 +4,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,36 +14,25 @@ import numpy as np
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import find_machine, machines, pace_of, run, scenario, scenarios
+from headrace._apps.sim import find_machine, pace_of, run, scenario, scenarios
+from headrace._apps.sim.provenance import published_series
 from headrace._apps.sim.sweep import points_of
 from headrace._cli import run_command_line
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, replay
 from headrace_lab.commands.bench.engine import paced_device
-from headrace_lab.sim import here
 from headrace_lab.sim.advice import advise_data, advise_query, advise_scans, predict_query
 from headrace_lab.sim.measured import (
     Effort,
-    Figure,
     Measurement,
     Pair,
-    Sample,
-    Task,
     ask,
     hosts,
     measure,
-    measure_tasks,
     model_of,
     stream,
 )
 from headrace_lab.sim.plan import scans_of
-from headrace_lab.sim.validation import (
-    ERROR_MEDIAN_MAX,
-    ERROR_WORST_MAX,
-    Validation,
-    published_series,
-    validate,
-)
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -68,72 +57,11 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"headrace_lab.sim.measured.{name}", 1 << 20)
 
 
-@pytest.fixture(scope="module")
-def validation() -> Validation:
-    return validate()
-
-
-def test_what_is_held_out_is_enough_and_of_several_sources() -> None:
-    held_out = [each for each in published_series() if each["use"] == "held_out"]
-    assert sum(len(each["points"]) for each in held_out) >= 30
-    assert len({each["name"].partition("-")[0] for each in held_out}) >= 3
-
-
-def test_held_out_figures_are_near(validation: Validation) -> None:
-    assert validation.broken == []
-    assert validation.summary["error_median"] <= ERROR_MEDIAN_MAX
-    assert validation.summary["error_worst"] <= ERROR_WORST_MAX
-    assert validation.summary["points"] >= 30
-
-
-def test_every_doubtful_figure_says_why(validation: Validation) -> None:
-    doubtful = [each for each in validation.points if each.use == "doubtful"]
-    assert doubtful
-    assert all(each.flag for each in doubtful)
-
-
-def test_a_published_figure_above_its_ceiling_is_flagged(validation: Validation) -> None:
-    found = [each for each in validation.points if each.series == "thesis-ddr-to-hbm"]
-    assert all("above the ceiling of 70.4 GB/s" in each.flag for each in found)
-    assert found
-
-
-def test_no_figure_of_a_model_is_fitted_to_what_is_held_out() -> None:
-    use_of = {each["name"]: each["use"] for each in published_series()}
-    for path in machines().values():
-        text = path.read_text(encoding="utf-8")
-        for name, use in use_of.items():
-            if use != "fit":
-                assert f"fitted to {name}" not in text, f"{path.name}: {name}"
-
-
 def test_every_scenario_answers_on_its_machine() -> None:
     for each in scenarios():
         (result,) = run(each.name)
         assert result.figures, each.name
         assert all(math.isfinite(value) for value in result.figures.values()), each.name
-
-
-def test_a_broken_threshold_ends_with_1(
-    command: Command, monkeypatch: pytest.MonkeyPatch, validation: Validation
-) -> None:
-    monkeypatch.setattr("headrace_lab.sim.validation.ERROR_WORST_MAX", 0.01)
-    monkeypatch.setattr("headrace_lab.commands.sim.validate.validate", lambda: validation)
-    code, out, err = command("validate", "--json")
-    assert code == 1
-    assert json.loads(out)["summary"]["points"] >= 30
-    assert "more than 1%" in err
-
-
-def test_validate_prints_table_and_summary(command: Command) -> None:
-    code, out, _ = command("validate", "--json")
-    assert code == 0
-    document = json.loads(out)
-    assert set(document["summary"]) >= {"points", "error_median", "error_worst", "flagged"}
-    assert document["schema"] == {"name": "headrace-sim-validate", "version": 1}
-    code, out, _ = command("validate")
-    assert code == 0
-    assert "Held out: 38 points" in out
 
 
 def test_the_same_command_prints_the_same(command: Command) -> None:
@@ -510,101 +438,6 @@ def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
     assert "handover" not in model["core"]
 
 
-@pytest.mark.usefixtures("little_memory")
-def test_calibration_and_validation_take_turns_and_measure_different_things(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-
-    def note(
-        tasks: Iterable[Task], share: Callable[[float], None], *, rounds: int, effort: Effort
-    ) -> dict[str, Figure]:
-        def traced(task: Task) -> Task:
-            def ask(effort: Effort) -> Sample:
-                asked.append(task.key)
-                return task.ask(effort)
-
-            return Task(task.key, ask)
-
-        return measure_tasks([traced(each) for each in tasks], share, rounds=rounds, effort=effort)
-
-    monkeypatch.setattr("headrace_lab.sim.here.measure_tasks", note)
-    comparison = here.compare(rounds=2, effort=_LITTLE)
-    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
-    validated = [each.what for each in comparison.points]
-    assert set(validated) < set(asked)
-    assert len(set(asked)) == len(asked) // 2
-    for kind in ("copy", "fill", "query 6"):
-        assert any(each.startswith(kind) for each in validated), kind
-    native, _ = _core.Machine.make_record()
-    cpus = len(hosts(Machine.from_native(native))[0].cpus)
-    # Threads for four sizes; for each number of threads a size, and whether the query prefetches.
-    assert len(comparison.decisions) == 4 + 2 * len({1, cpus})
-    assert comparison.summary["decisions"] == len(comparison.decisions)
-    assert all(math.isfinite(each.simulated) and each.simulated > 0 for each in comparison.points)
-
-
-def test_the_choice_by_predictions_is_compared_with_the_measured_best() -> None:
-    def point(what: str, unit: str, measured: float, simulated: float) -> here.Point:
-        return here.Point(what, unit, measured, 0.03, simulated, "")
-
-    def question(*choices: tuple[str, str]) -> Any:
-        task = Task("", lambda _: Sample(0))
-        return here._Question(task, "", "", {}, "", choices)  # noqa: SLF001
-
-    questions = [
-        question(("threads", "1")),
-        question(("threads", "2")),
-        question(("query", "off")),
-        question(("query", "on")),
-        question(("size", "4 KiB")),
-        question(("size", "64 KiB")),
-    ]
-    points = [
-        point("copy by 1", "GB/s", 10, 11),
-        point("copy by 2", "GB/s", 18, 20),
-        # Not 2 % better as simulated: it stays off, and loses 20 %.
-        point("off", "ms", 10, 10),
-        point("on", "ms", 8, 9.9),
-        # The worse is chosen, and within the spread.
-        point("4 KiB", "GB/s", 9.8, 12),
-        point("64 KiB", "GB/s", 10, 11),
-    ]
-    threads, query, size = here._decide(questions, points)  # noqa: SLF001
-    assert (threads.advised, threads.best, threads.regret, threads.agrees) == ("2", "2", 0, True)
-    assert (query.advised, query.best, query.agrees) == ("off", "on", False)
-    assert query.regret == pytest.approx(0.2)
-    assert (size.advised, size.best, size.agrees) == ("4 KiB", "64 KiB", True)
-
-
-def _comparison(errors: list[float], disturbed: float) -> here.Comparison:
-    points = tuple(here.Point("a copy", "GB/s", 10, 0.01, 10 * (1 + each), "") for each in errors)
-    return here.Comparison(points, {}, disturbed, 3)
-
-
-def test_validation_of_this_machine_fails_above_its_threshold_and_says_under_which_load(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(here, "compare", lambda *_, **__: _comparison([0.05, -0.09, 0.3], 0.0))
-    code, out, err = command("validate", "--here", "--json")
-    assert (code, err) == (0, "")
-    summary = json.loads(out)["summary"]
-    assert (summary["points"], summary["error_median"], summary["error_worst"]) == (3, 0.09, 0.3)
-    assert (summary["flagged"], summary["loaded"]) == (0, False)
-    monkeypatch.setattr(here, "compare", lambda *_, **__: _comparison([0.05, -0.11, 0.3], 0.2))
-    code, out, err = command("validate", "--here")
-    assert code == 1
-    assert "11.0%, more than 10%" in err
-    assert "disturbed 20%" in err
-    assert "loaded" in out
-
-
-def test_rounds_of_validation_have_limits(command: Command) -> None:
-    code, out, err = command("validate", "--here", "--rounds", "0")
-    assert (code, out) == (2, "")
-    assert "--rounds" in err
-
-
 @pytest.mark.parametrize(
     "change, says",
     [
@@ -622,7 +455,7 @@ def test_rounds_of_validation_have_limits(command: Command) -> None:
             "'model.links[0].to' is 7, which 'model.sockets' lacks",
         ),
         (lambda model: model["nodes"][0].update(node=5), "the machine has no such node"),
-        (lambda model: model["nodes"][0]["read"].pop("source"), "'assumed'"),
+        (lambda model: model["nodes"][0]["peak"].pop("source"), "'assumed'"),
         (
             lambda model: model["core"].update(
                 levels=[

@@ -73,6 +73,8 @@ TEST(Model, ABandwidthOfZeroIsRefused) {
 TEST(Model, ANumberWithoutSourceIsRefused) {
   EXPECT_THAT(message(changed("\"8 x 4800 MT/s x 8 B\"", "\"\"")),
               AllOf(HasSubstr("model.nodes[0].peak.source"), HasSubstr("assumed")));
+  EXPECT_THAT(message(changed("\"lightdsa-cpu\"", "\"\"")),
+              AllOf(HasSubstr("model.core.copy.fitted_to"), HasSubstr("assumed")));
 }
 
 TEST(Model, AnUnknownFieldIsRefusedWithThoseThatAreKnown) {

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a report, each with measured, published and simulated lines."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._apps.sim import run
+from headrace._apps.sim import find_machine, run, scenario
+from headrace._apps.sim.provenance import published_figures, published_series
 from headrace._core import bytes_text
 from headrace_lab.families.measure import Outcome
 from headrace_lab.families.picture import Line, Panel, panels_of
-from headrace_lab.sim.validation import published_series
 
 _SIZES = (64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 _MIB = (1 << 20) / 1e9
@@ -42,13 +43,18 @@ class Simulated:
     names: Mapping[Any, str] | None = None
 
     def line(self) -> Line:
-        """Run the simulator."""
+        """Run the simulator; omits what restates the published line."""
         fixed = dict(self.fixed or {})
         points = [{**fixed, self.key: value} for value in self.values]
-        results = run(self.scenario, points, machine=self.machine)
+        machine = find_machine(self.machine or scenario(self.scenario).machine)
+        results = run(self.scenario, points, machine=str(machine))
+        model = json.loads(machine.read_text(encoding="utf-8"))["model"]
+        published = published_figures(model, self.scenario, results)
         names = self.names or {}
         found = {}
-        for value, result in zip(self.values, results, strict=True):
+        for value, result, restated in zip(self.values, results, published, strict=True):
+            if self.metric in restated:
+                continue
             figure = result.figures[self.metric] * _SCALES.get(self.metric, 1)
             found[names.get(value, _tick(self.key, value))] = (figure, figure, figure)
         return Line(f"{self.label} (simulated)", "simulated", found)
@@ -310,7 +316,7 @@ SPECS = (
                 "reads and writes", "memory", "node", (0, 2), fixed={"load": "full", "writes": 1}
             ),
         ),
-        published=("max9462-bandwidth", "max9462-mixed", "max9480-stream", "8475b-ddr"),
+        published=("max9462-bandwidth", "max9462-mixed", "max9480-stream", "8475b-ddr-reads"),
     ),
     Spec(
         "memory-latency",
@@ -532,9 +538,8 @@ SPECS = (
         "s",
         "dax",
         "time of 8 GiB",
-        (Simulated("ring", "optane", "ring", tuple(_RINGS), "ring_s", names=_RINGS),),
-        ("optane-ring",),
-        _RINGS,
+        published=("optane-ring",),
+        names=_RINGS,
     ),
 )
 
@@ -562,7 +567,7 @@ def _card(spec: Spec, outcome: Outcome | None, published: Mapping[str, dict[str,
         line, source = _published(published[name], spec)
         lines.append(line)
         sources.append(f"{name}: {source}")
-    lines += [each.line() for each in spec.simulated]
+    lines += [line for each in spec.simulated if (line := each.line()).points]
     return Card(spec.name, spec.title, Panel(spec.title, spec.unit, lines), absent, tuple(sources))
 
 
@@ -582,5 +587,5 @@ def _published(series: Mapping[str, Any], spec: Spec) -> tuple[Line, str]:
         low, high = figure if isinstance(figure, list) else (figure, figure)
         tick = names.get(value, _tick(key, value))
         points[tick] = ((low + high) / 2 * scale, low * scale, high * scale)
-    doubt = ", in doubt" if series["use"] == "doubtful" else ""
+    doubt = ", in doubt" if "reason" in series else ""
     return Line(f"{series['name']} (published{doubt})", "published", points), str(series["source"])

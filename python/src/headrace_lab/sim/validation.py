@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares simulated figures with published ones.
 
-The published ones are in published.toml. Each series there is "fit" (model figures may be derived
-from it), "held_out" (they may not) or "doubtful".
+The published ones are in published.toml. Each series there is "fit" (numbers of the models may be
+fitted to it), "held_out" (they may not), "doubtful" or "not_modelled". What a figure shares with
+the model's inputs is derived from the models, not declared (provenance.py).
 """
 
-import math
 import statistics
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
-from headrace._apps.sim import run
+from headrace._apps.sim.provenance import provenance, published_series, simulate_series
 
 ERROR_MEDIAN_MAX = 0.10
-"""Maximum median error of the held-out figures."""
+"""Maximum median error of the held-out figures that restate no input."""
 ERROR_WORST_MAX = 0.25
-_CEILING = "ceiling_gb_per_s"
-_ROUNDING = 1.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +23,15 @@ class Point:
 
     Attributes:
         series: Name of the series.
-        use: "fit", "held_out" or "doubtful".
+        use: "fit", "held_out", "doubtful" or "not_modelled".
         source: Who published it.
         where: The parameter that varies in the series, with its value.
         metric: What was published; the name ends in the unit.
         published: The figure, or the middle of a range.
         simulated: The prediction.
         flag: Why it is not counted; empty if it is.
+        inputs: Of a held-out figure: the measured numbers of the model that move the prediction.
+        is_echo: As many numbers were fitted as there are such figures: nothing is predicted.
     """
 
     series: str
@@ -44,11 +42,18 @@ class Point:
     published: float
     simulated: float
     flag: str
+    inputs: tuple[str, ...] = ()
+    is_echo: bool = False
 
     @property
     def error(self) -> float:
         """Relative error of the prediction."""
         return (self.simulated - self.published) / self.published
+
+    @property
+    def restates_input(self) -> bool:
+        """Whether a held-out figure depends on no more than one measured number."""
+        return self.use == "held_out" and len(self.inputs) <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +68,26 @@ class Validation:
 
     @property
     def held_out(self) -> list[Point]:
-        """Points that are held out and not flagged."""
-        return [point for point in self.points if point.use == "held_out" and not point.flag]
+        """All points that are held out."""
+        return [point for point in self.points if point.use == "held_out"]
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The summary figures of the held-out points."""
-        errors = [abs(point.error) for point in self.held_out]
-        fitted = [abs(point.error) for point in self.points if point.use == "fit"]
+        """The summary figures; the median is of points that restate no input."""
+        held_out = self.held_out
+        errors = [abs(point.error) for point in held_out if not point.restates_input]
+        fitted = [
+            abs(point.error) for point in self.points if point.use == "fit" and not point.is_echo
+        ]
         return {
             "points": len(errors),
+            "points_restating_inputs": len(held_out) - len(errors),
             "error_median": round(statistics.median(errors), 4),
-            "error_worst": round(max(errors), 4),
+            "error_worst": round(max(abs(point.error) for point in held_out), 4),
             "flagged": sum(1 for point in self.points if point.flag),
             "fit_points": len(fitted),
             "fit_error_median": round(statistics.median(fitted), 4),
+            "echoes": sum(1 for point in self.points if point.is_echo),
         }
 
     @property
@@ -99,38 +109,28 @@ class Validation:
         return sentences
 
 
-def published_series() -> list[dict[str, Any]]:
-    """Read the file of published figures."""
-    text = (resources.files("headrace_lab.sim") / "published.toml").read_text(encoding="utf-8")
-    series: list[dict[str, Any]] = tomllib.loads(text)["series"]
-    return series
-
-
 def validate() -> Validation:
     """Simulate every published point."""
     points: list[Point] = []
     for series in published_series():
-        key = series["key"]
-        fixed = series.get("fixed", {})
-        asked = [{**fixed, key: value} for value, _ in series["points"]]
-        results = run(series["scenario"], asked, machine=series["machine"])
-        for (value, figure), result in zip(series["points"], results, strict=True):
-            published = sum(figure) / len(figure) if isinstance(figure, list) else float(figure)
-            flag = series["reason"] if series["use"] == "doubtful" else ""
-            ceiling = result.figures.get(_CEILING, math.inf)
-            is_rate = series["metric"] == "gb_per_s"
-            if is_rate and published > ceiling * _ROUNDING:
-                flag = f"above the ceiling of {ceiling:.1f} GB/s; {flag}".rstrip("; ")
+        nothing: list[list[str]] = [[]] * len(series["points"])
+        inputs = provenance()["inputs"].get(series["name"], nothing)
+        echoes = provenance()["echoes"].get(series["name"], nothing)
+        for (value, figure), result, names, echo in zip(
+            series["points"], simulate_series(series), inputs, echoes, strict=True
+        ):
             points.append(
                 Point(
                     series["name"],
                     series["use"],
                     series["source"],
-                    f"{key}={value}",
+                    f"{series['key']}={value}",
                     series["metric"],
-                    published,
+                    sum(figure) / len(figure) if isinstance(figure, list) else float(figure),
                     result.figures[series["metric"]],
-                    flag,
+                    series.get("reason", ""),
+                    tuple(names),
+                    bool(echo),
                 )
             )
     return Validation(tuple(points))

@@ -8,6 +8,7 @@ import click
 
 from headrace._apps.sim import Result, run, scenario
 from headrace._apps.sim.picture import draw_results
+from headrace._apps.sim.provenance import published_figures
 from headrace._apps.sim.sweep import points_of
 from headrace._cli._app import Command
 from headrace._cli._options import (
@@ -59,7 +60,8 @@ def command(
     path = machine_of(machine or asked.machine)
     results = run(name, points, machine=str(path))
     model = json.loads(path.read_text(encoding="utf-8"))["model"]
-    title = f"{name} on {model.get('name', path.name)} (simulated)"
+    published = published_figures(model, name, results)
+    title = f"{name} on {model.get('name', path.name)} ({_kind(published)})"
     if plot is not None:
         draw_results(plot, title, results)
     if as_json:
@@ -72,21 +74,24 @@ def command(
                     "figures": each.figures,
                     "bound": each.bound,
                     "notes": list(each.notes),
+                    "published": sorted(restated),
                 }
-                for each in results
+                for each, restated in zip(results, published, strict=True)
             ],
-            summary=_summary(name, results),
+            summary=_summary(name, results) | {"kind": _kind(published)},
         )
         return
     report = Report()
     report.say(title)
-    _print_table(report, results)
+    _print_table(report, results, published)
+    if any(published):
+        report.say("published: a number of the model was fitted to this figure alone", head="* ")
     for note in sorted({note for each in results for note in each.notes}):
         report.say(note, head="- ")
 
 
 def _summary(name: str, results: list[Result]) -> dict[str, Any]:
-    summary: dict[str, Any] = {"scenario": name, "points": len(results), "kind": "simulated"}
+    summary: dict[str, Any] = {"scenario": name, "points": len(results)}
     for key in results[0].figures:
         values = [each.figures[key] for each in results if key in each.figures]
         summary[f"{key}_min"] = min(values)
@@ -94,7 +99,14 @@ def _summary(name: str, results: list[Result]) -> dict[str, Any]:
     return summary
 
 
-def _print_table(report: Report, results: list[Result]) -> None:
+def _kind(published: list[set[str]]) -> str:
+    """What the figures are; "published" if all of them restate published ones."""
+    if not any(published):
+        return "simulated"
+    return "published" if all(published) else "simulated and published"
+
+
+def _print_table(report: Report, results: list[Result], published: list[set[str]]) -> None:
     # Leave out parameters that are the same in all rows.
     keys = [
         key
@@ -111,9 +123,14 @@ def _print_table(report: Report, results: list[Result]) -> None:
         [
             [
                 *(str(each.parameters[key]) for key in keys),
-                *(f"{each.figures[key]:.4g}" if key in each.figures else "-" for key in figures),
+                *(
+                    f"{'*' * (key in restated)}{each.figures[key]:.4g}"
+                    if key in each.figures
+                    else "-"
+                    for key in figures
+                ),
                 each.bound,
             ]
-            for each in results
+            for each, restated in zip(results, published, strict=True)
         ],
     )

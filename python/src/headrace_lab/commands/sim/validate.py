@@ -45,6 +45,9 @@ def command(rounds: int, *, on_this_machine: bool, as_json: bool) -> int:
                     "simulated": each.simulated,
                     "error": each.error,
                     "flag": each.flag,
+                    "inputs": list(each.inputs),
+                    "kind": "published" if each.is_echo else "simulated",
+                    "restates_input": each.restates_input,
                 }
                 for each in validation.points
             ],
@@ -140,34 +143,41 @@ def _print(validation: Validation) -> None:
     for each in validation.points:
         if each.flag:
             flags[f"{each.series}: {each.flag}"] = None
+        use = each.use.replace("_", " ")
         rows.append(
             [
                 each.series,
-                each.use,
+                f"{use}, restates" if each.restates_input else use,
                 each.where,
                 each.metric,
                 f"{each.published:.4g}",
-                f"{each.simulated:.4g}",
-                f"{each.error:+.1%}",
+                "published" if each.is_echo else f"{each.simulated:.4g}",
+                "-" if each.is_echo else f"{each.error:+.1%}",
+                ", ".join(each.inputs),
             ]
         )
     report = Report()
     report.table(
         [
             Column("series", folds=True, key=True),
-            Column("use", optional=1),
+            Column("use", folds=True, optional=1),
             Column("where", folds=True, key=True),
             Column("metric", folds=True, key=True),
             *figures("published", "simulated", "error"),
+            Column("moved by", folds=True, optional=2),
         ],
         rows,
     )
     report.say()
     summary = validation.summary
     report.say(
-        f"Held out: {summary['points']} points, median error {summary['error_median']:.1%}, "
-        f"worst {summary['error_worst']:.1%}. "
-        f"Fitted: {summary['fit_points']} points, median {summary['fit_error_median']:.1%}. "
+        f"Held out: {summary['points']} points, median error {summary['error_median']:.1%}. "
+        f"{summary['points_restating_inputs']} more restate an input: no more than one measured "
+        f"number moves them. Worst of all: {summary['error_worst']:.1%}."
+    )
+    report.say(
+        f"Fitted: {summary['fit_points']} points, median error {summary['fit_error_median']:.1%}. "
+        f"{summary['echoes']} more are published figures to which a number was fitted alone. "
         f"Flagged and not counted: {summary['flagged']}."
     )
     for each_flag in flags:
