@@ -30,6 +30,21 @@ std::uint64_t hash_of(const RunOptions& run_options) noexcept {
   return hash;
 }
 
+namespace {
+
+/// Whether what bounds or indexes anything is in range. The hash proves nothing: any client could
+/// compute it.
+bool in_range(const RunOptions& options) {
+  const auto is_bool = [](const bool& value) {
+    return *reinterpret_cast<const unsigned char*>(&value) <= 1;
+  };
+  return options.faults.rule_count <= kFaultRuleMax && is_bool(options.run_in_submission) &&
+         std::ranges::all_of(options.faults.rules,
+                             [&](const FaultRule& rule) { return is_bool(rule.write); });
+}
+
+}  // namespace
+
 Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
   const std::string tried = "open the registers of the emulated devices";
   if (memory.size() < sizeof(Registers)) {
@@ -52,7 +67,7 @@ Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
   OpenRegisters opened{.registers = registers, .run_options = {}};
   // Copy first, then verify, both as raw bytes: they may hold anything.
   std::memcpy(static_cast<void*>(&opened.run_options), &registers->run_options, sizeof(RunOptions));
-  if (hash_of(opened.run_options) != registers->options_hash) {
+  if (hash_of(opened.run_options) != registers->options_hash || !in_range(opened.run_options)) {
     return fail(Code::corrupt_data, tried, "a program has written over them",
                 "restart all of them, and find the one with a stray write");
   }

@@ -143,6 +143,25 @@ TEST_F(RegistersTest, terms_that_were_written_over_are_not_worked_with) {
   EXPECT_FALSE(Control::open(memory()));
 }
 
+TEST_F(RegistersTest, options_beyond_their_range_are_refused_even_with_a_hash_that_agrees) {
+  const auto is_refused = [this](auto change) {
+    const RunOptions good = registers().run_options;
+    change(registers().run_options);
+    registers().options_hash = hash_of(registers().run_options);
+    const auto client = Client::attach(memory(), process_memory());
+    registers().run_options = good;
+    return !client && client.error().code == Code::corrupt_data;
+  };
+  EXPECT_TRUE(is_refused([](RunOptions& options) { options.faults.rule_count = 33; }));
+  EXPECT_TRUE(is_refused([](RunOptions& options) {
+    std::memset(static_cast<void*>(&options.faults.rules[31].write), 7, 1);
+  }));
+  EXPECT_TRUE(is_refused([](RunOptions& options) {
+    std::memset(static_cast<void*>(&options.run_in_submission), 7, 1);
+  }));
+  EXPECT_FALSE(is_refused([](RunOptions& options) { options.faults.rule_count = 32; }));
+}
+
 TEST_F(RegistersTest, a_client_does_not_look_at_terms_that_changed_under_it) {
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
