@@ -132,6 +132,10 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
       [&](std::uint32_t e) { return scheduler.reserve(q, e); },
       [&](std::uint32_t e) { scheduler.cancel(q, e); });
   if (claim != Claim::taken) return claim == Claim::full ? Taken::full : Taken::refused;
+  std::uint32_t uncounted = 0;
+  if (counted_.load_relaxed() == 0 && counted_.compare_exchange_relaxed(uncounted, 1)) {
+    registers_.client_count.fetch_add_relaxed(1);  // statistics
+  }
   count_max(queue.entry_top, entry + 1);
   // Counted only if it could be a new maximum: occupancy never exceeds the highest entry.
   if (queue.entry_top.load_relaxed() > queue.occupancy_max.load_relaxed()) {  // statistics
@@ -264,7 +268,6 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
     client.image.store_relaxed(this_image());  // read by this process only
     // edge: emu-ready (release)
     client.ready.store_release(owner_of(index, own.incarnation()));
-    registers.client_count.fetch_add_relaxed(1);  // a statistic
     return std::make_unique<LocalClient>(*opened, owner_of(index, own.incarnation()), client_memory,
                                          std::move(options));
   }

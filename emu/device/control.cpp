@@ -360,13 +360,15 @@ Statistics Control::statistics() const {
       if (queue.entry_count.load_relaxed() == 0 && queue.accepted_count.load_relaxed() == 0) {
         continue;
       }
-      into.queues.push_back({.name = queue_name(DeviceId(d), QueueId(q)),
-                             .accepted_count = queue.accepted_count.load_relaxed(),
-                             .retried_count = queue.retried_count.load_relaxed(),
-                             .dropped_count = queue.dropped_count.load_relaxed(),
-                             .written_count = queue.written_count.load_relaxed(),
-                             .occupancy_max = queue.occupancy_max.load_relaxed(),
-                             .aborted_count = queue.aborted_count.load_relaxed()});
+      into.queues.push_back(
+          {.name = queue_name(DeviceId(d), QueueId(q)),
+           .accepted_count = queue.accepted_count.load_relaxed(),
+           .retried_count = queue.retried_count.load_relaxed(),
+           .dropped_count = queue.dropped_count.load_relaxed(),
+           .written_count = queue.written_count.load_relaxed(),
+           .occupancy_max = queue.occupancy_max.load_relaxed(),
+           .aborted_count = queue.aborted_count.load_relaxed(),
+           .unfinished_count = queue.unfinished_count.load_relaxed() + queue.entries.occupancy()});
     }
     for (std::uint32_t e = 0; e < kEngineMax; ++e) {
       const EngineRegisters& engine = device.engines[e];

@@ -67,6 +67,7 @@ class LocalClient final : public Client {
   const Owner owner_;
   Context context_;
   std::vector<std::unique_ptr<ThreadPool>> thread_pools_;  // One per device.
+  Atomic<std::uint32_t> counted_;  ///< 1: among the clients of the statistics.
   Mutex step_mutex_;
   Random chance_ HEADRACE_GUARDED_BY(step_mutex_);
 };

@@ -160,7 +160,9 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
   for (std::uint32_t d = 0; d < device_count; ++d) {
     DeviceRegisters& device = registers.devices[d];
     for (QueueRegisters& queue : device.queues) {
-      entry_count += queue.entries.give_back_all(owner);
+      const std::uint32_t count = queue.entries.give_back_all(owner);
+      queue.unfinished_count.fetch_add_relaxed(count);  // a statistic
+      entry_count += count;
     }
     for (EngineRegisters& engine : device.engines) {
       Owner expected = owner;

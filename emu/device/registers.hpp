@@ -35,7 +35,7 @@
 namespace headrace::emu {
 
 inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
-inline constexpr std::uint32_t kRegistersVersion = 4;
+inline constexpr std::uint32_t kRegistersVersion = 5;
 inline constexpr std::uint32_t kClientMax = 256;
 
 /// Text of fixed capacity in words: a reader of a name that is being changed may see a mixture,
@@ -101,6 +101,7 @@ struct QueueRegisters {
   Counter dropped_count;
   Counter written_count;
   Counter aborted_count;
+  Counter unfinished_count;  ///< Of clients that have died.
   Atomic<std::uint32_t> occupancy_max;
   Atomic<std::uint32_t> entry_top;  ///< One more than the highest entry ever in use.
   alignas(64) Entries<kEntryMax> entries;

@@ -20,6 +20,8 @@ struct QueueStatistics {
   std::uint64_t written_count = 0;   ///< Accepted by write().
   std::uint64_t occupancy_max = 0;   ///< Highest number of entries in use at once.
   std::uint64_t aborted_count = 0;
+  /// Accepted, but neither finished nor aborted: outstanding, or left by a client that has died.
+  std::uint64_t unfinished_count = 0;
 };
 
 struct EngineStatistics {
@@ -45,7 +47,7 @@ struct DeviceStatistics {
 
 struct Statistics {
   std::vector<DeviceStatistics> devices;
-  std::uint64_t client_count = 0;       ///< Processes that ever attached.
+  std::uint64_t client_count = 0;       ///< Processes with an accepted submission.
   std::uint64_t lost_client_count = 0;  ///< Of these: died with entries in use.
 };
 

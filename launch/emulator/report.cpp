@@ -30,6 +30,7 @@ constexpr Figure<QueueStatistics> kQueueFigures[] = {
     {"dropped", &QueueStatistics::dropped_count, "dropped"},
     {"written", &QueueStatistics::written_count, nullptr},
     {"aborted", &QueueStatistics::aborted_count, "aborted"},
+    {"unfinished", &QueueStatistics::unfinished_count, "unfinished"},
     {"occupancy_max", &QueueStatistics::occupancy_max, nullptr}};
 constexpr Figure<EngineStatistics> kEngineFigures[] = {
     {"descriptors", &EngineStatistics::descriptor_count, "operations"},
@@ -74,8 +75,9 @@ Json opcodes_json(const DeviceStatistics& device) {
 std::string statistics_document(const Statistics& statistics, const RunFacts& facts) {
   Json devices = Json::array();
   Json summary;
-  for (const char* name : {"operations", "batches", "submissions", "retries", "dropped", "aborted",
-                           "bytes_read", "bytes_written", "into_cache", "page_faults", "errors"}) {
+  for (const char* name :
+       {"operations", "batches", "submissions", "retries", "dropped", "aborted", "unfinished",
+        "bytes_read", "bytes_written", "into_cache", "page_faults", "errors"}) {
     summary[name] = 0;
   }
   std::uint64_t injected = 0;

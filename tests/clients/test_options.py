@@ -17,6 +17,7 @@ from .conftest import TIME_LIMIT_S, Emulator, kept_by, needs
 DSA_TEST = Path("/usr/libexec/accel-config/test/dsa_test")
 COPY_BYTES = 64 << 10
 COPIES = 4
+ENGINES = 4
 # Seconds that `hostile tell` waits for an answer. Short where none is to come: other answers must
 # still come in time on a slow machine.
 PATIENCE_S = 90
@@ -93,7 +94,7 @@ def teller(emulator: Emulator, hostile: Path, hostile_config: Path, shared_path:
 def test_without_faults_all_goes_well(teller: Teller) -> None:
     told = teller.run()
     assert [answer.status for answer in told.answers] == [SUCCESS] * COPIES
-    assert told.summary["injected_faults"] == 0
+    assert told.summary["injected_faults"] == told.summary["unfinished"] == 0
     assert told.summary["bytes_written"] == COPIES * COPY_BYTES
 
 
@@ -138,6 +139,7 @@ def test_a_halted_device_takes_nothing_more(teller: Teller) -> None:
     assert SUCCESS not in [answer.status for answer in told.answers[1:]]
     assert told.answers[3].retries > 0
     assert told.summary["operations"] == 1
+    assert told.summary["unfinished"] == told.summary["submissions"] - 1 == 1
 
 
 def test_a_reset_aborts_what_is_under_way(teller: Teller) -> None:
@@ -203,6 +205,30 @@ def test_the_counts_of_a_client_that_crashed_are_kept(
     assert kept["submissions"] == 9
     assert kept["operations"] >= 1
     assert kept["clients"] == 1
+    assert kept["operations"] + kept["unfinished"] in range(9, 9 + ENGINES + 1)
+
+
+def test_a_process_that_only_opens_and_maps_is_no_client(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    stats = shared_path / "stats.json"
+    script = (
+        "import mmap, os; file = os.open('/dev/dsa/wq0.0', os.O_RDWR);"
+        "mmap.mmap(file, 4096, mmap.MAP_SHARED, mmap.PROT_WRITE)"
+    )
+    result = anybody.run("--stats", stats, "--", "/usr/bin/python3", "-c", script)
+    assert result.returncode == 0, result.stderr.decode()
+    assert kept_by(stats)["clients"] == 0
+
+
+def test_statistics_leave_the_exit_code_alone(teller: Teller) -> None:
+    stats = teller.directory / "stats.json"
+    script = teller.directory / "faults.toml"
+    script.write_text("[[fault]]\nkind = 'halt'\n")
+    words = ("--config", teller.config, "--faults", script, "--stats", stats)
+    left = ("sh", "-c", f"timeout -s KILL 1 {teller.hostile} tell; exit 7")
+    assert teller.emulator.run(*words, "--", *left).returncode == 7
+    assert kept_by(stats)["unfinished"] == 1
 
 
 def traced(emulator: Emulator, path: Path, *arguments: str | Path, seed: int = 7) -> bytes:

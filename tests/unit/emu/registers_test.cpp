@@ -162,6 +162,47 @@ TEST_F(RegistersTest, options_beyond_their_range_are_refused_even_with_a_hash_th
   EXPECT_FALSE(is_refused([](RunOptions& options) { options.faults.rule_count = 32; }));
 }
 
+TEST_F(RegistersTest, only_processes_whose_submissions_were_accepted_count_as_clients) {
+  auto client = Client::attach(memory(), process_memory());
+  ASSERT_TRUE(client);
+  (*client)->store(kDevice, kQueue, dsa::Descriptor{});  // The WQ is shared.
+  EXPECT_EQ(control().statistics().client_count, 0U);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, dsa::Descriptor{}));
+    EXPECT_EQ(control().statistics().client_count, 1U);
+  }
+}
+
+TEST_F(RegistersTest, what_a_client_leaves_undone_is_unfinished) {
+  const auto unfinished = [this] {
+    return control().statistics().devices[0].queues[0].unfinished_count;
+  };
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  {
+    auto client = Client::attach(memory(), process_memory());
+    ASSERT_TRUE(client);
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, dsa::Descriptor{}));
+    }
+    EXPECT_EQ(unfinished(), 3U) << "outstanding";
+    // As if it belonged to a process that is gone.
+    ClientRegisters& place = registers().clients[0];
+    const PlaceWord own{place.place.load_relaxed()};
+    place.place.store_relaxed(PlaceWord::make(child, 1, own.incarnation()).bits);
+    EXPECT_EQ(control().reap(), 1U);
+    EXPECT_EQ(control().occupancy(kDevice, kQueue), 0U);
+    EXPECT_EQ(unfinished(), 3U);
+  }
+  auto client = Client::attach(memory(), process_memory());
+  ASSERT_TRUE(client);
+  ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, dsa::Descriptor{}));
+  client->reset();  // Aborts it, which is an end.
+  EXPECT_EQ(unfinished(), 3U);
+}
+
 TEST_F(RegistersTest, a_client_does_not_look_at_terms_that_changed_under_it) {
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
