@@ -4,7 +4,7 @@
 import datetime as dt
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ QUERIES = {
 def prepare(connection: Any) -> Any:
     connection.register("facts", FACTS)
     connection.register("kinds", KINDS)
-    connection.execute("CREATE TEMP VIEW expensive AS SELECT * FROM facts WHERE price > 90")
+    connection.execute("CREATE OR REPLACE VIEW expensive AS SELECT * FROM facts WHERE price > 90")
     return connection
 
 
@@ -160,6 +160,162 @@ def test_errors_are_those_of_the_statement(connection: headrace.sql.Connection) 
     with pytest.raises(duckdb.ConversionException):
         connection.execute("SELECT sum(word::INTEGER) FROM facts").fetchall()
     assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+
+
+def answered(work: Callable[[Any], Any], connection: Any) -> Any:
+    """What a piece of work gives on a connection: its value, or the kind of its error."""
+    try:
+        return work(connection)
+    except duckdb.Error as problem:
+        return type(problem)
+
+
+def on_both(setup: Callable[[Any], object], *steps: Callable[[Any], Any]) -> list[str]:
+    """Do the same on a plain connection and on one that prefetches; return the latter's notes."""
+    with duckdb.connect() as plain, headrace.sql.connect(prefetch="on") as prefetching:
+        found = []
+        for each in (plain, prefetching):
+            setup(each)
+            found.append([answered(step, each) for step in steps])
+        assert found[1] == found[0]
+        return prefetching.notes
+
+
+def register_facts(connection: Any) -> Any:
+    return connection.register("facts", FACTS)
+
+
+def test_a_query_leaves_the_rows_of_a_pending_result() -> None:
+    on_both(
+        register_facts,
+        lambda c: c.execute("SELECT id FROM facts WHERE id < 5000").fetchmany(10),
+        lambda c: c.sql("SELECT count(*) FROM facts").fetchall(),
+        lambda c: c.fetchall(),
+    )
+
+
+def test_planning_leaves_the_rows_of_a_pending_result(connection: headrace.sql.Connection) -> None:
+    connection.execute("SELECT id FROM facts WHERE id < 5000")
+    rows = connection.fetchmany(10)
+    assert connection.plan("SELECT sum(id) FROM facts")[0].table == "facts"
+    connection.begin_prefetch("SELECT sum(price) FROM facts")
+    rows += connection.fetchall()
+    assert rows == [(row,) for row in range(5000)]
+
+
+def test_a_transaction_survives_a_query_with_parameters() -> None:
+    notes = on_both(
+        lambda c: (register_facts(c), c.execute("CREATE TABLE kept (a BIGINT)")),
+        lambda c: c.begin() and c.execute("INSERT INTO kept VALUES (1)").fetchall(),
+        lambda c: c.sql("SELECT count(*) FROM facts WHERE id < ?", params=[3]).fetchall(),
+        lambda c: (
+            c.sql("SELECT id FROM facts WHERE id < $n", params={"n": 3}).filter("id > 1").fetchall()
+        ),
+        lambda c: c.execute("SELECT count(*) FROM facts WHERE id < ?", [4]).fetchall(),
+        lambda c: c.commit() and None,
+        lambda c: c.execute("SELECT * FROM kept").fetchall(),
+    )
+    assert notes == []
+
+
+def test_a_query_with_parameters_is_prefetched_as_a_relation_too(
+    connection: headrace.sql.Connection,
+) -> None:
+    relation = connection.sql("SELECT sum(id) FROM facts WHERE id < ?", params=[3])
+    assert relation.fetchall() == [(3,)]
+    assert connection.prefetched is not None
+
+
+def test_a_transaction_survives_what_duckdb_cannot_explain() -> None:
+    on_both(
+        lambda c: (register_facts(c), c.execute("CREATE TABLE kept AS SELECT 1 AS a")),
+        lambda c: c.begin() and None,
+        lambda c: c.execute("TRUNCATE kept").fetchall(),
+        lambda c: c.execute("SELECT count(*) FROM kept").fetchall(),
+        lambda c: c.commit() and None,
+    )
+
+
+def test_what_only_its_connection_sees_is_read_without_prefetching() -> None:
+    notes = on_both(
+        register_facts,
+        lambda c: c.execute("CREATE TEMP TABLE own AS SELECT 7::BIGINT AS id").fetchall(),
+        lambda c: c.execute("SELECT word FROM facts JOIN own USING (id)").fetchall(),
+        lambda c: c.begin() and None,
+        lambda c: c.execute("CREATE TABLE uncommitted AS SELECT 8::BIGINT AS id").fetchall(),
+        lambda c: c.execute("SELECT word FROM facts JOIN uncommitted USING (id)").fetchall(),
+        lambda c: c.execute("SELECT missing FROM facts").fetchall(),
+        lambda c: c.rollback() and None,
+        lambda c: c.execute("SELECT word FROM facts JOIN uncommitted USING (id)").fetchall(),
+    )
+    begin = "a statement ran without prefetching: Catalog Error: Table with name"
+    assert notes == [f"{begin} own does not exist!", f"{begin} uncommitted does not exist!"]
+
+
+def test_wrapping_leaves_a_pending_result() -> None:
+    with duckdb.connect() as inner:
+        inner.execute("SELECT * FROM range(3)")
+        assert headrace.sql.wrap(inner, prefetch="on").fetchall() == [(0,), (1,), (2,)]
+
+
+def test_a_table_that_duckdb_refuses_leaves_the_earlier_one(
+    connection: headrace.sql.Connection,
+) -> None:
+    connection.register("table", KINDS)
+    with pytest.raises(duckdb.NotImplementedException):
+        connection.register("table", pa.table({"h": pa.array([1.0], pa.float16())}))
+    for each in (connection, connection.cursor()):
+        assert each.execute('SELECT count(*) FROM "table"').fetchall() == [(7,)]
+        assert each.prefetched is None  # Too short to be moved.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "args",
+        "duckdb",
+        "found",
+        "frame",
+        "kwargs",
+        "method",
+        "name",
+        "names",
+        "pa",
+        "query",
+        "result",
+        "self",
+        "statement",
+        "time",
+        "topo",
+    ],
+)
+def test_a_variable_of_the_user_may_have_any_name(
+    connection: headrace.sql.Connection, name: str
+) -> None:
+    namespace: dict[str, Any] = {"opened": connection, "arrow": pa}
+    code = f"""def read():
+    {name} = arrow.table({{"v": [42]}})
+    text = 'SELECT v FROM "{name}", facts WHERE id = 7'
+    made = opened.sql('SELECT * FROM facts').query("rows", text.replace("facts", "rows"))
+    return [opened.execute(text).fetchall(), opened.sql(text).fetchall(), made.fetchall()]
+"""  # noqa: S608 - The names are ours.
+    exec(code, namespace)  # noqa: S102 - The name is a parameter.
+    assert namespace["read"]() == [[(42,)]] * 3
+
+
+def test_a_variable_of_a_caller_further_away_is_found_as_duckdb_finds_it() -> None:
+    further = KINDS
+
+    def read(connection: Any) -> Any:
+        return connection.execute("SELECT count(*) FROM further").fetchall()
+
+    on_both(
+        register_facts,
+        read,
+        lambda c: c.execute("SET python_scan_all_frames = true") and None,
+        read,
+    )
+    assert further.num_rows == 7
 
 
 def test_several_statements_run_without_prefetching_and_a_note_says_so(

@@ -12,9 +12,10 @@ Example:
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn
 
 import duckdb
@@ -26,6 +27,7 @@ from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
 from headrace._prefetched import ChunkEvent, ColumnRead, Prefetched, ScanRead
+from headrace._relation import Relation, called_from, caller, text_of
 from headrace.cache import Cache
 from headrace.errors import ClosedError, InvalidArgumentError
 from headrace.machine import Machine, topo
@@ -53,40 +55,6 @@ _PLAN_SHARE = 10
 """`auto` asks for a plan if moving the bytes takes at least this many times as long as planning."""
 _PLAN_NS_EXPECTED = 5_000_000
 _BANDWIDTH_EXPECTED = 10e9
-_READS = frozenset(
-    {
-        "arrow",
-        "create",
-        "df",
-        "execute",
-        "fetch_arrow_reader",
-        "fetch_arrow_table",
-        "fetch_df_chunk",
-        "fetch_record_batch",
-        "fetchall",
-        "fetchdf",
-        "fetchmany",
-        "fetchnumpy",
-        "fetchone",
-        "insert_into",
-        "pl",
-        "show",
-        "tf",
-        "to_arrow_reader",
-        "to_arrow_table",
-        "to_csv",
-        "to_df",
-        "to_parquet",
-        "to_table",
-        "torch",
-        "write_csv",
-        "write_parquet",
-        "__arrow_c_stream__",
-    }
-)
-"""Methods that run a relation."""
-
-
 _CHAINED = frozenset(
     {
         "append",
@@ -141,7 +109,12 @@ class Connection(Closing):
     its plan, and a thread copies the columns in the plan's order. DuckDB reads a chunk from its
     copy if it is ready, else from the table, so results do not depend on prefetching. Queries that
     bypass the wrapper, such as those on a relation of the wrapped connection, run without
-    prefetching. So do statements whose plan cannot be read; `notes` says so.
+    prefetching.
+
+    The plan is asked for on a cursor of its own, so that the user's transaction and pending result
+    stay untouched. Statements that a cursor cannot plan, because they need a temporary table or
+    view, changes that are not committed, or a relation of variables, run without prefetching;
+    `notes` says so.
 
     The mode is "on", "off" or "auto": on if the machine has memory that is faster than the local
     memory of a processor and the tables are large enough to be worth a plan. Without faster memory,
@@ -159,9 +132,8 @@ class Connection(Closing):
         self._shared = shared
         self._owner = owner
         self._current: _Running | None = None
-        # DuckDB looks up variables in the calling frame, which is now ours.
-        with suppress(duckdb.Error):
-            connection.execute("SET python_scan_all_frames = true")
+        self._planner: duckdb.DuckDBPyConnection | None = None
+        """The cursor that is asked for a plan at the moment."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -225,9 +197,10 @@ class Connection(Closing):
             is_ours = isinstance(data, Table)
         if is_ours:
             table = data if isinstance(data, Table) else self._shared.table_of(data)
-            self._inner.unregister(name)
+            source = self._shared.source_of(table)
+            self._inner.register(name, source)  # May refuse it: then the earlier one stays.
             self._end()
-            self._inner.register(name, self._shared.add(name, table))
+            self._shared.add(name, table, source)
         else:
             self._inner.register(name, data)
             self._end()
@@ -243,38 +216,32 @@ class Connection(Closing):
 
     def execute(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
         """Run a statement; read its result with the `fetch` methods."""
-        failed = self._begin(query, *args, **kwargs)
-        try:
-            self._inner.execute(query, *args, **kwargs)
-        except duckdb.Error as problem:
-            self._end()
-            if failed is not None and "transaction is aborted" in str(problem):
-                # The EXPLAIN aborted it, by the error that the statement would have raised.
-                raise failed from None
-            raise
+        frame = caller()
+        with self._prefetching(frame, query, *args, **kwargs):
+            called_from(frame, self._inner.execute, query, *args, **kwargs)
         return self
 
     def executemany(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
         """Run a statement for each set of parameters, without prefetching."""
         self._end()
-        self._inner.executemany(query, *args, **kwargs)
+        called_from(caller(), self._inner.executemany, query, *args, **kwargs)
         return self
 
     def sql(self, query: Statement, *args: Any, **kwargs: Any) -> Any:
         """Make a relation from a query; it prefetches when it is read."""
-        return self._relation(self._inner.sql(query, *args, **kwargs))
+        return self._relation(called_from(caller(), self._inner.sql, query, *args, **kwargs))
 
     def query(self, query: str, *args: Any, **kwargs: Any) -> Any:
         """As `sql`."""
-        return self._relation(self._inner.query(query, *args, **kwargs))
+        return self._relation(called_from(caller(), self._inner.query, query, *args, **kwargs))
 
     def table(self, name: str) -> Any:
         """Make a relation from a table or a registered name."""
-        return self._relation(self._inner.table(name))
+        return self._relation(called_from(caller(), self._inner.table, name))
 
     def view(self, name: str) -> Any:
         """Make a relation from a view."""
-        return self._relation(self._inner.view(name))
+        return self._relation(called_from(caller(), self._inner.view, name))
 
     def cursor(self) -> "Connection":
         """Open another connection to the same database, with the same tables and cache."""
@@ -291,12 +258,20 @@ class Connection(Closing):
         """Return what would be prefetched for a statement, in order, without running it.
 
         Raises:
-            duckdb.Error: The statement is invalid.
+            duckdb.Error: The statement is invalid, or a cursor cannot plan it.
         """
         statement = self._statement(query)
         if statement is None:
             return []
-        return self._ask(self._shared.tables, statement, *args, **kwargs)[0]
+        return self._ask(caller(), self._shared.tables, statement, *args, **kwargs)[0]
+
+    def interrupt(self) -> None:
+        """Interrupt the running statement; for another thread."""
+        planner = self._planner
+        if planner is not None:
+            with suppress(duckdb.ConnectionException):  # The plan has ended meanwhile.
+                planner.interrupt()
+        self._inner.interrupt()
 
     def close(self) -> None:
         """Stop prefetching and close the connection. Idempotent."""
@@ -315,10 +290,12 @@ class Connection(Closing):
 
         `execute` and relations do so themselves. The next statement stops it; copies stay.
         """
-        self._begin(query)
+        with self._prefetching(caller(), query):
+            pass
 
     def _relation(self, inner: object) -> Any:
-        return Relation(inner, self) if isinstance(inner, duckdb.DuckDBPyRelation) else inner
+        is_relation = isinstance(inner, duckdb.DuckDBPyRelation)
+        return Relation(inner, self._prefetching) if is_relation else inner
 
     def _statement(self, query: Statement) -> str | None:
         """Text of the statement; None if there are several or it cannot be planned."""
@@ -334,111 +311,103 @@ class Connection(Closing):
         return str(statements[0].query)
 
     def _ask(
-        self, tables: dict[str, Table], statement: str, *args: Any, **kwargs: Any
+        self, frame: FrameType, tables: dict[str, Table], statement: str, *args: Any, **kwargs: Any
     ) -> tuple[list[PlannedScan], int]:
         begin_ns = time.perf_counter_ns()
-        answer = self._inner.execute(f"EXPLAIN (FORMAT JSON) {statement}", *args, **kwargs)
-        try:
-            text = answer.fetchall()[0][1]
-        except IndexError as problem:
-            raise UnreadablePlanError("EXPLAIN gave nothing") from problem
+        with self._inner.cursor() as planner:
+            self._planner = planner
+            try:
+                text = self._explained(planner, frame, statement, *args, **kwargs)
+            finally:
+                self._planner = None
         scans = read_plan(text, tables, statement)
         return scans, time.perf_counter_ns() - begin_ns
 
-    def _begin(self, query: Statement, *args: Any, **kwargs: Any) -> duckdb.Error | None:
-        """Start the prefetcher of a statement. Returns the error of its plan, if there was one."""
+    def _explained(
+        self,
+        planner: duckdb.DuckDBPyConnection,
+        frame: FrameType,
+        statement: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> str:
+        lowered = statement.lower()
+        rest = dict(self._shared.sources)
+        named = {name: rest.pop(name) for name in list(rest) if name.lower() in lowered}
+        while True:
+            for name, source in named.items():
+                planner.register(name, source)
+            try:
+                explain = f"EXPLAIN (FORMAT JSON) {statement}"
+                answer = called_from(frame, planner.execute, explain, *args, **kwargs).fetchall()
+                return str(answer[0][1])
+            except IndexError as problem:
+                raise UnreadablePlanError("EXPLAIN gave nothing") from problem
+            except duckdb.CatalogException:
+                if not rest:
+                    raise
+                named, rest = rest, {}  # A view or a macro may read them.
+
+    @contextmanager
+    def _prefetching(
+        self,
+        frame: FrameType,
+        query: Statement | duckdb.DuckDBPyRelation,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Iterator[None]:
+        """Prefetch for a statement that runs inside; DuckDB answers it also where that fails."""
         self._end()
+        failure: str | None = None
+        try:
+            self._current = self._started(frame, query, *args, **kwargs)
+        except duckdb.InterruptException:
+            raise  # Planning is part of the interrupted statement.
+        except UnreadablePlanError as problem:
+            failure = f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}"
+        except Exception as problem:  # noqa: BLE001 - What the statement does is up to DuckDB.
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            failure = f"a statement ran without prefetching: {reason}"
+        try:
+            yield
+        except duckdb.Error:
+            self._end()
+            raise
+        if failure is not None:
+            self._shared.note(failure)
+
+    def _started(
+        self,
+        frame: FrameType,
+        query: Statement | duckdb.DuckDBPyRelation,
+        *args: Any,
+        **kwargs: Any,
+    ) -> "_Running | None":
         shared = self._shared
         if not shared.is_prefetching():
             return None
-        try:
-            statement = self._statement(query)
-            if statement is None:
-                shared.plans.clear()  # The statement may change the schema.
-                return None
-            if not shared.is_worth_a_plan(statement):
-                return None
-            plan_ns = 0
-            tables, scans = shared.known_plan(statement)
-            if scans is None:
-                scans, plan_ns = self._ask(tables, statement, *args, **kwargs)
-                shared.keep_plan(statement, tables, scans, plan_ns)
-        except duckdb.InterruptException:
-            raise  # Planning is part of the interrupted statement.
-        except duckdb.Error as problem:
-            return problem  # The statement itself will raise it.
-        except UnreadablePlanError as problem:
-            shared.note(f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}")
+        if isinstance(query, duckdb.DuckDBPyRelation):
+            text, *values = text_of(query)
+            return self._started(frame, text, *values)
+        statement = self._statement(query)
+        if statement is None:
+            shared.plans.clear()  # The statement may change the schema.
             return None
-        if any(scan.movable_bytes for scan in scans):
-            self._current = shared.start(scans, tables, plan_ns)
-        return None
+        if not shared.is_worth_a_plan(statement):
+            return None
+        plan_ns = 0
+        tables, scans = shared.known_plan(statement)
+        if scans is None:
+            scans, plan_ns = self._ask(frame, tables, statement, *args, **kwargs)
+            shared.keep_plan(statement, tables, scans, plan_ns)
+        if not any(scan.movable_bytes for scan in scans):
+            return None
+        return shared.start(scans, tables, plan_ns)
 
     def _end(self) -> None:
         if self._current is not None:
             self._shared.end(self._current)
             self._current = None
-
-
-class Relation:
-    """A DuckDB relation that prefetches when it is read; see `Connection.sql`."""
-
-    def __init__(self, relation: Any, connection: Connection) -> None:
-        self.relation: Any = relation
-        """The wrapped DuckDB relation."""
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.relation, name)
-        if not callable(found):
-            return found
-        return _Method(found, self._connection, self.relation if name in _READS else None)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.__getattr__("__arrow_c_stream__")(requested_schema)
-
-    def __repr__(self) -> str:
-        return repr(self.relation)
-
-    def __len__(self) -> int:
-        return len(self.relation)
-
-    def __contains__(self, column: object) -> bool:
-        return column in self.relation
-
-    def __getitem__(self, column: Any) -> Any:
-        found = self.relation[column]
-        if isinstance(found, duckdb.DuckDBPyRelation):
-            return Relation(found, self._connection)
-        return found
-
-
-def _plain(value: Any) -> Any:
-    return value.relation if isinstance(value, Relation) else value
-
-
-class _Method:
-    """A method of a relation: starts prefetching before it reads, and wraps its result."""
-
-    def __init__(
-        self,
-        method: Callable[..., Any],
-        connection: Connection,
-        read: Any,
-    ) -> None:
-        self._method = method
-        self._connection = connection
-        self._read = read
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._read is not None:
-            with suppress(duckdb.Error):  # Not every relation has SQL text.
-                self._connection.begin_prefetch(self._read.sql_query())
-        named = {name: _plain(each) for name, each in kwargs.items()}
-        result = self._method(*map(_plain, args), **named)
-        if isinstance(result, duckdb.DuckDBPyRelation):
-            return Relation(result, self._connection)
-        return result
 
 
 @dataclass(eq=False, slots=True)
@@ -568,13 +537,15 @@ class _Shared:
     def table_of(self, data: object) -> Table:
         return Table(data, chunk_rows=self.chunk_rows)
 
-    def add(self, name: str, table: Table) -> object:
+    def source_of(self, table: Table) -> object:
+        """What DuckDB reads the table from."""
+        return table.arrow if self.is_bypassed else ArrowSource(table, self)
+
+    def add(self, name: str, table: Table, source: object) -> None:
         nested = [each for each in table.column_names if not table.is_movable(each)]
         if nested and self.mode != "off":
             self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
-        source: object = table.arrow if self.is_bypassed else ArrowSource(table, self)
         self._replace(name, {} if self.is_bypassed else {name: table}, {name: source})
-        return source
 
     def remove(self, name: str) -> None:
         self._replace(name, {}, {})
