@@ -94,8 +94,8 @@ void StoreState::settle(std::size_t tier) {
   detail::Round round(medium, file->slots);
   for (const SlotNumber slot : freed) round.give_up(slot);
   for (const std::span<const std::byte> each : data) round.add(each);
-  static_cast<void>(round.settle());
-  {
+  const bool is_settled = round.settle();
+  if (is_settled) {
     // Headers are stored under the mutex, so that a removal finds them.
     const Lock lock(mutex_);
     for (Publication& each : fresh) {
@@ -109,7 +109,7 @@ void StoreState::settle(std::size_t tier) {
       block.move_is_published = block.moving;
     }
   }
-  const bool is_durable = fresh.empty() || round.finish();
+  const bool is_durable = is_settled && (fresh.empty() || round.finish());
   Work work;
   {
     const Lock lock(mutex_);
