@@ -348,6 +348,9 @@ void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome 
 
 void StoreState::end_move(const Step& step, Outcome outcome) {
   Tier& target = *tiers_[step.to];
+  if (outcome == Outcome::done && !detail::is_copied(tiers_[step.from]->fault(), target.fault())) {
+    outcome = Outcome::io_failed;
+  }
   if (outcome == Outcome::done && target.file != nullptr) {
     detail::Publication move;
     move.block = step.block;
