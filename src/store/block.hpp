@@ -28,7 +28,7 @@ struct alignas(64) Block {
   Block* next = nullptr;  ///< In its bucket.
   std::string key;
   std::array<SlotNumber, kTiersMax> slots{};
-  std::uint64_t sequence = 0;  ///< Of its entries in files; 0: none yet.
+  std::uint64_t sequence = 0;  ///< Of its put, and of its entries in files.
   std::uint32_t byte_count = 0;
   std::uint32_t crc = 0;
   std::uint32_t uses = 0;

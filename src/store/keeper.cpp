@@ -101,7 +101,7 @@ void StoreState::settle(std::size_t tier) {
     for (Publication& each : fresh) {
       Block& block = *each.block;
       if (each.flight == nullptr && !block.live) continue;  // Removed during the move.
-      if (block.sequence == 0) block.sequence = ++sequence_;
+      block.sequence = sequences_.at_publication(block.sequence);
       const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
       round.publish(each.slot, detail::slot_header(each.slot, block.key, block.byte_count,
                                                    block.sequence, crc));
@@ -121,16 +121,15 @@ void StoreState::settle(std::size_t tier) {
         continue;
       }
       --here.filling;
-      if (is_durable) {
-        commit(block, tier, each.slot);
-        ++here.statistics.puts;
-        statistics_.bytes_in += block.byte_count;
-      } else {
+      const std::size_t byte_count = is_durable ? block.byte_count : 0;
+      if (!is_durable || !commit(block, tier, each.slot)) {
         release(tier, each.slot);
+        index_.give_back(block);
       }
-      end(each.flight, each.index, is_durable ? Outcome::done : Outcome::io_failed,
-          is_durable ? block.byte_count : 0, work);
-      if (!is_durable) index_.give_back(block);
+      if (is_durable) ++here.statistics.puts;
+      statistics_.bytes_in += byte_count;
+      end(each.flight, each.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
+          work);
     }
     for (const SlotNumber slot : freed) here.free_slot(slot);
     here.settling = 0;

@@ -119,8 +119,9 @@ class StoreState final : public Store {
 
   // Blocks and slots: blocks.cpp.
   void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
-  /// Makes the block the current one of its key.
-  void commit(Block& block, std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
+  /// Makes the block the current one of its key. False if the key already has that of a later put.
+  [[nodiscard]] bool commit(Block& block, std::size_t tier, SlotNumber slot)
+      HEADRACE_REQUIRES(mutex_);
   /// Removes a live block from the index; it is freed when no transfer uses it.
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
   void end_if_unused(Block& block) HEADRACE_REQUIRES(mutex_);
@@ -181,7 +182,7 @@ class StoreState final : public Store {
   Condition keeper_wake_;
   std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
   detail::Index index_ HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t sequence_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  detail::Sequences<> sequences_ HEADRACE_GUARDED_BY(mutex_);
   StoreStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Chunk>> chunks_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);

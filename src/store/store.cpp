@@ -190,6 +190,9 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
       state->tiers_.push_back(std::move(*made));
     }
     for (std::size_t tier = 0; tier < options.tiers.size(); ++tier) state->recover(tier);
+    // Also beyond those of removed blocks, which a loss of power may bring back.
+    state->sequences_.pass(static_cast<std::uint64_t>(
+        std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)));
   }
   try {
     state->keeper_ = std::thread(&StoreState::keep, state.get());

@@ -78,6 +78,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
       }
       Block& block = index_.make(asked.key, detail::Index::hash_of(asked.key));
       block.byte_count = static_cast<std::uint32_t>(asked.source.size());
+      block.sequence = sequences_.at_put();
       detail::WaitingPut put{.block = &block, .source = asked.source, .flight = flight, .index = i};
       bool may_wait = true;
       // Puts already waiting go first.
@@ -306,10 +307,14 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
           {.block = &block, .slot = step.slot, .flight = flight, .index = step.index});
       return wake_keeper();
     }
-    commit(block, step.to, step.slot);
+    const std::size_t byte_count = block.byte_count;
+    if (!commit(block, step.to, step.slot)) {
+      here.free_slot(step.slot);
+      index_.give_back(block);
+    }
     ++here.statistics.puts;
-    statistics_.bytes_in += block.byte_count;
-    end(flight, step.index, outcome, block.byte_count, work);
+    statistics_.bytes_in += byte_count;
+    end(flight, step.index, outcome, byte_count, work);
   } else {
     if (outcome == Outcome::late_write) {
       ++here.statistics.blocks_lost;

@@ -6,7 +6,8 @@
 //
 // Sequential specification. The store is a map from keys to blocks. Each operation takes effect at
 // one instant:
-//   put      when its transfer completes the block: it replaces the key's block in all tiers
+//   put      when its transfer completes the block: it replaces the key's block in all tiers. Of
+//            two puts of a key in flight together, the block of the one submitted later stays
 //   get      at submission: it returns the block that the key has then, even if that is replaced or
 //            removed before the copy completes
 //   remove, clear, pin, unpin, length, keys    during the call
