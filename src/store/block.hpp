@@ -43,16 +43,12 @@ struct alignas(64) Block {
   bool live = false;
 
   /// The first tier with a copy; kTiersMax if there is none.
-  [[nodiscard]] std::size_t fastest() const {
-    std::size_t tier = 0;
+  [[nodiscard]] std::size_t fastest() const { return slots[0] != 0 ? 0 : next_below(0); }
+  /// The next tier below with a copy; kTiersMax if there is none.
+  [[nodiscard]] std::size_t next_below(std::size_t tier) const {
+    ++tier;
     while (tier < kTiersMax && slots[tier] == 0) ++tier;
     return tier;
-  }
-  [[nodiscard]] bool is_below(std::size_t tier) const {
-    for (std::size_t i = tier + 1; i < kTiersMax; ++i) {
-      if (slots[i] != 0) return true;
-    }
-    return false;
   }
 };
 static_assert(sizeof(Block) == 128, "there may be millions");

@@ -148,7 +148,7 @@ bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wai
   }
   Tier& here = *tiers_[tier];
   const std::size_t below = tier + 1;
-  const bool goes_down = below < tiers_.size() && !block.is_below(tier) &&
+  const bool goes_down = below < tiers_.size() && block.next_below(tier) == kTiersMax &&
                          !tiers_[below]->is_broken() && block.failed_moves < kFailedMovesMax;
   if (goes_down) {
     if (const SlotNumber slot = take(below, work, may_wait); slot != 0) {

@@ -44,7 +44,8 @@ constexpr auto kOutcomes = make_names<Outcome>({
     {Outcome::full, "full",
      "Every block of the tier is pinned: unpin or remove some, or make the tier larger."},
     {Outcome::corrupt, "corrupt",
-     "The block differs from its checksum and has been removed: put it again, and check the memory "
+     "No copy of the block matches its checksum, and it has been removed: put it again, and check "
+     "the memory "
      "or disk that held it."},
     {Outcome::failed, "failed",
      "The engine could not copy it: pass memory that is mapped, and see the engine's statistics."},

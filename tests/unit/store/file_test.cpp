@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "store/protocol.hpp"
 #include "support/store_stage.hpp"
@@ -233,6 +234,28 @@ TEST_F(InFile, AFlippedByteIsFoundByTheChecksum) {
   EXPECT_EQ(corrupt, 1U);
   EXPECT_EQ(store_->statistics().corrupt, 1U);
   EXPECT_EQ(store_->keys().size(), 4U);
+}
+
+TEST_F(InFile, ACopyThatDiffersFromItsChecksumSparesTheOthers) {
+  StoreOptions both = options();
+  both.promote_after = 1;
+  both.tiers.push_back({.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("second")});
+  store_ = test::make_store(*engine_, both);
+  ASSERT_EQ(store_->put("a", block_bytes(1, 1, kBlockBytes), 1).outcome, Outcome::done);
+  std::vector<std::byte> bytes(kBlockBytes);
+  ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+  while (store_->statistics().tiers[0].promotions == 0) std::this_thread::yield();
+  const std::size_t data = detail::head_of(kBlockBytes, kBlocks, "").value().data_offset;
+  overwrite(data + 1000, "\xff\xff\xff");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+    EXPECT_EQ(version_of(1, bytes), 1U);
+  }
+  EXPECT_EQ(store_->statistics().corrupt, 1U);
+  store_.reset();
+  store_ = test::make_store(*engine_, both);
+  ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+  EXPECT_EQ(version_of(1, bytes), 1U);
 }
 
 TEST_F(InFile, ATruncatedFileEndsTransfersByName) {
