@@ -222,9 +222,9 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     answer = engine_.submit(chunk.job, chunk.operations.front(), options);
   } else {
     const std::size_t count = chunk.operations.size();
-    // Stale completions are overwritten.
-    if (chunk.completions.size() < count) chunk.completions.resize(count);
-    answer = engine_.submit_batch(chunk.job, {chunk.operations, std::span(chunk.completions).first(count)}, options);
+    // One that the engine does not write counts as failed.
+    chunk.completions.assign(count, {});
+    answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
   }
   if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
   if (answer == engine::Submit::full) {
