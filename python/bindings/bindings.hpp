@@ -299,6 +299,8 @@ void bind_engine(nb::module_& module);
 /// Binds the class of jobs, and the methods of `engine` that make them.
 void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine);
 void bind_channel(nb::module_& module);
+/// Adds Exporter, the base of Python classes whose `view` returns an array: gives them its buffer.
+void bind_exporter(nb::module_& module);
 void bind_cache(nb::module_& module);
 void bind_message(nb::module_& module);
 void bind_store(nb::module_& module);

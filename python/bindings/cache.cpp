@@ -171,10 +171,9 @@ void refuse_in_call() {
 void wait(const EntryHandle& handle) {
   if (handle.entry.cached()) return;
   refuse_in_call();
-  {
-    const nb::gil_scoped_release released;
-    handle.entry.wait();
-  }
+  wait_interruptibly(std::nullopt, [&](std::chrono::nanoseconds time_max) {
+    return handle.entry.wait_for(time_max);
+  });
   static_cast<void>(try_wait(handle));
 }
 

@@ -226,21 +226,24 @@ Fields copy(EngineHandle& engine, const nb::object& described) {
   engine.reap();
   const std::shared_ptr<Flight> flight = prepare({&described, 1});
   Submit answer = Submit::full;
-  {
-    const nb::gil_scoped_release released;
-    while (answer == Submit::full) {
-      answer = engine.engine().submit(flight->job, flight->operations[0]->what());
-      if (answer == Submit::full) {
-        engine.engine().poll();
-        std::this_thread::yield();
-      }
-    }
-    if (answer == Submit::accepted) {
-      flight->job.wait();
-    }
-  }
+  wait_interruptibly(std::nullopt, [&](nanoseconds) {
+    answer = engine.engine().submit(flight->job, flight->operations[0]->what());
+    if (answer != Submit::full) return true;
+    engine.engine().poll();
+    std::this_thread::yield();
+    return false;
+  });
   if (answer != Submit::accepted) {
     refuse_answer(answer, flight->operations);
+  }
+  try {
+    wait_interruptibly(std::nullopt,
+                       [&](nanoseconds time_max) { return flight->job.wait_for(time_max); });
+  } catch (...) {
+    // Its worker may need the GIL, so this thread does not wait for the end.
+    flight->job.stop();
+    engine.adopt(flight);
+    throw;
   }
   return fields_of(flight->job.completion());
 }

@@ -17,6 +17,7 @@ NB_MODULE(_core, module) {
   bind_kernels(module);
   bind_engine(module);
   bind_channel(module);
+  bind_exporter(module);
   bind_cache(module);
   bind_pmem(module);
   bind_message(module);

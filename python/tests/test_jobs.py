@@ -89,6 +89,34 @@ def test_ctrl_c_ends_a_wait() -> None:
     assert run(script) == "well\n"
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        "engine.copy(source=source, target=target)",
+        "cache.access(source).wait()",
+    ],
+)
+def test_ctrl_c_ends_a_copy_and_the_wait_for_an_entry(blocks: str) -> None:
+    script = (
+        "import headrace, numpy, signal, os, threading\n"
+        "engine = headrace.Engine(threads_per_node=1, queues=())\n"
+        "cache = headrace.Cache(engine, '64MiB', 'local')\n"
+        "source = numpy.zeros(1 << 20, numpy.uint8)\n"
+        "target = numpy.empty_like(source)\n"
+        "begun, done = threading.Event(), threading.Event()\n"
+        "def block(end): begun.set(); done.wait(60)\n"
+        "engine.submit(source=source, target=target, then=block)\n"
+        "begun.wait(60)\n"
+        "try:\n"
+        "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        f"    {blocks}\n"
+        "except KeyboardInterrupt: print(done.is_set())\n"
+        "done.set()\n"
+        "cache.close(), engine.close()\n"
+    )
+    assert run(script) == "False\n"
+
+
 def run(script: str, **variables: str) -> str:
     """What it prints; it ends, and well."""
     done = subprocess.run(

@@ -9,15 +9,16 @@
 
 namespace headrace::cache::detail {
 
-void Core::wait(EntryState& entry) {
-  if (ended(entry.progress.now())) return;
+bool Core::wait(EntryState& entry, std::chrono::nanoseconds time_max) {
+  if (ended(entry.progress.now())) return true;
   const auto start = steady_clock().now();
-  wait_blocked(entry);
+  const bool has_ended = wait_blocked(entry, time_max);
   waits.add(1);
   waited_ns.add(static_cast<std::uint64_t>((steady_clock().now() - start).count()));
+  return has_ended;
 }
 
-void Core::wait_blocked(EntryState& entry) {
+bool Core::wait_blocked(EntryState& entry, std::chrono::nanoseconds time_max) {
   for (;;) {
     switch (entry.progress.now()) {
       case Phase::pending:
@@ -25,12 +26,12 @@ void Core::wait_blocked(EntryState& entry) {
         break;
       case Phase::moving:
         // The job's callback ends the phase before its waiters return.
-        moves_of(entry).wait(entry);
+        if (!moves_of(entry).wait(entry, time_max)) return false;
         break;
       case Phase::idle:
       case Phase::copied:
       case Phase::left:
-        return;
+        return true;
     }
   }
 }

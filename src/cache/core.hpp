@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -165,10 +166,11 @@ struct Core {
   DirtyRanges dirty{pool};
 
   /// Blocks until the move of `entry` has ended, polling it if its mover needs that. Counted in
-  /// waits.
-  void wait(EntryState& entry);
+  /// waits. Returns whether it has ended.
+  bool wait(EntryState& entry, std::chrono::nanoseconds time_max);
   /// As wait(), but not counted.
-  void wait_blocked(EntryState& entry);
+  bool wait_blocked(EntryState& entry,
+                    std::chrono::nanoseconds time_max = std::chrono::nanoseconds::max());
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
   void free_copy(EntryState& entry) noexcept;
   [[nodiscard]] InFlightMoves& moves_of(const EntryState& entry) {

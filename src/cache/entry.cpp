@@ -65,7 +65,11 @@ void Entry::swap(Entry& other) noexcept {
 }
 
 void Entry::wait() const {
-  if (slot_ != nullptr) core_->wait(state_of(*slot_));
+  static_cast<void>(wait_for(std::chrono::nanoseconds::max()));
+}
+
+bool Entry::wait_for(std::chrono::nanoseconds time_max) const {
+  return slot_ == nullptr || core_->wait(state_of(*slot_), time_max);
 }
 
 bool Entry::try_wait() const {

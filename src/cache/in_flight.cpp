@@ -128,11 +128,12 @@ void InFlightMoves::disband(std::span<Move* const> members) noexcept {
   for (Move* const member : members) member->leader = nullptr;
 }
 
-void InFlightMoves::wait(EntryState& entry) {
+bool InFlightMoves::wait(EntryState& entry, std::chrono::nanoseconds time_max) {
   Move* const move = hold(entry);
-  if (move == nullptr) return;
-  job_of(*move).wait();
+  if (move == nullptr) return true;
+  const bool has_ended = job_of(*move).wait_for(time_max);
   let_go(*move);
+  return has_ended;
 }
 
 void InFlightMoves::poll(EntryState& entry) {

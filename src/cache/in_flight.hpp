@@ -3,6 +3,7 @@
 // so an entry has one only while it runs, or a thread waits for it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -95,8 +96,8 @@ class InFlightMoves {
     std::vector<Move*> members_;
   };
 
-  /// Waits for the job, if there still is one.
-  void wait(EntryState& entry);
+  /// Waits for the job, if there still is one. Returns whether it has ended.
+  bool wait(EntryState& entry, std::chrono::nanoseconds time_max);
   /// Polls the job: some movers advance only then.
   void poll(EntryState& entry);
   /// Asks the job to end early; returns at once.

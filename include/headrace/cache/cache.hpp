@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -296,6 +297,9 @@ class HEADRACE_API Entry {
 
   /// Blocks until the move has ended.
   void wait() const;
+  /// As wait(), with a timeout; a century or more: none. Returns whether the move has ended. While
+  /// another thread submits the move there is no timeout.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max) const;
   /// True if the move has ended. Never blocks.
   [[nodiscard]] bool try_wait() const;
   /// Polls the move and returns data(), without waiting for the move. A later call may return the

@@ -11,14 +11,43 @@ from headrace.errors import InvalidArgumentError
 
 ByteArray = npt.NDArray[np.uint8]
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from typing_extensions import Buffer
 
-    Memory = Buffer | npt.NDArray[Any]
-    """NumPy arrays and everything with the buffer protocol."""
+    class SupportsDLPack(Protocol):
+        """A tensor of another library."""
+
+        def __dlpack__(self, **options: Any) -> Any: ...  # noqa: ANN401 - A capsule.
+
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    Memory = Buffer | npt.NDArray[Any] | SupportsDLPack
+    """NumPy arrays, tensors with DLPack and everything with the buffer protocol."""
 else:
     Memory = object
 
 _KINDS = "pass a NumPy array, bytes, a memoryview, a pyarrow.Buffer or another buffer"
+
+
+def as_array_if_tensor(value: object) -> object:
+    """View a tensor, or what else has DLPack, as a NumPy array; return anything else as it is.
+
+    Raises:
+        InvalidArgumentError: The tensor is not in the processor's memory, or NumPy has no type for
+            its elements, such as bfloat16.
+    """
+    if isinstance(value, np.ndarray) or not hasattr(type(value), "__dlpack__"):
+        return value
+    try:
+        return np.from_dlpack(value)  # type: ignore[arg-type]
+    except Exception as problem:  # Exporters raise anything.
+        raise InvalidArgumentError(
+            f"use a {type(value).__name__}",
+            f"its DLPack export fails ({problem})",
+            "pass one in the processor's memory, and view types that NumPy does not have as "
+            "bytes: tensor.view(torch.uint8)",
+        ) from problem
 
 
 def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray:
@@ -28,7 +57,7 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
     closed or resized while the view lives.
 
     Args:
-        value: A NumPy array or anything with the buffer protocol.
+        value: A NumPy array, a tensor with DLPack, or anything with the buffer protocol.
         role: Name of the argument for errors: "source", "target".
         writable: Refuse read-only memory.
 
@@ -36,6 +65,7 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
         InvalidArgumentError: `value` has no buffer, is empty, not contiguous, masked or closed,
             holds references to Python objects, or is read-only while `writable`.
     """
+    value = as_array_if_tensor(value)
     array = value if isinstance(value, np.ndarray) else _array_of(value, role)
     if isinstance(array, np.ma.MaskedArray):
         _refuse(role, "it is masked, and a mask is not moved", "pass its data, or filled(...)")

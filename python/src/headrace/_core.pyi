@@ -159,6 +159,9 @@ class Channel:
 
     def queue(self) -> str: ...
 
+class Exporter:
+    pass
+
 class Entry:
     def wait(self) -> None: ...
 

@@ -123,11 +123,7 @@ def _ranges(filters: str) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def _value(literal: str) -> dt.date | Decimal | None:
-    """The value of a bound; None, which is no bound, for a date that Python does not have."""
-    if not literal.startswith("'"):
-        return Decimal(literal)
-    try:
+def _value(literal: str) -> dt.date | Decimal:
+    if literal.startswith("'"):
         return dt.date.fromisoformat(literal[1 : literal.index("'", 1)])
-    except ValueError:
-        return None
+    return Decimal(literal)

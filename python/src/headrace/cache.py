@@ -5,12 +5,13 @@ The cache is not coherent: after changing a source, call `Cache.invalidate`.
 """
 
 import atexit
+import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from headrace._arguments import (
     one_of,
     whole_number,
 )
-from headrace._buffers import flat_bytes
+from headrace._buffers import as_array_if_tensor, flat_bytes
 from headrace._closing import Closing
 from headrace._words import html_totals
 from headrace.engine import POLICIES, Engine, MoverInfo, Policy
@@ -151,15 +152,24 @@ class CacheEvent:
     cause: str | None
 
 
-class Entry:
+class Entry(_core.Exporter):
     """A handle on one cached region. It keeps the source alive.
 
     The copy is freed after the entry has left the cache and its last handle is gone.
+
+    An entry is a buffer: `numpy.asarray`, `memoryview`, `numpy.from_dlpack` and other libraries'
+    `from_dlpack` share the memory that `view` returns, without a copy and without waiting for the
+    move. The memory is read-only. A consumer of DLPack before 1.0 (JAX) does not see that and must
+    not write to it.
 
     Threading: shared.
     """
 
     __slots__ = ("_like", "_native")
+
+    if TYPE_CHECKING:  # Exporter provides it.
+
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
     def __init__(self, native: _core.Entry, like: object) -> None:
         self._native = native
@@ -210,6 +220,31 @@ class Entry:
         array is read-only and keeps entry and source alive.
         """
         return _shaped(self._native.view(), self._like)
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        """As `view`. NumPy calls it for types without a buffer format, such as datetime64."""
+        return np.array(self.view(), dtype=dtype, copy=copy)
+
+    def __dlpack__(
+        self,
+        *,
+        max_version: tuple[int, int] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - A capsule.
+        """Export what `view` returns."""
+        view = self.view()
+        if max_version is None or max_version < (1, 0):
+            # Unmarked, as pyarrow exports its immutable arrays: NumPy would refuse.
+            raw = (ctypes.c_ubyte * view.nbytes).from_address(view.ctypes.data)
+            raw.owner = view  # type: ignore[attr-defined]
+            view = _shaped(np.ctypeslib.as_array(raw), self._like)
+        return view.__dlpack__(max_version=max_version, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The processor's memory."""
+        return self.view().__dlpack_device__()
 
 
 class Change:
@@ -351,7 +386,7 @@ class Cache(Closing):
         The source must not be changed until the entry is ready.
 
         Args:
-            source: A contiguous array or buffer of at least one byte.
+            source: A contiguous array, tensor with DLPack, or buffer of at least one byte.
             hint: Expected reads, for eviction: "once" (through this entry, not again soon), "many",
                 or a number n (next after about n more regions).
             weak: Use only an existing copy: start no move, and return the source without an entry.
@@ -361,6 +396,7 @@ class Cache(Closing):
                 hint is unknown.
             ClosedError: The cache has been closed.
         """
+        source = as_array_if_tensor(source)
         flat = flat_bytes(source, "source")
         self.guard(flat)  # First, so that an exception cannot leave an unguarded entry.
         native = self._native.access(flat, _parse_hint(hint), bool(weak))
@@ -383,6 +419,7 @@ class Cache(Closing):
             InvalidArgumentError: As for `access`; no move was started.
             ClosedError: The cache has been closed.
         """
+        sources = [as_array_if_tensor(source) for source in sources]
         flat = [flat_bytes(source, "source") for source in sources]
         for each in flat:
             self.guard(each)
@@ -410,6 +447,7 @@ class Cache(Closing):
             CapacityExceededError: Another change of some of these bytes is in progress.
             ClosedError: The cache has been closed.
         """
+        source = as_array_if_tensor(source)
         flat = flat_bytes(source, "source", writable=True)
         self.guard(flat)
         native = self._native.change(flat, _parse_hint(hint))

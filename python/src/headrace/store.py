@@ -111,7 +111,7 @@ class StoreStatistics:
         blocks: Keys present.
         misses: Gets of unknown keys.
         dropped: Blocks evicted from the last tier.
-        corrupt: Copies read that differed from their checksum.
+        corrupt: Gets whose checksum differed.
         failed: Blocks that could not be copied or made durable.
         bytes_in: Bytes of completed puts.
         bytes_out: Bytes of completed gets.
@@ -130,6 +130,8 @@ class StoreStatistics:
 
 class StoreTransfer:
     """A submitted batch; `await` it, poll it, or wait for it.
+
+    `await` raises what `check` raises; `await transfer.ended()` raises nothing.
 
     The store keeps the buffers alive until the batch has ended, even if this handle is dropped.
 
@@ -200,9 +202,15 @@ class StoreTransfer:
                 tried = f"transfer block {number} of {len(self._native.outcomes())}"
                 raise _ERRORS[outcome](tried, f"{outcome}: {cause}", remedy.rstrip("."))
 
-    def __await__(self) -> Generator[object, None, "StoreTransfer"]:
+    async def ended(self) -> "StoreTransfer":
+        """Wait until every block has ended, whatever its outcome; other tasks run meanwhile."""
         if not self.poll():
-            yield from self._store.ended(self).__await__()
+            await self._store.ended(self)
+        return self
+
+    def __await__(self) -> Generator[object, None, "StoreTransfer"]:
+        yield from self.ended().__await__()
+        self.check()
         return self
 
 

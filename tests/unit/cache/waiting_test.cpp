@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <latch>
 #include <span>
@@ -66,6 +67,19 @@ TEST(Waiting, ThreadsThatArriveDuringASubmissionAreWokenAlthoughTheSubmitterNeve
     EXPECT_EQ(stage.mover->accepted_count(), 1U);
     EXPECT_EQ(stage.statistics().misses, 1U);
     EXPECT_EQ(stage.statistics().hits, 2U);
+  });
+}
+
+TEST(Waiting, AWaitWithATimeoutEndsWithTheMoveOrTheTime) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    CacheStage stage(StagedMover::Mode::held);
+    const Entry entry = stage.cache->access(source);
+    EXPECT_FALSE(entry.wait_for(std::chrono::milliseconds(1)));
+    EXPECT_FALSE(entry.cached());
+    stage.mover->release();
+    EXPECT_TRUE(entry.wait_for(std::chrono::nanoseconds::max()));
+    EXPECT_TRUE(entry.cached());
   });
 }
 
