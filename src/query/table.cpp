@@ -400,6 +400,9 @@ struct ExportedArray {
     auto exported = std::make_unique<ExportedArray>();
     exported->owner = owner;
     exported->buffers.assign(source.buffers, source.buffers + source.n_buffers);
+    // Without nulls the bitmap has no region, and `offset` does not count from its start: a slice
+    // may share the bitmap of other rows.
+    if (piece.layout != Layout::whole && source.null_count == 0) exported->buffers[0] = nullptr;
     std::vector<const Region*> copied(exported->buffers.size());
     bool has_copied = false;
     for (std::size_t i = 0; i < piece.regions.size(); ++i) {
@@ -421,9 +424,6 @@ struct ExportedArray {
     out.length = row_count;
     out.null_count = source.null_count == 0 ? 0 : -1;
     out.offset = piece.offset;
-    // Without nulls the bitmap has no region, and `offset` does not count from its start: a slice
-    // may share the bitmap of other rows.
-    if (piece.layout != Layout::whole && source.null_count == 0) exported->buffers[0] = nullptr;
     if (source.dictionary != nullptr) {
       write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
     }
