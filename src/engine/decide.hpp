@@ -25,6 +25,11 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
 [[nodiscard]] bool ask_policy(Workload work, const SubmitOptions& options, const RouteFacts& facts,
                               std::size_t first, std::size_t count, MoverChoice& choice);
 
+/// No mover chosen so far can do the work: a processor does if it can, else the calling thread. Not
+/// passed the Workload, which stays in registers.
+void choose_instead(OperationKind kind, OperationSet kinds, std::size_t operation_count,
+                    const RouteFacts& facts, Route& made);
+
 /// route() into `made`.
 [[gnu::always_inline]] inline void decide(const Workload& work, const SubmitOptions& options,
                                           const RouteFacts& facts, Route& made) {
@@ -74,11 +79,8 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
     made.by = Route::By::none;
     return;
   }
-  if (made.movers.chosen().empty()) [[unlikely]] {
-    made.fell_back = true;
-    if (by_device) take_turn(work, facts, 0, facts.processor_count, made.movers);
-    if (made.movers.chosen().empty()) made.by = Route::By::calling_thread;
-  }
+  if (made.movers.chosen().empty()) [[unlikely]]
+    choose_instead(work.kind, work.kinds, work.operation_count, facts, made);
 }
 
 }  // namespace headrace::engine::detail

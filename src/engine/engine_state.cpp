@@ -25,6 +25,12 @@ constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 /// The calls of users' functions, and the jobs carried out, on the stack of this thread.
 [[gnu::tls_model("initial-exec")]] constinit thread_local const Frame* calling = nullptr;
 
+/// True inside two of them. A job that ends inside its submission calls functions that may submit
+/// the next; from here on, they are begun one after the other and not one inside the other.
+bool is_nested() {
+  return calling != nullptr && calling->outer() != nullptr;
+}
+
 /// Calls `function` for a job of `engine`, which may no longer exist.
 template <typename Function, typename... Ends>
 [[gnu::noinline]] void call(const EngineState& engine, Function function, void* context,
@@ -103,7 +109,7 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   if (plan.target.size() == byte_count &&
       Operation::is_simple_copy(plan.target.data(), plan.source.data(), byte_count,
                                 kAskedForNodeBytesMin - 1) &&
-      options.after.empty()) [[likely]] {
+      options.after.empty() && calling == nullptr) [[likely]] {
     return note_refusal(start(
         job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
         {.kind = OperationKind::copy, .byte_count = byte_count}, options));
@@ -111,7 +117,8 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   return submit_odd_copy(job, plan, options);
 }
 
-/// A copy that is large, empty, in place or invalid, or that has predecessors.
+/// A copy that is large, empty, in place or invalid, that has predecessors, or that is submitted
+/// inside a call of a user's function.
 Submit EngineState::submit_odd_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
@@ -148,7 +155,10 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
         job.operation_ = {};
         job.batch_ = batch;
       },
-      {.kinds = kinds, .byte_count = byte_count, .operation_count = batch.operations.size()},
+      {.kinds = kinds,
+       .byte_count = byte_count,
+       .operation_count = batch.operations.size(),
+       .deferred = is_nested()},
       options));
 }
 
@@ -158,7 +168,8 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
     known = with_nodes(operation, options);
   return start(
       job, [&] { job.operation_ = operation; },
-      {.kind = operation.kind(), .byte_count = operation.byte_count()}, known ? *known : options);
+      {.kind = operation.kind(), .byte_count = operation.byte_count(), .deferred = is_nested()},
+      known ? *known : options);
 }
 
 /// Adds the NUMA nodes of a large operation to `options` if the caller did not set them and there
@@ -186,19 +197,15 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
                                  const SubmitOptions& options) {
   if (is_forked()) [[unlikely]]
     return Submit::forked;
-  std::span<Job* const> after;  // Empty if all predecessors are done.
   if (!options.after.empty()) [[unlikely]] {
-    const Submit valid = check(job, options.after, work.deferred);
+    bool deferred = false;
+    const Submit valid = check(job, options.after, deferred);
     if (valid != Submit::accepted) return valid;
-    if (work.deferred) after = options.after;
+    work.deferred = work.deferred || deferred;
   }
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
-  // A job that ends inside its submission calls functions that may submit the next. From the second
-  // call on they are begun one after the other, not one inside the other.
-  if (calling != nullptr && calling->outer() != nullptr) [[unlikely]]
-    work.deferred = true;
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.route_);
   if (!enter()) [[unlikely]]
@@ -226,7 +233,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.begun_ticks_ = platform::ticks();
   job.polled_ = polls(job.route_);
   if (work.deferred) [[unlikely]] {
-    hold_back(job, after);
+    hold_back(job, options.after);
     return Submit::accepted;
   }
   if (job.route_.movers.chosen().size() > 1) [[unlikely]]

@@ -39,7 +39,6 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   // Plus one, held until this submission has linked all of them. Published with the links.
   job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   statistics_.count_submitted();
-  if (!after.empty()) statistics_.count_held_back();
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
   // edge: engine-gate (acq_rel)
@@ -53,6 +52,7 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
     ++ended_count;
     done = done && predecessor.outcome.state == JobState::done;
   }
+  if (ended_count <= after.size()) statistics_.count_held_back();
   if (detail::note_ended(job.predecessors_left_, ended_count, done)) {
     push_due(job);
     begin_due_once();

@@ -32,6 +32,14 @@ bool detail::ask_policy(Workload work, const SubmitOptions& options, const Route
   return !wanted.chosen().empty();
 }
 
+void detail::choose_instead(OperationKind kind, OperationSet kinds, std::size_t operation_count,
+                            const RouteFacts& facts, Route& made) {
+  made.fell_back = true;
+  take_turn({.kind = kind, .kinds = kinds, .operation_count = operation_count}, facts, 0,
+            facts.processor_count, made.movers);
+  if (made.movers.chosen().empty()) made.by = Route::By::calling_thread;
+}
+
 Route route(const Workload& work, const SubmitOptions& options, const RouteFacts& facts) {
   Route made;
   detail::decide(work, options, facts, made);
