@@ -17,6 +17,7 @@ import pytest
 
 import headrace
 import headrace.sql
+from headrace import _core
 from headrace._plan import UnreadablePlanError, read_plan
 from headrace._samples import machine_path
 
@@ -439,6 +440,42 @@ def test_chunks_that_the_filter_excludes_are_not_moved(cache: headrace.Cache) ->
             assert prefetched.scans[0].chunks_submitted == moved, condition
             assert connection.execute(query).fetchone() == (count,), condition
             cache.clear()
+
+
+def test_dates_that_python_does_not_have_are_prefetched(cache: headrace.Cache) -> None:
+    days = pa.array([0, 10_000, 4_000_000, 20_000] * 10_000, pa.int32()).cast(pa.date32())
+    with headrace.sql.connect(prefetch="on", cache=cache, chunk_rows=8000) as connection:
+        connection.register("t", pa.table({"day": days, "n": pa.array([1] * 40_000)}))
+        for condition, count in (
+            ("day >= DATE '1990-01-01'", 30_000),
+            ("day < DATE '10000-01-01'", 30_000),
+            ("day BETWEEN DATE '1990-01-01' AND DATE '15000-01-01'", 30_000),
+            ("day > DATE '9999-12-31'", 10_000),
+        ):
+            query = f"SELECT sum(n) FROM t WHERE {condition}"  # noqa: S608
+            assert connection.execute(query).fetchall() == [(count,)]
+            prefetched = connection.prefetched
+            assert prefetched is not None, connection.notes
+            assert prefetched.scans[0].chunks == 5
+
+
+def test_rows_are_fetched_one_by_one_with_one_prefetcher(
+    connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+    start = _core.Prefetcher
+
+    def count(*args: Any) -> Any:
+        started.append(args)
+        return start(*args)
+
+    monkeypatch.setattr(_core, "Prefetcher", count)
+    connection.execute("SELECT id FROM facts ORDER BY id")
+    assert [connection.fetchone() for _ in range(50)] == [(row,) for row in range(50)]
+    assert connection.fetchmany(2) == [(50,), (51,)]
+    assert len(started) == 1
+    # A relation keeps no result between its reads.
+    assert not hasattr(connection.table("facts"), "fetchone")
 
 
 def test_auto_asks_for_a_plan_where_memory_is_faster_and_tables_are_large(

@@ -28,7 +28,7 @@ struct alignas(64) Block {
   Block* next = nullptr;  ///< In its bucket.
   std::string key;
   std::array<SlotNumber, kTiersMax> slots{};
-  std::uint64_t sequence = 0;  ///< Of its entries in files; 0: none yet.
+  std::uint64_t sequence = 0;  ///< Of its put, and of its entries in files.
   std::uint32_t byte_count = 0;
   std::uint32_t crc = 0;
   std::uint32_t uses = 0;
@@ -43,16 +43,12 @@ struct alignas(64) Block {
   bool live = false;
 
   /// The first tier with a copy; kTiersMax if there is none.
-  [[nodiscard]] std::size_t fastest() const {
-    std::size_t tier = 0;
+  [[nodiscard]] std::size_t fastest() const { return slots[0] != 0 ? 0 : next_below(0); }
+  /// The next tier below with a copy; kTiersMax if there is none.
+  [[nodiscard]] std::size_t next_below(std::size_t tier) const {
+    ++tier;
     while (tier < kTiersMax && slots[tier] == 0) ++tier;
     return tier;
-  }
-  [[nodiscard]] bool is_below(std::size_t tier) const {
-    for (std::size_t i = tier + 1; i < kTiersMax; ++i) {
-      if (slots[i] != 0) return true;
-    }
-    return false;
   }
 };
 static_assert(sizeof(Block) == 128, "there may be millions");

@@ -47,19 +47,21 @@ void StoreState::recover(std::size_t tier) {
     }
     block->slots[tier] = slot;
     here.add(slot, *block);
-    sequence_ = std::max(sequence_, header.sequence);
+    sequences_.pass(header.sequence);
   }
   here.statistics.recovered = here.statistics.blocks;
 }
 
-void StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
+bool StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
   if (Block* const before = index_.find(block.key, block.hash); before != nullptr) {
+    if (before->sequence > block.sequence) return false;
     block.pins = before->pins;
     retire(*before);
   }
   index_.insert(block);
   block.slots[tier] = slot;
   tiers_[tier]->add(slot, block);
+  return true;
 }
 
 void StoreState::retire(Block& block) {
@@ -146,7 +148,7 @@ bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wai
   }
   Tier& here = *tiers_[tier];
   const std::size_t below = tier + 1;
-  const bool goes_down = below < tiers_.size() && !block.is_below(tier) &&
+  const bool goes_down = below < tiers_.size() && block.next_below(tier) == kTiersMax &&
                          !tiers_[below]->is_broken() && block.failed_moves < kFailedMovesMax;
   if (goes_down) {
     if (const SlotNumber slot = take(below, work, may_wait); slot != 0) {

@@ -94,14 +94,14 @@ void StoreState::settle(std::size_t tier) {
   detail::Round round(medium, file->slots);
   for (const SlotNumber slot : freed) round.give_up(slot);
   for (const std::span<const std::byte> each : data) round.add(each);
-  static_cast<void>(round.settle());
-  {
+  const bool is_settled = round.settle();
+  if (is_settled) {
     // Headers are stored under the mutex, so that a removal finds them.
     const Lock lock(mutex_);
     for (Publication& each : fresh) {
       Block& block = *each.block;
       if (each.flight == nullptr && !block.live) continue;  // Removed during the move.
-      if (block.sequence == 0) block.sequence = ++sequence_;
+      block.sequence = sequences_.at_publication(block.sequence);
       const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
       round.publish(each.slot, detail::slot_header(each.slot, block.key, block.byte_count,
                                                    block.sequence, crc));
@@ -109,7 +109,7 @@ void StoreState::settle(std::size_t tier) {
       block.move_is_published = block.moving;
     }
   }
-  const bool is_durable = fresh.empty() || round.finish();
+  const bool is_durable = is_settled && (fresh.empty() || round.finish());
   Work work;
   {
     const Lock lock(mutex_);
@@ -121,16 +121,15 @@ void StoreState::settle(std::size_t tier) {
         continue;
       }
       --here.filling;
-      if (is_durable) {
-        commit(block, tier, each.slot);
-        ++here.statistics.puts;
-        statistics_.bytes_in += block.byte_count;
-      } else {
+      const std::size_t byte_count = is_durable ? block.byte_count : 0;
+      if (!is_durable || !commit(block, tier, each.slot)) {
         release(tier, each.slot);
+        index_.give_back(block);
       }
-      end(each.flight, each.index, is_durable ? Outcome::done : Outcome::io_failed,
-          is_durable ? block.byte_count : 0, work);
-      if (!is_durable) index_.give_back(block);
+      if (is_durable) ++here.statistics.puts;
+      statistics_.bytes_in += byte_count;
+      end(each.flight, each.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
+          work);
     }
     for (const SlotNumber slot : freed) here.free_slot(slot);
     here.settling = 0;

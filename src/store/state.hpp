@@ -41,10 +41,11 @@ struct Flight {
 /// One block in a chunk.
 struct Step {
   Block* block = nullptr;
-  std::uint32_t index = 0;  ///< Put, get: index in the batch.
-  SlotNumber slot = 0;      ///< Put, move: slot that is written.
-  std::uint8_t from = 0;    ///< Get, move: tier.
-  std::uint8_t to = 0;      ///< Put, move: tier.
+  std::uint32_t index = 0;   ///< Put, get: index in the batch.
+  SlotNumber slot = 0;       ///< Put, move: slot that is written.
+  std::uint8_t from = 0;     ///< Get, move: tier.
+  std::uint8_t to = 0;       ///< Put, move: tier.
+  std::uint8_t corrupt = 0;  ///< Get: set of tiers whose copies did not match the checksum.
 };
 
 enum class Kind : std::uint8_t { put, get, move };
@@ -119,8 +120,9 @@ class StoreState final : public Store {
 
   // Blocks and slots: blocks.cpp.
   void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
-  /// Makes the block the current one of its key.
-  void commit(Block& block, std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
+  /// Makes the block the current one of its key. False if the key already has that of a later put.
+  [[nodiscard]] bool commit(Block& block, std::size_t tier, SlotNumber slot)
+      HEADRACE_REQUIRES(mutex_);
   /// Removes a live block from the index; it is freed when no transfer uses it.
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
   void end_if_unused(Block& block) HEADRACE_REQUIRES(mutex_);
@@ -145,6 +147,9 @@ class StoreState final : public Store {
   [[nodiscard]] FlightPointer begin(std::size_t block_count, const TransferOptions& options);
   void add_step(detail::Kind kind, const FlightPointer& flight, const Step& step,
                 const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Copies the block out of the tier `step.from`.
+  void start_get(Step step, std::span<std::byte> target, const FlightPointer& flight, Work& work)
+      HEADRACE_REQUIRES(mutex_);
   void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
@@ -153,8 +158,10 @@ class StoreState final : public Store {
   void prefetch_replaced(const Chunk& chunk) const HEADRACE_REQUIRES(mutex_);
   void end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
-  void end_get(const FlightPointer& flight, const Step& step, Outcome outcome,
+  void end_get(const FlightPointer& flight, Step step, std::span<std::byte> target, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Drops the copies that did not match, and the block if it has no other.
+  void drop_corrupt(Block& block, std::uint8_t corrupt) HEADRACE_REQUIRES(mutex_);
   void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
   /// Submits the chunks of `work` and announces its transfers.
   void finish(Work& work);
@@ -181,7 +188,7 @@ class StoreState final : public Store {
   Condition keeper_wake_;
   std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
   detail::Index index_ HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t sequence_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  detail::Sequences<> sequences_ HEADRACE_GUARDED_BY(mutex_);
   StoreStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Chunk>> chunks_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);

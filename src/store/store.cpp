@@ -44,7 +44,8 @@ constexpr auto kOutcomes = make_names<Outcome>({
     {Outcome::full, "full",
      "Every block of the tier is pinned: unpin or remove some, or make the tier larger."},
     {Outcome::corrupt, "corrupt",
-     "The block differs from its checksum and has been removed: put it again, and check the memory "
+     "No copy of the block matches its checksum, and it has been removed: put it again, and check "
+     "the memory "
      "or disk that held it."},
     {Outcome::failed, "failed",
      "The engine could not copy it: pass memory that is mapped, and see the engine's statistics."},
@@ -190,6 +191,9 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
       state->tiers_.push_back(std::move(*made));
     }
     for (std::size_t tier = 0; tier < options.tiers.size(); ++tier) state->recover(tier);
+    // Also beyond those of removed blocks, which a loss of power may bring back.
+    state->sequences_.pass(static_cast<std::uint64_t>(
+        std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)));
   }
   try {
     state->keeper_ = std::thread(&StoreState::keep, state.get());

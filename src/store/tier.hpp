@@ -31,8 +31,6 @@ struct TierFile {
   TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& checked)
       : lock(std::move(open_file)), mapping(std::move(mapped)), slots{mapping.bytes(), checked} {}
 
-  [[nodiscard]] bool is_broken() const { return mapping.fault() != pmem::Fault::none; }
-
   platform::SharedFile lock;
   pmem::Mapping mapping;
   const Slots slots;
@@ -79,7 +77,10 @@ class Tier {
   [[nodiscard]] bool copies_durably() const {
     return file != nullptr && file->mapping.granularity() == pmem::Granularity::line;
   }
-  [[nodiscard]] bool is_broken() const { return file != nullptr && file->is_broken(); }
+  [[nodiscard]] pmem::Fault fault() const {
+    return file != nullptr ? file->mapping.fault() : pmem::Fault::none;
+  }
+  [[nodiscard]] bool is_broken() const { return fault() != pmem::Fault::none; }
 
   /// Sets the block of a slot and makes it evictable.
   void add(SlotNumber slot, Block& block);

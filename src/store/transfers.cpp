@@ -78,6 +78,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
       }
       Block& block = index_.make(asked.key, detail::Index::hash_of(asked.key));
       block.byte_count = static_cast<std::uint32_t>(asked.source.size());
+      block.sequence = sequences_.at_put();
       detail::WaitingPut put{.block = &block, .source = asked.source, .flight = flight, .index = i};
       bool may_wait = true;
       // Puts already waiting go first.
@@ -131,22 +132,26 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
         end(flight, i, block == nullptr ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
         continue;
       }
-      const std::size_t tier = block->fastest();
-      Tier& here = *tiers_[tier];
-      here.touch(block->slots[tier]);
       ++block->uses;
-      const std::span<std::byte> target = asked.target.first(block->byte_count);
-      const std::span<const std::byte> source = here.data(block->slots[tier], block->byte_count);
-      const bool checks = options_.checksums && block->has_crc;
-      add_step(Kind::get, flight,
-               {.block = block, .index = i, .from = static_cast<std::uint8_t>(tier)},
-               checks ? engine::Operation::copy_crc(target, source)
-                      : engine::Operation::copy(target, source),
-               work);
+      start_get({.block = block, .index = i, .from = static_cast<std::uint8_t>(block->fastest())},
+                asked.target.first(block->byte_count), flight, work);
     }
   }
   finish(work);
   return Transfer(flight);
+}
+
+void StoreState::start_get(Step step, std::span<std::byte> target, const FlightPointer& flight,
+                           Work& work) {
+  const Block& block = *step.block;
+  Tier& here = *tiers_[step.from];
+  here.touch(block.slots[step.from]);
+  const std::span<const std::byte> source = here.data(block.slots[step.from], block.byte_count);
+  const bool checks = options_.checksums && block.has_crc;
+  add_step(Kind::get, flight, step,
+           checks ? engine::Operation::copy_crc(target, source)
+                  : engine::Operation::copy(target, source),
+           work);
 }
 
 void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& step,
@@ -217,10 +222,9 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     answer = engine_.submit(chunk.job, chunk.operations.front(), options);
   } else {
     const std::size_t count = chunk.operations.size();
-    // Stale completions are overwritten.
-    if (chunk.completions.size() < count) chunk.completions.resize(count);
-    answer = engine_.submit_batch(
-        chunk.job, {chunk.operations, std::span(chunk.completions).first(count)}, options);
+    // One that the engine does not write counts as failed.
+    chunk.completions.assign(count, {});
+    answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
   }
   if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
   if (answer == engine::Submit::full) {
@@ -249,7 +253,7 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
           end_put(chunk.flight, step, outcome, completion, work);
           break;
         case Kind::get:
-          end_get(chunk.flight, step, outcome, completion, work);
+          end_get(chunk.flight, step, chunk.operations[i].target(), outcome, completion, work);
           break;
         case Kind::move:
           end_move(step, outcome);
@@ -306,10 +310,14 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
           {.block = &block, .slot = step.slot, .flight = flight, .index = step.index});
       return wake_keeper();
     }
-    commit(block, step.to, step.slot);
+    const std::size_t byte_count = block.byte_count;
+    if (!commit(block, step.to, step.slot)) {
+      here.free_slot(step.slot);
+      index_.give_back(block);
+    }
     ++here.statistics.puts;
-    statistics_.bytes_in += block.byte_count;
-    end(flight, step.index, outcome, block.byte_count, work);
+    statistics_.bytes_in += byte_count;
+    end(flight, step.index, outcome, byte_count, work);
   } else {
     if (outcome == Outcome::late_write) {
       ++here.statistics.blocks_lost;
@@ -322,8 +330,8 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
   --here.filling;
 }
 
-void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome outcome,
-                         const engine::Completion& completion, Work& work) {
+void StoreState::end_get(const FlightPointer& flight, Step step, std::span<std::byte> target,
+                         Outcome outcome, const engine::Completion& completion, Work& work) {
   Block& block = *step.block;
   Tier& here = *tiers_[step.from];
   if (here.is_broken()) {
@@ -332,6 +340,10 @@ void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome 
              completion.result.crc != block.crc) {
     outcome = Outcome::corrupt;
     ++statistics_.corrupt;
+    step.corrupt |= static_cast<std::uint8_t>(1U << step.from);
+    // The next copy may match.
+    step.from = static_cast<std::uint8_t>(block.next_below(step.from));
+    if (step.from != kTiersMax) return start_get(step, target, flight, work);
   }
   const std::size_t byte_count = block.byte_count;
   end(flight, step.index, outcome, outcome == Outcome::done ? byte_count : 0, work);
@@ -339,15 +351,31 @@ void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome 
     ++here.statistics.hits;
     statistics_.bytes_out += byte_count;
     promote(block, step.from, work);  // While in use, so that the block does not evict itself.
-  } else if (outcome == Outcome::corrupt && block.live) {
-    retire(block);
   }
   --block.uses;
-  end_if_unused(block);
+  if (step.corrupt != 0 && block.live)
+    drop_corrupt(block, step.corrupt);
+  else
+    end_if_unused(block);
+}
+
+void StoreState::drop_corrupt(Block& block, std::uint8_t corrupt) {
+  bool has_other = false;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if ((corrupt >> tier & 1U) == 0) {
+      has_other = has_other || block.slots[tier] != 0;
+    } else if (block.uses == 0 && block.slots[tier] != 0) {
+      drop_copy(block, tier);  // A copy in use is found again by the next get.
+    }
+  }
+  if (!has_other) retire(block);
 }
 
 void StoreState::end_move(const Step& step, Outcome outcome) {
   Tier& target = *tiers_[step.to];
+  if (outcome == Outcome::done && !detail::is_copied(tiers_[step.from]->fault(), target.fault())) {
+    outcome = Outcome::io_failed;
+  }
   if (outcome == Outcome::done && target.file != nullptr) {
     detail::Publication move;
     move.block = step.block;

@@ -6,7 +6,8 @@
 //
 // Sequential specification. The store is a map from keys to blocks. Each operation takes effect at
 // one instant:
-//   put      when its transfer completes the block: it replaces the key's block in all tiers
+//   put      when its transfer completes the block: it replaces the key's block in all tiers. Of
+//            two puts of a key in flight together, the block of the one submitted later stays
 //   get      at submission: it returns the block that the key has then, even if that is replaced or
 //            removed before the copy completes
 //   remove, clear, pin, unpin, length, keys    during the call
@@ -84,7 +85,7 @@ enum class Outcome : std::uint8_t {
   wrong_length,  ///< put: empty, or longer than block_bytes. get: the target is too short.
   no_such_tier,
   full,        ///< Every block of the tier is pinned.
-  corrupt,     ///< The checksum does not match. The block has been removed.
+  corrupt,     ///< No copy matches the checksum. The block has been removed.
   failed,      ///< The engine could not copy: unmapped memory, a device error.
   late_write,  ///< Failed, and an abandoned device may still write to the target.
   io_failed,   ///< The file lost pages, or the block could not be made durable.
@@ -168,7 +169,7 @@ struct StoreStatistics {
   std::uint64_t blocks = 0;     ///< In the store now.
   std::uint64_t misses = 0;     ///< Gets of unknown keys.
   std::uint64_t dropped = 0;    ///< Blocks evicted from the store.
-  std::uint64_t corrupt = 0;    ///< Gets with a checksum mismatch.
+  std::uint64_t corrupt = 0;    ///< Copies read that did not match their checksum.
   std::uint64_t failed = 0;     ///< Blocks with outcome failed, late_write or io_failed.
   std::uint64_t bytes_in = 0;   ///< Of puts that are done.
   std::uint64_t bytes_out = 0;  ///< Of gets that are done.

@@ -123,7 +123,11 @@ def _ranges(filters: str) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def _value(literal: str) -> dt.date | Decimal:
-    if literal.startswith("'"):
+def _value(literal: str) -> dt.date | Decimal | None:
+    """The value of a bound; None, which is no bound, for a date that Python does not have."""
+    if not literal.startswith("'"):
+        return Decimal(literal)
+    try:
         return dt.date.fromisoformat(literal[1 : literal.index("'", 1)])
-    return Decimal(literal)
+    except ValueError:
+        return None

@@ -34,16 +34,12 @@ _READS = frozenset(
         "arrow",
         "create",
         "df",
-        "execute",
         "fetch_arrow_reader",
         "fetch_arrow_table",
-        "fetch_df_chunk",
         "fetch_record_batch",
         "fetchall",
         "fetchdf",
-        "fetchmany",
         "fetchnumpy",
-        "fetchone",
         "insert_into",
         "pl",
         "show",
@@ -60,7 +56,7 @@ _READS = frozenset(
         "__arrow_c_stream__",
     }
 )
-"""Methods that run a relation."""
+"""Methods that run a relation, each to its end."""
 
 _Prefetching = Callable[..., AbstractContextManager[None]]
 """`Connection._prefetching`."""

@@ -321,6 +321,8 @@ class Connection(Closing):
             finally:
                 self._planner = None
         scans = read_plan(text, tables, statement)
+        for scan in scans:  # The first plan that tests a column looks for its bounds.
+            tables[scan.table].excluded_chunks(scan.ranges)
         return scans, time.perf_counter_ns() - begin_ns
 
     def _explained(

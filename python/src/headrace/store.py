@@ -111,7 +111,7 @@ class StoreStatistics:
         blocks: Keys present.
         misses: Gets of unknown keys.
         dropped: Blocks evicted from the last tier.
-        corrupt: Gets whose checksum differed.
+        corrupt: Copies read that differed from their checksum.
         failed: Blocks that could not be copied or made durable.
         bytes_in: Bytes of completed puts.
         bytes_out: Bytes of completed gets.

@@ -189,11 +189,12 @@ class Table:
         for each in ranges:
             if not self._has_bounds(each):
                 continue
+            low, high = _number(each.low), _number(each.high)
             for chunk, (least, greatest) in enumerate(self._bounds_of(each.column)):
                 is_outside = (
                     least is None  # Only nulls.
-                    or (each.high is not None and least > each.high)
-                    or (each.low is not None and greatest < each.low)
+                    or (high is not None and least > high)
+                    or (low is not None and greatest < low)
                 )
                 excluded[chunk] = excluded[chunk] or is_outside
         return excluded
@@ -208,6 +209,8 @@ class Table:
     def _bounds_of(self, name: str) -> list[tuple[Any, Any]]:
         if name not in self._bounds:
             column, bounds, first = self.arrow[name], [], 0
+            if pa.types.is_date32(column.type):
+                column = column.cast(pa.int32())  # Dates of Python end in the year 9999.
             for chunk in range(self._native.chunk_count()):
                 rows = self._native.chunk_rows(chunk)
                 found = pc.min_max(column.slice(first, rows)).as_py()
@@ -223,6 +226,11 @@ class Table:
         """Export the columns without copying."""
         del requested_schema  # The protocol permits ignoring it.
         return self._native.stream(list(range(len(self._indexes))))
+
+
+def _number(bound: dt.date | Decimal | None) -> Decimal | int | None:
+    """A date as date32 has it."""
+    return (bound - dt.date(1970, 1, 1)).days if isinstance(bound, dt.date) else bound
 
 
 def memory_pool(node: int) -> Any:

@@ -438,7 +438,7 @@ class History {
   /// False if the key has a newer version.
   bool commit(const VersionPointer& version) {
     if (const auto known = index_.find(version->key); known != index_.end()) {
-      if (known->second->sequence > version->sequence && version->sequence != 0) return false;
+      if (R::orders_by_put && known->second->sequence > version->sequence) return false;
       retire(known->second);
     }
     version->live = true;

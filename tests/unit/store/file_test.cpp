@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "store/protocol.hpp"
 #include "support/store_stage.hpp"
@@ -235,6 +236,28 @@ TEST_F(InFile, AFlippedByteIsFoundByTheChecksum) {
   EXPECT_EQ(store_->keys().size(), 4U);
 }
 
+TEST_F(InFile, ACopyThatDiffersFromItsChecksumSparesTheOthers) {
+  StoreOptions both = options();
+  both.promote_after = 1;
+  both.tiers.push_back({.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("second")});
+  store_ = test::make_store(*engine_, both);
+  ASSERT_EQ(store_->put("a", block_bytes(1, 1, kBlockBytes), 1).outcome, Outcome::done);
+  std::vector<std::byte> bytes(kBlockBytes);
+  ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+  while (store_->statistics().tiers[0].promotions == 0) std::this_thread::yield();
+  const std::size_t data = detail::head_of(kBlockBytes, kBlocks, "").value().data_offset;
+  overwrite(data + 1000, "\xff\xff\xff");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+    EXPECT_EQ(version_of(1, bytes), 1U);
+  }
+  EXPECT_EQ(store_->statistics().corrupt, 1U);
+  store_.reset();
+  store_ = test::make_store(*engine_, both);
+  ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+  EXPECT_EQ(version_of(1, bytes), 1U);
+}
+
 TEST_F(InFile, ATruncatedFileEndsTransfersByName) {
   put_some();
   std::filesystem::resize_file(path_, 4096);
@@ -242,6 +265,52 @@ TEST_F(InFile, ATruncatedFileEndsTransfersByName) {
   EXPECT_EQ(store_->get("1", bytes).outcome, Outcome::io_failed);
   EXPECT_EQ(store_->put("new", bytes).outcome, Outcome::io_failed);
   EXPECT_GE(store_->statistics().failed, 2U);
+}
+
+TEST_F(InFile, ABlockThatCannotBeReadIsNotMoved) {
+  // Two files. The first is full, and loses the page of its last slot, the next to be moved down.
+  StoreOptions asked = options();
+  asked.checksums = false;
+  asked.tiers[0].eviction = cache::Eviction::lru;
+  asked.tiers.push_back(asked.tiers[0]);
+  asked.tiers[1].path = folder_.file("below");
+  store_ = test::make_store(*engine_, asked);
+  const detail::Head head = detail::head_of(kBlockBytes, kBlocks, "").value();
+  std::string victim;
+  std::uint64_t number = 0;
+  for (; number < 500 && victim.empty(); ++number) {
+    const std::string key = std::to_string(number);
+    ASSERT_EQ(store_->put(key, block_bytes(number, 1, kBlockBytes)).outcome, Outcome::done);
+    std::ifstream file(path_, std::ios::binary);
+    std::vector<char> bytes(head.data_offset);
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    detail::SlotHeader header;
+    const std::size_t last = detail::kHeadBytes + (kBlocks - 1) * detail::kSlotHeaderBytes;
+    const auto state = detail::read_slot(reinterpret_cast<std::byte*>(bytes.data()) + last, kBlocks,
+                                         kBlockBytes, header);
+    // Its key is in the last slot, and other slots are free.
+    if (state == detail::SlotState::whole && header.key_text() == key) victim = key;
+  }
+  ASSERT_FALSE(victim.empty());
+  std::vector<std::byte> bytes(kBlockBytes);
+  std::vector<std::string> keys = store_->keys();
+  for (const std::string& key : keys) {
+    if (key != victim) static_cast<void>(store_->get(key, bytes));
+  }
+  std::filesystem::resize_file(path_, head.file_bytes - kBlockBytes);
+  Outcome outcome = Outcome::done;
+  for (int i = 0; i < 100 && outcome == Outcome::done; ++i) {
+    outcome = store_->put("new " + std::to_string(i), bytes).outcome;
+  }
+  EXPECT_EQ(outcome, Outcome::io_failed);  // The page was read.
+  store_.reset();
+  const auto below =
+      test::make_store(*engine_, {.block_bytes = asked.block_bytes, .tiers = {asked.tiers[1]}});
+  ASSERT_NE(below, nullptr);
+  const BlockEnd end = below->get(victim, bytes);
+  if (end.outcome != Outcome::unknown_key) {
+    EXPECT_EQ(version_of(std::stoull(victim), bytes), 1U);
+  }
 }
 
 TEST_F(InFile, AFullFileMakesRoomInTheBackground) {

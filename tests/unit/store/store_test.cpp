@@ -396,6 +396,55 @@ bool copies_inline(Store& store, std::size_t block_count, bool puts) {
   return ended_by == std::this_thread::get_id();
 }
 
+TEST(PutsInFlight, OfABatchThatNoMoverTakesAreNotDone) {
+  static Atomic<bool> refuses{false};
+  engine::EngineOptions options{.threads_per_node = 1, .devices = {.use = false}};
+  options.policy = [](const engine::MoveContext&, engine::MoverChoice& choice) {
+    if (!refuses.load_relaxed()) choice.add(0);  // Relaxed: publishes nothing.
+  };
+  const auto engine = engine::Engine::make(topo::discover().value(), options).value();
+  const auto store = test::make_store(*engine, {.block_bytes = Bytes(kBlockBytes),
+                                                .tiers = {{.capacity = Bytes(8 * kBlockBytes)}},
+                                                .inline_max = {}});
+  ASSERT_NE(store, nullptr);
+  const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
+  const PutBlock puts[] = {{"a", bytes}, {"b", bytes}};
+  const PutBlock others[] = {{"c", bytes}, {"d", bytes}};
+  EXPECT_TRUE([&] {
+    Transfer put = store->put(puts);
+    put.wait();
+    return put.all_done();
+  }());
+  refuses.store_relaxed(true);
+  const Transfer refused = store->put(others);
+  refused.wait();
+  for (const BlockEnd& end : refused.ends()) EXPECT_EQ(end.outcome, Outcome::failed);
+  EXPECT_THAT(store->keys(), UnorderedElementsAre("a", "b"));
+}
+
+TEST(PutsInFlight, TheLaterOfTwoStays) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    // A mover that ends its jobs in any order.
+    const auto engine = test::faulty_engine({.seed = seed});
+    const auto store = test::make_store(*engine, {.block_bytes = Bytes(kBlockBytes),
+                                                  .tiers = {{.capacity = Bytes(8 * kBlockBytes)}},
+                                                  .inline_max = {}});
+    ASSERT_NE(store, nullptr);
+    const std::vector<std::byte> first = block_bytes(1, 1, kBlockBytes);
+    const std::vector<std::byte> second = block_bytes(1, 2, kBlockBytes);
+    const PutBlock puts[] = {{"a", first}, {"a", second}};
+    Transfer one = store->put({&puts[0], 1});
+    Transfer other = store->put({&puts[1], 1});
+    one.wait();
+    other.wait();
+    EXPECT_TRUE(one.all_done() && other.all_done());
+    std::vector<std::byte> bytes(kBlockBytes);
+    EXPECT_EQ(store->get("a", bytes).outcome, Outcome::done);
+    EXPECT_EQ(version_of(1, bytes), 2U);
+    EXPECT_EQ(store->statistics().tiers[0].blocks, 1U);
+  }
+}
+
 TEST(WhoCopies, UpToALengthTheCallerBetweenMemoryAndNeverAFile) {
   const std::unique_ptr<engine::Engine> engine = test::worker_engine();
   const test::Folder folder;
