@@ -22,8 +22,6 @@
 
 namespace headrace::pmem::lab {
 
-using namespace detail;
-
 /// Memory in which every store is durable at once, for steps outside the recording, such as
 /// recovery.
 struct PlainMemory {
@@ -51,7 +49,6 @@ struct PlainMemory {
 /// Producer and consumer of a ring with given rules.
 template <typename Rules>
 struct BlockEnds {
-  static constexpr RingLayout kLayout = RingLayout::checksums;
   template <typename Memory>
   using Producer = BlockProducer<Memory, Rules>;
   template <typename Memory>
@@ -74,7 +71,6 @@ struct BlockEnds {
 
 template <typename Rules>
 struct PositionEnds {
-  static constexpr RingLayout kLayout = RingLayout::positions;
   template <typename Memory>
   using Producer = PositionProducer<Memory, Rules>;
   template <typename Memory>
@@ -167,15 +163,14 @@ class RingCheck {
   [[nodiscard]] bool over() const { return options_.stop_at_first && report_.states_bad != 0; }
 
   static RingMemory ring_in(std::span<std::byte> file) {
-    RingLayout layout = Ends::kLayout;
-    return open_ring(file, "check a ring", layout).value();
+    return open_ring(file, "check a ring").value();
   }
 
   /// A used ring: entries of an old lap could be mistaken for new ones.
   std::vector<std::byte> warmed_up(Pace pace) {
     Recorder pages{std::vector<std::byte>(kFileBytes)};  // For the alignment.
     const std::span<std::byte> file = pages.memory();
-    format_ring(file, file.size(), Ends::kLayout, 0x5eed);
+    format_ring(file, file.size(), 0x5eed);
     PlainMemory memory;
     const RingMemory ring = ring_in(file);
     auto producer = ends_.producer(memory, ring);

@@ -72,7 +72,7 @@ def generated(name: str, command: click.Command, context: click.Context) -> str:
     options = [
         each
         for each in command.get_params(context)
-        if isinstance(each, click.Option) and "--help" not in each.opts
+        if isinstance(each, click.Option) and "--help" not in each.opts and not each.hidden
     ]
     if options:
         lines += ["", "| option | meaning |", "| --- | --- |"]

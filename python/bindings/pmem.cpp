@@ -91,11 +91,9 @@ class EndHandle {
 using ProducerHandle = EndHandle<pmem::Producer>;
 using ConsumerHandle = EndHandle<pmem::Consumer>;
 
-pmem::AttachOptions options_of(const std::optional<std::string>& variant,
-                               const std::optional<std::string>& granularity,
+pmem::AttachOptions options_of(const std::optional<std::string>& granularity,
                                const std::optional<std::string>& flush, bool lazy, bool prefault) {
   pmem::AttachOptions options;
-  if (variant.has_value()) options.variant = value_of(pmem::parse_ring_variant(*variant));
   if (granularity.has_value()) {
     options.map.granularity = value_of(pmem::parse_granularity(*granularity));
   }
@@ -107,7 +105,6 @@ pmem::AttachOptions options_of(const std::optional<std::string>& variant,
 
 nb::dict to_dict(const pmem::RingState& state) {
   nb::dict result;
-  result["layout"] = state.layout == pmem::RingLayout::checksums ? "checksums" : "positions";
   result["capacity_bytes"] = state.capacity.count();
   result["generation"] = state.generation;
   result["first_ordinal"] = state.first_ordinal;
@@ -166,16 +163,14 @@ void bind_pmem(nb::module_& module) {
   producer
       .def_static(
           "attach",
-          [](const std::string& path, const std::optional<std::string>& variant,
-             const std::optional<std::string>& granularity, const std::optional<std::string>& flush,
-             bool prefault) {
-            const pmem::AttachOptions options =
-                options_of(variant, granularity, flush, false, prefault);
+          [](const std::string& path, const std::optional<std::string>& granularity,
+             const std::optional<std::string>& flush, bool prefault) {
+            const pmem::AttachOptions options = options_of(granularity, flush, false, prefault);
             const nb::gil_scoped_release released;
             return std::make_shared<ProducerHandle>(
                 value_of(pmem::Producer::attach(path, options)));
           },
-          "path"_a, "variant"_a.none(), "granularity"_a.none(), "flush"_a.none(), "prefault"_a)
+          "path"_a, "granularity"_a.none(), "flush"_a.none(), "prefault"_a)
       .def("enqueue", &enqueue, "entries"_a, "Outcome: done, full, too_large or lost.",
            nb::sig("def enqueue(self, entries: list[typing.Any]) -> str"))
       .def("next_ordinal",
@@ -191,17 +186,14 @@ void bind_pmem(nb::module_& module) {
   consumer
       .def_static(
           "attach",
-          [](const std::string& path, const std::optional<std::string>& variant,
-             const std::optional<std::string>& granularity, const std::optional<std::string>& flush,
-             bool lazy, bool prefault) {
-            const pmem::AttachOptions options =
-                options_of(variant, granularity, flush, lazy, prefault);
+          [](const std::string& path, const std::optional<std::string>& granularity,
+             const std::optional<std::string>& flush, bool lazy, bool prefault) {
+            const pmem::AttachOptions options = options_of(granularity, flush, lazy, prefault);
             const nb::gil_scoped_release released;
             return std::make_shared<ConsumerHandle>(
                 value_of(pmem::Consumer::attach(path, options)));
           },
-          "path"_a, "variant"_a.none(), "granularity"_a.none(), "flush"_a.none(), "lazy"_a,
-          "prefault"_a)
+          "path"_a, "granularity"_a.none(), "flush"_a.none(), "lazy"_a, "prefault"_a)
       .def("next", &next, "Outcome (entry, empty, damaged or lost), ordinal and a copy.")
       .def("acknowledge",
            [](ConsumerHandle& handle) { handle.with([](auto& end) { end.acknowledge(); }); });
@@ -209,13 +201,11 @@ void bind_pmem(nb::module_& module) {
 
   module.def(
       "make_ring",
-      [](const std::string& path, std::uint64_t capacity_bytes, bool checksums) {
+      [](const std::string& path, std::uint64_t capacity_bytes) {
         const nb::gil_scoped_release released;
-        value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes),
-                                        .layout = checksums ? pmem::RingLayout::checksums
-                                                            : pmem::RingLayout::positions}));
+        value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes)}));
       },
-      "path"_a, "capacity_bytes"_a, "checksums"_a);
+      "path"_a, "capacity_bytes"_a);
   module.def(
       "inspect_ring",
       [](const std::string& path) {

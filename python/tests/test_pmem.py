@@ -18,7 +18,7 @@ import pytest
 from conftest import Command, Here, Outcome
 
 import headrace
-from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
+from headrace.errors import ClosedError, CorruptDataError
 from headrace.pmem import Ring
 from headrace_lab import _lab
 
@@ -118,7 +118,7 @@ def test_threads_share_an_end(ring: Ring) -> None:
 _CLOSE_WHILE_NEXT = """
 import sys, threading
 from headrace import ClosedError
-from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
+from headrace.errors import ClosedError, CorruptDataError
 from headrace.pmem import Ring
 from headrace_lab import _lab
 
@@ -171,8 +171,6 @@ def test_bad_files_are_refused_by_name(tmp_path: Path) -> None:
     assert other.read_bytes() == b"x" * 65536
     with pytest.raises(headrace.InvalidArgumentError, match="already exists"):
         Ring.make(other)
-    with pytest.raises(headrace.InvalidArgumentError, match="layout"):
-        Ring.make(tmp_path / "new", layout="heap")
 
 
 def test_a_forked_child_uses_no_end_of_its_parent(ring: Ring) -> None:
@@ -211,13 +209,6 @@ def test_damage_is_an_error_and_the_rest_is_salvaged(ring: Ring) -> None:
         assert [entry.ordinal for entry in found.entries] == [i for i in range(3) if i != damaged]
         assert found.missing_count == (damaged == 1)
         assert found.acknowledged_count == 0
-
-
-def test_a_ring_without_checksums_cannot_be_salvaged(tmp_path: Path) -> None:
-    """Nothing in it proves an entry."""
-    ring = Ring.make(tmp_path / "positions", layout="positions")
-    with pytest.raises(UnsupportedError, match="no checksums"):
-        ring.salvage()
 
 
 def test_a_truncated_file_is_an_error_and_no_signal(ring: Ring) -> None:
@@ -507,7 +498,7 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["make", "{}", "--layout", "foo"], "--layout: 'foo' is not checksums or positions"),
+        (["make", "{}", "--layout", "positions"], "--layout: every ring has checksums now"),
         (["make", "{}", "--capacity", "5"], "--capacity: '5' is not a size from 4 KiB"),
         (["produce", "{}", "--count", "1", "--granularity", "block"], "is not byte, line or page"),
         (["consume", "{}", "--granularity", "block"], "is not byte, line or page"),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of RingLayout::checksums (the optimised variant), for any memory with Medium's
-// interface.
+// The protocol of the ring, for any memory with Medium's interface.
 //
 // An entry is a record of whole blocks, written with non-temporal stores and validated by a
 // checksum. So one fence makes it durable, no line is fetched to be written, and no position must

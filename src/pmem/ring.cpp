@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in files: roles, the choice of the implementation, and the public interface.
+// Rings in files: roles, attaching, and the public interface.
 #include "headrace/pmem/ring.hpp"
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "block_ring.hpp"
-#include "headrace/base/check.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
-#include "headrace/platform/memory.hpp"
 #include "headrace/platform/process.hpp"
 #include "mapping_state.hpp"
-#include "position_ring.hpp"
 #include "salvage.hpp"
 
 namespace headrace::pmem {
@@ -30,122 +25,11 @@ constexpr std::uint64_t kProducerLock = 0;
 constexpr std::uint64_t kConsumerLock = 1;
 constexpr std::uint64_t kAttachingLock = 2;
 
-/// Memory without durability.
-struct VolatileMemory {
-  void store(std::byte* target, std::span<const std::byte> source) {
-    if (!source.empty()) std::memcpy(target, source.data(), source.size());
-  }
-  void store_word(std::uint64_t& target, std::uint64_t value) {
-    // edge: ring-words (release)
-    store_release(target, value);
-  }
-  void stream(std::byte* target, std::span<const std::byte> lines, Digest* /*digest*/ = nullptr) {
-    store(target, lines);
-  }
-  void flush(const void* /*begin*/, std::size_t /*byte_count*/) {}
-  void drain() {}
-  void persist(const void* /*begin*/, std::size_t /*byte_count*/) {}
-  void label(const char* /*text*/) {}
-  [[nodiscard]] Fault fault() const { return Fault::none; }
-};
-// NOLINTBEGIN(readability-identifier-naming): rules.
-struct VolatileRules : BlockRules {
-  static constexpr bool checks_the_checksum = false;
-  static constexpr bool finds_the_end = false;  ///< Without checksums zeros are valid.
-};
-// NOLINTEND(readability-identifier-naming)
-
-}  // namespace
-
-/// The producer of any ring.
-class ProducerEnd {
- public:
-  ProducerEnd() = default;
-  ProducerEnd(const ProducerEnd&) = delete;
-  ProducerEnd& operator=(const ProducerEnd&) = delete;
-  virtual ~ProducerEnd() = default;
-  [[nodiscard]] virtual Result<Chain> attach(const std::string& tried) = 0;
-  [[nodiscard]] virtual Enqueue enqueue_all(
-      std::span<const std::span<const std::byte>> entries) = 0;
-  virtual void settle() = 0;
-  [[nodiscard]] virtual std::uint64_t next_ordinal() const = 0;
-  [[nodiscard]] virtual std::size_t entry_bytes_max() const = 0;
-};
-
-/// The consumer of any ring.
-class ConsumerEnd {
- public:
-  ConsumerEnd() = default;
-  ConsumerEnd(const ConsumerEnd&) = delete;
-  ConsumerEnd& operator=(const ConsumerEnd&) = delete;
-  virtual ~ConsumerEnd() = default;
-  [[nodiscard]] virtual Result<Chain> attach(const std::string& tried, bool at_rest) = 0;
-  [[nodiscard]] virtual Next next(Entry& entry) = 0;
-  virtual void acknowledge() = 0;
-  virtual void settle() = 0;
-};
-
-namespace {
-
-template <typename Memory, typename Ring>
-class ProducerOf final : public ProducerEnd {
- public:
-  template <typename... Arguments>
-  explicit ProducerOf(Memory memory, Arguments... arguments)
-      : memory_(memory), ring_(memory_, arguments...) {}
-  Result<Chain> attach(const std::string& tried) override { return ring_.attach(tried); }
-  Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) override {
-    return ring_.enqueue_all(entries);
-  }
-  void settle() override { ring_.settle(); }
-  std::uint64_t next_ordinal() const override { return ring_.next_ordinal(); }
-  std::size_t entry_bytes_max() const override { return ring_.entry_bytes_max(); }
-
- private:
-  Memory memory_;
-  Ring ring_;
-};
-
-template <typename Memory, typename Ring>
-class ConsumerOf final : public ConsumerEnd {
- public:
-  template <typename... Arguments>
-  explicit ConsumerOf(Memory memory, Arguments... arguments)
-      : memory_(memory), ring_(memory_, arguments...) {}
-  Result<Chain> attach(const std::string& tried, bool at_rest) override {
-    return ring_.attach(tried, at_rest);
-  }
-  Next next(Entry& entry) override { return ring_.next(entry); }
-  void acknowledge() override { ring_.acknowledge(); }
-  void settle() override { ring_.settle(); }
-
- private:
-  Memory memory_;
-  Ring ring_;
-};
-
-/// The memory of a volatile ring.
-///
-/// Threading: immutable.
-class Pages {
- public:
-  explicit Pages(std::span<std::byte> bytes) : bytes_(bytes) {}
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  ~Pages() { platform::free_pages(bytes_); }
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<std::byte> bytes_;
-};
-
 /// State common to both ends.
 struct Place {
-  std::optional<Mapping> mapping;
-  std::shared_ptr<Pages> pages;  ///< Volatile ring only.
+  Mapping mapping;
   RingMemory ring;
   RingState state;
-  std::string note;
   /// When this end attached. A child of fork() has a copy of the positions but not the role.
   std::uint32_t fork_count = attaching_fork_count();
 
@@ -160,69 +44,34 @@ struct Place {
 
 }  // namespace
 
+/// An end and its place. The end refers to the medium, so that neither moves.
 struct AttachedProducer {
   Place place;
-  std::unique_ptr<ProducerEnd> end;
+  Medium medium = place.mapping.medium();
+  BlockProducer<Medium> end{medium, place.ring};
+
+  AttachedProducer(Place taken, const AttachOptions& /*options*/) : place(std::move(taken)) {}
+  [[nodiscard]] Result<Chain> recover(const std::string& tried) { return end.attach(tried); }
 };
 
 struct AttachedConsumer {
   Place place;
-  std::unique_ptr<ConsumerEnd> end;
+  Medium medium = place.mapping.medium();
+  BlockConsumer<Medium> end;
+
+  AttachedConsumer(Place taken, const AttachOptions& options)
+      : place(std::move(taken)), end(medium, place.ring, options.acknowledgement) {}
+  [[nodiscard]] Result<Chain> recover(const std::string& tried) {
+    return end.attach(tried, !place.state.has_producer);
+  }
 };
 
 namespace {
-
-FlushInstruction instruction_of(RingVariant variant) {
-  switch (variant) {
-    case RingVariant::naive:
-      return FlushInstruction::clflush;
-    case RingVariant::clflushopt:
-      return FlushInstruction::clflushopt;
-    case RingVariant::clwb:
-    case RingVariant::optimised:
-      break;
-  }
-  return FlushInstruction::clwb;
-}
-
-/// The variant in use.
-///
-/// Fails: invalid_argument, unsupported.
-Result<RingVariant> variant_for(RingLayout layout, const AttachOptions& options,
-                                const std::string& tried) {
-  const bool has_flush = !flush_instructions().empty();
-  if (!options.variant.has_value()) {
-    if (layout == RingLayout::checksums) return RingVariant::optimised;
-    // Without a flush instruction the granularity is page, and the variant's instruction is not
-    // used.
-    return has_flush ? static_cast<RingVariant>(flush_instructions().back()) : RingVariant::clwb;
-  }
-  if (layout_of(*options.variant) != layout) {
-    return fail(
-        Code::invalid_argument, tried,
-        fmt::format("it was made for another variant than {}", name(*options.variant)),
-        layout == RingLayout::checksums ? "use optimised" : "use naive, clflushopt or clwb");
-  }
-  if (has_flush && *options.variant != RingVariant::optimised &&
-      std::ranges::count(flush_instructions(), instruction_of(*options.variant)) == 0) {
-    return fail(Code::unsupported, tried,
-                fmt::format("this processor has no {}", name(instruction_of(*options.variant))),
-                "use another variant");
-  }
-  return *options.variant;
-}
-static_assert(static_cast<int>(RingVariant::naive) == static_cast<int>(FlushInstruction::clflush) &&
-              static_cast<int>(RingVariant::clwb) == static_cast<int>(FlushInstruction::clwb));
 
 void describe(RingState& state, const Chain& chain) {
   state.generation = chain.generation;
   state.first_ordinal = chain.first.ordinal;
   state.entry_count = chain.end.ordinal - chain.first.ordinal;
-}
-
-std::uint64_t entry_bytes_max_of(RingLayout layout, std::uint64_t capacity_bytes) {
-  return layout == RingLayout::checksums ? block_entry_bytes_max(capacity_bytes)
-                                         : position_entry_bytes_max(capacity_bytes);
 }
 
 /// Opens and maps a ring's file and checks its head.
@@ -242,8 +91,7 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
   }
   Result<Mapping> mapping = MappingAccess::map(std::move(*file), options);
   if (!mapping.has_value()) return Failure(mapping.error().within(tried));
-  Place place;
-  const Result<RingMemory> ring = open_ring(mapping->bytes(), tried, place.state.layout);
+  const Result<RingMemory> ring = open_ring(mapping->bytes(), tried);
   if (mapping->fault() != Fault::none) {
     return fail(Code::io_failed, tried, "a page of it cannot be read", "check the disk");
   }
@@ -252,11 +100,9 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
     const Result<void> reserved = MappingAccess::file(*mapping).reserve();
     if (!reserved.has_value()) return Failure(reserved.error().within(tried));
   }
-  place.ring = *ring;
+  Place place{.mapping = std::move(*mapping), .ring = *ring, .state = {}};
   place.state.capacity = Bytes(ring->capacity_bytes);
-  place.state.entry_bytes_max = entry_bytes_max_of(place.state.layout, ring->capacity_bytes);
-  place.note = mapping->note();
-  place.mapping = std::move(*mapping);
+  place.state.entry_bytes_max = block_entry_bytes_max(ring->capacity_bytes);
   return place;
 }
 
@@ -307,41 +153,41 @@ constexpr Role kConsumer{.lock = kConsumerLock,
                          .taken = &RingState::has_consumer,
                          .other_taken = &RingState::has_producer};
 
-/// Takes `role` in the ring. `recover` creates the end for a place and a variant, and attaches it.
+/// Takes `role` in the ring, and recovers.
 ///
 /// Fails: as Producer::attach.
-template <typename Recover>
-Result<Place> take_place(const std::string& path, const std::string& tried,
-                         const AttachOptions& options, const Role& role, const Recover& recover) {
-  Result<Place> place = open_place(path, tried, options.map);
-  if (!place.has_value()) return Failure(place.error());
-  const Result<RingVariant> variant = variant_for(place->state.layout, options, tried);
-  if (!variant.has_value()) return Failure(variant.error());
-  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+template <typename Attached>
+Result<std::unique_ptr<Attached>> attach_end(const std::string& path, const std::string& tried,
+                                             const AttachOptions& options, const Role& role) {
+  Result<Place> opened = open_place(path, tried, options.map);
+  if (!opened.has_value()) return Failure(opened.error());
+  auto attached = std::make_unique<Attached>(std::move(*opened), options);
+  Place& place = attached->place;
+  const platform::SharedFile& file = MappingAccess::file(place.mapping);
   if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
     return Failure(locked.error().within(tried));
   }
   const AttachingLock attaching(file);
-  Head& head = *place->ring.head;
+  Head& head = *place.ring.head;
   std::uint64_t& holder =
       role.lock == kProducerLock ? head.producer.process_id : head.consumer.process_id;
   const Result<void> taken = take_role(file, role.lock, role.noun, holder, tried);
   if (!taken.has_value()) return Failure(taken.error());
-  place->state.*role.taken = true;
-  place->state.*role.other_taken = file.is_locked_by_another(role.other_lock);
-  const Result<Chain> chain = recover(*place, *variant);
-  if (place->mapping->fault() != Fault::none) return lost(tried);
+  place.state.*role.taken = true;
+  place.state.*role.other_taken = file.is_locked_by_another(role.other_lock);
+  const Result<Chain> chain = attached->recover(tried);
+  if (place.mapping.fault() != Fault::none) return lost(tried);
   if (!chain.has_value()) return Failure(chain.error());
-  describe(place->state, *chain);
+  describe(place.state, *chain);
   holder = platform::process_id();
-  return place;
+  return attached;
 }
 
 /// The first bytes of an empty ring.
-std::vector<std::byte> head_of(std::uint64_t file_bytes, RingLayout layout) {
+std::vector<std::byte> head_of(std::uint64_t file_bytes) {
   std::vector<std::byte> head(kDataOffset);
   std::random_device device;
-  format_ring(head, file_bytes, layout, (std::uint64_t{device()} << 32U) | device());
+  format_ring(head, file_bytes, (std::uint64_t{device()} << 32U) | device());
   return head;
 }
 
@@ -349,7 +195,7 @@ std::vector<std::byte> head_of(std::uint64_t file_bytes, RingLayout layout) {
 /// differs.
 ///
 /// Fails: as make_ring.
-Result<void> make_on_device(const std::string& path, RingLayout layout) {
+Result<void> make_on_device(const std::string& path) {
   const std::string tried = fmt::format("make a ring of the device '{}'", path);
   Result<Mapping> mapping = Mapping::map(path);
   if (!mapping.has_value()) return Failure(mapping.error().within(tried));
@@ -371,7 +217,7 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
         Code::invalid_argument, tried, "it already holds data",
         fmt::format("fill its first {} bytes with zeros if the data is not needed", kDataOffset));
   }
-  const std::vector<std::byte> head = head_of(bytes.size(), layout);
+  const std::vector<std::byte> head = head_of(bytes.size());
   Medium medium = mapping->medium();
   // The magic number comes last: with it the ring is complete.
   constexpr std::size_t kMagicBytes = sizeof(Superblock::magic);
@@ -383,25 +229,6 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
   return {};
 }
 
-std::unique_ptr<ProducerEnd> make_producer(Medium medium, const RingMemory& ring,
-                                           RingVariant variant) {
-  if (variant == RingVariant::optimised) {
-    return std::make_unique<ProducerOf<Medium, BlockProducer<Medium>>>(medium, ring);
-  }
-  return std::make_unique<ProducerOf<Medium, PositionProducer<Medium>>>(medium, ring,
-                                                                        instruction_of(variant));
-}
-
-std::unique_ptr<ConsumerEnd> make_consumer(Medium medium, const RingMemory& ring,
-                                           RingVariant variant, Acknowledgement acknowledgement) {
-  if (variant == RingVariant::optimised) {
-    return std::make_unique<ConsumerOf<Medium, BlockConsumer<Medium>>>(medium, ring,
-                                                                       acknowledgement);
-  }
-  return std::make_unique<ConsumerOf<Medium, PositionConsumer<Medium>>>(medium, ring,
-                                                                        instruction_of(variant));
-}
-
 }  // namespace
 }  // namespace detail
 
@@ -410,12 +237,6 @@ using detail::Place;
 
 namespace {
 
-constexpr auto kVariants = make_names<RingVariant>({
-    {RingVariant::naive, "naive"},
-    {RingVariant::clflushopt, "clflushopt"},
-    {RingVariant::clwb, "clwb"},
-    {RingVariant::optimised, "optimised"},
-});
 constexpr auto kEnqueues = make_names<Enqueue>({
     {Enqueue::done, "done"},
     {Enqueue::full, "full"},
@@ -433,18 +254,6 @@ constexpr auto kNexts = make_names<Next>({
 
 }  // namespace
 
-std::string_view name(RingVariant variant) {
-  return kVariants.text(variant);
-}
-
-Result<RingVariant> parse_ring_variant(std::string_view text) {
-  return kVariants.parse(text, "variant of the ring");
-}
-
-RingLayout layout_of(RingVariant variant) {
-  return variant == RingVariant::optimised ? RingLayout::checksums : RingLayout::positions;
-}
-
 std::string_view name(Enqueue outcome) {
   return kEnqueues.text(outcome);
 }
@@ -454,7 +263,7 @@ std::string_view name(Next outcome) {
 }
 
 Result<void> make_ring(const std::string& path, const RingOptions& options) {
-  if (platform::is_character_device(path)) return detail::make_on_device(path, options.layout);
+  if (platform::is_character_device(path)) return detail::make_on_device(path);
   const std::string tried =
       fmt::format("make a ring of {} in '{}'", to_text(options.capacity), path);
   const std::uint64_t asked = options.capacity.count();
@@ -465,7 +274,7 @@ Result<void> make_ring(const std::string& path, const RingOptions& options) {
   }
   const std::uint64_t file_bytes =
       detail::kDataOffset + detail::rounded_up(asked, detail::kDataOffset);
-  const std::vector<std::byte> head = detail::head_of(file_bytes, options.layout);
+  const std::vector<std::byte> head = detail::head_of(file_bytes);
   const Result<void> made = platform::make_file(path, file_bytes, head);
   if (!made.has_value()) return Failure(made.error().within(tried));
   return {};
@@ -475,7 +284,7 @@ Result<RingState> inspect_ring(const std::string& path) {
   const std::string tried = fmt::format("inspect the ring '{}'", path);
   Result<Place> place = detail::open_place(path, tried, {.read_only = true});
   if (!place.has_value()) return Failure(place.error());
-  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+  const platform::SharedFile& file = MappingAccess::file(place->mapping);
   RingState& state = place->state;
   // With both ends attached, entries may be overwritten while they are read: retry.
   constexpr int kTriesMax = 16;
@@ -483,10 +292,8 @@ Result<RingState> inspect_ring(const std::string& path) {
     state.has_producer = file.is_locked_by_another(detail::kProducerLock);
     state.has_consumer = file.is_locked_by_another(detail::kConsumerLock);
     const Result<Chain> chain =
-        state.layout == RingLayout::checksums
-            ? detail::RecordReader<>(place->ring).recover(tried, !state.has_producer)
-            : detail::EntryReader(place->ring).recover(tried);
-    if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+        detail::RecordReader<>(place->ring).recover(tried, !state.has_producer);
+    if (place->mapping.fault() != Fault::none) return detail::lost(tried);
     if (chain.has_value()) {
       detail::describe(state, *chain);
       return state;
@@ -502,27 +309,17 @@ Result<Salvage> salvage_ring(const std::string& path,
   const std::string tried = fmt::format("salvage the ring '{}'", path);
   Result<Place> place = detail::open_place(path, tried, {.read_only = true});
   if (!place.has_value()) return Failure(place.error());
-  if (place->state.layout != RingLayout::checksums) {
-    return fail(Code::unsupported, tried,
-                "its layout is positions: its entries have no checksums to verify them",
-                "restore the file from a copy");
-  }
   const Salvage found = detail::salvage_records(place->ring, take);
-  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+  if (place->mapping.fault() != Fault::none) return detail::lost(tried);
   return found;
 }
 
 Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
-  std::unique_ptr<detail::ProducerEnd> end;
-  Result<Place> place = detail::take_place(
-      path, tried, options, detail::kProducer, [&](const Place& taken, RingVariant variant) {
-        end = detail::make_producer(taken.mapping->medium(), taken.ring, variant);
-        return end->attach(tried);
-      });
-  if (!place.has_value()) return Failure(place.error());
-  return Producer(std::make_unique<detail::AttachedProducer>(
-      detail::AttachedProducer{.place = std::move(*place), .end = std::move(end)}));
+  Result<std::unique_ptr<detail::AttachedProducer>> attached =
+      detail::attach_end<detail::AttachedProducer>(path, tried, options, detail::kProducer);
+  if (!attached.has_value()) return Failure(attached.error());
+  return Producer(std::move(*attached));
 }
 
 Producer::Producer(std::unique_ptr<detail::AttachedProducer> attached)
@@ -535,7 +332,7 @@ Producer& Producer::operator=(Producer&& other) noexcept {
 }
 
 Producer::~Producer() {
-  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end->settle();
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.settle();
 }
 
 Enqueue Producer::enqueue(std::span<const std::byte> entry) {
@@ -544,24 +341,23 @@ Enqueue Producer::enqueue(std::span<const std::byte> entry) {
 
 Enqueue Producer::enqueue_all(std::span<const std::span<const std::byte>> entries) {
   if (attached_->place.is_forked()) return Enqueue::forked;
-  return attached_->end->enqueue_all(entries);
+  return attached_->end.enqueue_all(entries);
 }
 
 std::size_t Producer::entry_bytes_max() const {
-  return attached_->end->entry_bytes_max();
+  return attached_->end.entry_bytes_max();
 }
 
 std::uint64_t Producer::next_ordinal() const {
-  return attached_->end->next_ordinal();
+  return attached_->end.next_ordinal();
 }
 
 const std::string& Producer::note() const {
-  return attached_->place.note;
+  return attached_->place.mapping.note();
 }
 
 bool Producer::is_persistent_memory() const {
-  const std::optional<Mapping>& mapping = attached_->place.mapping;
-  return mapping.has_value() && mapping->is_persistent_memory();
+  return attached_->place.mapping.is_persistent_memory();
 }
 
 const RingState& Producer::recovered() const {
@@ -570,16 +366,10 @@ const RingState& Producer::recovered() const {
 
 Result<Consumer> Consumer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a consumer to the ring '{}'", path);
-  std::unique_ptr<detail::ConsumerEnd> end;
-  Result<Place> place = detail::take_place(
-      path, tried, options, detail::kConsumer, [&](const Place& taken, RingVariant variant) {
-        end = detail::make_consumer(taken.mapping->medium(), taken.ring, variant,
-                                    options.acknowledgement);
-        return end->attach(tried, !taken.state.has_producer);
-      });
-  if (!place.has_value()) return Failure(place.error());
-  return Consumer(std::make_unique<detail::AttachedConsumer>(
-      detail::AttachedConsumer{.place = std::move(*place), .end = std::move(end)}));
+  Result<std::unique_ptr<detail::AttachedConsumer>> attached =
+      detail::attach_end<detail::AttachedConsumer>(path, tried, options, detail::kConsumer);
+  if (!attached.has_value()) return Failure(attached.error());
+  return Consumer(std::move(*attached));
 }
 
 Consumer::Consumer(std::unique_ptr<detail::AttachedConsumer> attached)
@@ -593,72 +383,29 @@ Consumer& Consumer::operator=(Consumer&& other) noexcept {
 
 Consumer::~Consumer() {
   // Makes lazy acknowledgements durable.
-  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end->settle();
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.settle();
 }
 
 Next Consumer::next(Entry& entry) {
   if (attached_->place.is_forked()) return Next::forked;
-  return attached_->end->next(entry);
+  return attached_->end.next(entry);
 }
 
 void Consumer::acknowledge() {
   if (attached_->place.is_forked()) return;
-  attached_->end->acknowledge();
+  attached_->end.acknowledge();
 }
 
 const std::string& Consumer::note() const {
-  return attached_->place.note;
+  return attached_->place.mapping.note();
 }
 
 bool Consumer::is_persistent_memory() const {
-  const std::optional<Mapping>& mapping = attached_->place.mapping;
-  return mapping.has_value() && mapping->is_persistent_memory();
+  return attached_->place.mapping.is_persistent_memory();
 }
 
 const RingState& Consumer::recovered() const {
   return attached_->place.state;
-}
-
-Result<VolatileRing> make_volatile_ring(Bytes capacity) {
-  const std::string tried = fmt::format("make a volatile ring of {}", to_text(capacity));
-  if (capacity.count() < detail::kCapacityMin || capacity.count() > detail::kCapacityMax) {
-    return fail(Code::invalid_argument, tried, "the capacity is too small or too large",
-                fmt::format("use {} or more", to_text(Bytes(detail::kCapacityMin))));
-  }
-  const std::uint64_t byte_count =
-      detail::kDataOffset + detail::rounded_up(capacity.count(), detail::kDataOffset);
-  const Result<std::span<std::byte>> allocated = platform::allocate_pages(byte_count, std::nullopt);
-  if (!allocated.has_value()) return Failure(allocated.error().within(tried));
-  Place place;
-  place.pages = std::make_shared<detail::Pages>(*allocated);
-  const std::span<std::byte> bytes = allocated->first(byte_count);
-  detail::format_ring(bytes, byte_count, RingLayout::checksums, 0);
-  place.ring = detail::open_ring(bytes, tried, place.state.layout).value();
-  place.state.capacity = Bytes(place.ring.capacity_bytes);
-  place.state.entry_bytes_max =
-      detail::entry_bytes_max_of(RingLayout::checksums, place.ring.capacity_bytes);
-  place.state.has_producer = place.state.has_consumer = true;
-  place.note = "ordinary memory of this process: nothing is durable";
-  using Memory = detail::VolatileMemory;
-  using Rules = detail::VolatileRules;
-  auto producer =
-      std::make_unique<detail::ProducerOf<Memory, detail::BlockProducer<Memory, Rules>>>(
-          Memory(), place.ring);
-  auto consumer =
-      std::make_unique<detail::ConsumerOf<Memory, detail::BlockConsumer<Memory, Rules>>>(
-          Memory(), place.ring, Acknowledgement::each);
-  for (const Result<Chain>& chain : {consumer->attach(tried, true), producer->attach(tried)}) {
-    HEADRACE_CHECK(chain.has_value(), "a new ring can be attached");
-  }
-  Place other;
-  other.pages = place.pages;
-  other.ring = place.ring;
-  other.state = place.state;
-  other.note = place.note;
-  return VolatileRing{.producer = Producer(std::make_unique<detail::AttachedProducer>(
-                          detail::AttachedProducer{std::move(place), std::move(producer)})),
-                      .consumer = Consumer(std::make_unique<detail::AttachedConsumer>(
-                          detail::AttachedConsumer{std::move(other), std::move(consumer)}))};
 }
 
 }  // namespace headrace::pmem

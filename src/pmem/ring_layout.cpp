@@ -19,14 +19,12 @@ std::uint64_t checksum_of(const Superblock& superblock) {
   return digest.value(kMagic);
 }
 
-void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout layout,
-                 std::uint64_t ring_id) {
+void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, std::uint64_t ring_id) {
   const DurableWords durable;
   const ConsumerWords consumer;
   Superblock superblock;
   superblock.file_bytes = file_bytes;
   superblock.capacity_bytes = file_bytes - kDataOffset;
-  superblock.layout = static_cast<std::uint32_t>(layout);
   superblock.block_bytes = kBlockBytes;
   superblock.ring_id = ring_id;
   superblock.checksum = checksum_of(superblock);
@@ -35,8 +33,7 @@ void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout
   std::memcpy(head.data(), &superblock, sizeof(superblock));
 }
 
-Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried,
-                             RingLayout& layout) {
+Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried) {
   if (file.size() < kDataOffset + kCapacityMin) {
     return fail(Code::corrupt_data, tried,
                 fmt::format("it has {}, too small for a ring", counted(file.size(), "byte")),
@@ -66,16 +63,17 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
     return damaged(tried, fmt::format("it has {} bytes and was made with {}", file.size(),
                                       superblock.file_bytes));
   }
-  const bool known = superblock.layout == static_cast<std::uint32_t>(RingLayout::positions) ||
-                     superblock.layout == static_cast<std::uint32_t>(RingLayout::checksums);
-  if (!known || superblock.block_bytes != kBlockBytes ||
+  if (superblock.layout == kPositions) {
+    return fail(Code::version_mismatch, tried, "its layout is 'positions', which is no longer read",
+                "take its entries out with the version of Headrace that made it, then make a ring");
+  }
+  if (superblock.layout != kChecksums || superblock.block_bytes != kBlockBytes ||
       superblock.capacity_bytes != superblock.file_bytes - kDataOffset ||
       superblock.capacity_bytes % kBlockBytes != 0 || superblock.capacity_bytes > kCapacityMax) {
     return damaged(
         tried, fmt::format("its geometry is invalid: layout {}, blocks of {}, {} bytes",
                            superblock.layout, superblock.block_bytes, superblock.capacity_bytes));
   }
-  layout = static_cast<RingLayout>(superblock.layout);
   return RingMemory{.head = reinterpret_cast<Head*>(file.data()),
                     .data = file.data() + kDataOffset,
                     .capacity_bytes = superblock.capacity_bytes,

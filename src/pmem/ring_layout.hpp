@@ -3,7 +3,9 @@
 //
 //   offset  0     Superblock: written before the file gets its name; never changed.
 //           256   generation: number of times a producer attached (durable).
-//           512   read and written: the positions (durable as the protocol requires).
+//           512   read: where recovery starts (durable as the protocol requires). The word behind
+//           it
+//                 is 0; rings of the laboratory keep the end of their entries there.
 //           768   words of the producer, for the consumer: after a power failure they may be older
 //                 than the entries, never newer.
 //           1024  words of the consumer, for the producer: the same.
@@ -30,6 +32,9 @@ namespace headrace::pmem::detail {
 inline constexpr std::uint64_t kMagic = 0x474e495248525048U;  // "HPRHRING"
 inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::uint32_t kByteOrder = 0x01020304U;
+/// Layouts of entries. Rings of positions are no longer made or read.
+inline constexpr std::uint32_t kPositions = 1;
+inline constexpr std::uint32_t kChecksums = 2;
 inline constexpr std::size_t kDataOffset = 4096;
 inline constexpr std::uint64_t kCapacityMin = 4096;
 inline constexpr std::uint64_t kCapacityMax = std::uint64_t{1} << 46U;
@@ -40,7 +45,7 @@ struct Superblock {
   std::uint32_t version = kVersion;
   std::uint64_t file_bytes = 0;
   std::uint64_t capacity_bytes = 0;
-  std::uint32_t layout = 0;  ///< RingLayout.
+  std::uint32_t layout = kChecksums;
   std::uint32_t block_bytes = 0;
   std::uint64_t ring_id = 0;  ///< Random; distinguishes entries of other rings.
   std::uint64_t reserved[9] = {};
@@ -50,7 +55,7 @@ static_assert(sizeof(Superblock) == 2 * kLineBytes);
 
 struct DurableWords {
   alignas(kBlockBytes) std::uint64_t generation = 0;
-  /// Where recovery starts and, with RingLayout::positions, ends.
+  /// Where recovery starts.
   alignas(kBlockBytes) std::uint64_t read = kNothingRead;
   std::uint64_t written = 0;
 
@@ -109,13 +114,11 @@ struct RingMemory {
 }
 
 /// Writes the head of an empty ring of `file_bytes` into `head`, which holds kDataOffset zeros.
-void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout layout,
-                 std::uint64_t ring_id);
+void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, std::uint64_t ring_id);
 
 /// Checks the superblock and returns the ring.
 ///
 /// Fails: corrupt_data, version_mismatch; `file` is read and never written.
-[[nodiscard]] Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried,
-                                           RingLayout& layout);
+[[nodiscard]] Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried);
 
 }  // namespace headrace::pmem::detail

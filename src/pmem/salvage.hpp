@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Salvage: every entry of a checksum ring whose checksum verifies, however damaged the rest of the
-// file is.
+// Salvage: every entry of a ring whose checksum verifies, however damaged the rest of the file is.
 #pragma once
 
 #include <functional>

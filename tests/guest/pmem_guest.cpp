@@ -2,7 +2,7 @@
 // One end of a ring in a guest's persistent memory, in a program that is killed: prints what is
 // guaranteed, and verifies it afterwards. tests/guest/scenarios.py runs it.
 //
-//   pmem_guest make    FILE LAYOUT
+//   pmem_guest make    FILE
 //   pmem_guest produce FILE NAME    "NAME durable N": the enqueue of entry N has returned
 //   pmem_guest consume FILE NAME    "NAME acknowledged N": so has its acknowledgement
 //   pmem_guest recover FILE NAME DURABLE ACKNOWLEDGED    exit code 1 if a guarantee was violated
@@ -146,12 +146,8 @@ void recover(const std::string& path, const std::string& name, std::int64_t dura
 }
 
 int main_of(const std::vector<std::string>& arguments) {
-  if (arguments.size() == 4 && arguments[1] == "make") {
-    const pmem::RingOptions options{.capacity = mib(1),
-                                    .layout = arguments[3] == "positions"
-                                                  ? pmem::RingLayout::positions
-                                                  : pmem::RingLayout::checksums};
-    const Result<void> made = pmem::make_ring(arguments[2], options);
+  if (arguments.size() == 3 && arguments[1] == "make") {
+    const Result<void> made = pmem::make_ring(arguments[2]);
     if (!made.has_value()) die(made.error().message());
     return 0;
   }

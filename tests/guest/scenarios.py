@@ -60,11 +60,9 @@ def many_nodes(machine: Tiles) -> Scenario:
 
 
 RINGS = {
-    "ext4-checksums": "/mnt/ext4/checksums",
-    "ext4-positions": "/mnt/ext4/positions",
-    "xfs-checksums": "/mnt/xfs/checksums",
-    "xfs-positions": "/mnt/xfs/positions",
-    "device-checksums": "$device",
+    "ext4": "/mnt/ext4/ring",
+    "xfs": "/mnt/xfs/ring",
+    "device": "$device",
 }
 PMEM_MODULES = ["nfit", "nd_btt", "nd_pmem", "dax_pmem", "device_dax", "crc32c_generic"]
 PMEM_MODULES += ["ext4", "xfs"]
@@ -140,7 +138,7 @@ def power_loss(kernel: Kernel, build: Path) -> list[str]:
 
         script = FORMAT_SCRIPT + MOUNT_SCRIPT
         for name, path in RINGS.items():
-            script += f"pmem_guest make {path} {name.partition('-')[2]} || exit 1\n"
+            script += f"pmem_guest make {path} || exit 1\n"
             script += f"kill_both {name} {path} && kill_both {name} {path} || exit 1\n"
         for name, path in RINGS.items():
             script += f"pmem_guest produce {path} {name} & pmem_guest consume {path} {name} &\n"

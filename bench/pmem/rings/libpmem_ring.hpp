@@ -118,7 +118,13 @@ class StagedProducer {
   StagedProducer(const Pmem2Memory& memory, const pmem::detail::RingMemory& ring)
       : memory_(memory), ring_(ring), staged_(ring.capacity_bytes / 8) {}
 
-  bool enqueue(std::span<const std::byte> entry) {
+  pmem::Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) {
+    for (const std::span<const std::byte> entry : entries) append(entry);
+    return pmem::Enqueue::done;
+  }
+
+ private:
+  void append(std::span<const std::byte> entry) {
     const std::uint64_t byte_count = pmem::detail::record_bytes(entry.size());
     if (byte_count > ring_.before_end(position_)) {
       write({}, pmem::detail::RecordHeader::kSkip, pmem::kBlockBytes);
@@ -129,10 +135,8 @@ class StagedProducer {
     ++ordinal_;
     // edge: ring-words (release)
     store_release(ring_.head->producer.written, position_);
-    return true;
   }
 
- private:
   void write(std::span<const std::byte> entry, std::uint32_t length, std::uint64_t byte_count) {
     const pmem::detail::RecordHeader header{.position = position_,
                                             .ordinal = ordinal_,

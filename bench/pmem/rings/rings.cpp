@@ -43,12 +43,12 @@
 #include "headrace/pmem/ring.hpp"
 #include "libpmem_ring.hpp"
 #include "mapping_state.hpp"
+#include "position_ring.hpp"
 
 namespace headrace::bench {
 namespace {
 
 using pmem::Acknowledgement;
-using pmem::RingVariant;
 
 [[noreturn]] void die(const std::string& message) {
   fmt::print(stderr, "{}\n", message);
@@ -88,11 +88,10 @@ struct Arena {
   std::string note;
   std::vector<std::string> files = {};
 
-  std::string make_file(RingVariant variant) {
+  std::string make_file() {
     const std::string path =
         fmt::format("{}/headrace-bench-pmem-{}-{}", directory, ::getpid(), files.size());
-    value_of(pmem::make_ring(
-        path, {.capacity = Bytes(capacity_bytes), .layout = pmem::layout_of(variant)}));
+    value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes)}));
     files.push_back(path);
     return path;
   }
@@ -101,19 +100,19 @@ struct Arena {
   }
 };
 
-void add_ours(Arena& arena, std::vector<Subject>& subjects, const std::string& name,
-              RingVariant variant, Acknowledgement acknowledgement, std::size_t entry_bytes,
-              std::size_t batch = 1) {
-  const std::string path = arena.make_file(variant);
-  pmem::AttachOptions options{.variant = variant, .acknowledgement = acknowledgement, .map = {}};
-  options.map.granularity = pmem::Granularity::line;
-  options.map.prefault = true;
-  auto producer = std::make_shared<pmem::Producer>(value_of(pmem::Producer::attach(path, options)));
-  auto consumer = std::make_shared<pmem::Consumer>(value_of(pmem::Consumer::attach(path, options)));
-  arena.persistent = producer->is_persistent_memory();
-  arena.note = producer->note();
+pmem::MapOptions map_options() {
+  pmem::MapOptions options{.granularity = pmem::Granularity::line};
+  options.prefault = true;
+  return options;
+}
+
+/// Adds a ring of which `producer` and `consumer` are the ends.
+template <typename Producer, typename Consumer>
+void add_ring(Arena& arena, std::vector<Subject>& subjects, std::string name,
+              std::shared_ptr<Producer> producer, std::shared_ptr<Consumer> consumer,
+              std::size_t entry_bytes, std::size_t batch = 1) {
   const std::span<const std::byte> entry(arena.source.data(), entry_bytes);
-  subjects.push_back({.name = name,
+  subjects.push_back({.name = std::move(name),
                       .batch = batch,
                       .enqueue =
                           [producer, entries = std::vector(batch, entry)] {
@@ -127,6 +126,44 @@ void add_ours(Arena& arena, std::vector<Subject>& subjects, const std::string& n
                             consumer->acknowledge();
                             return true;
                           }});
+}
+
+void add_ours(Arena& arena, std::vector<Subject>& subjects, const char* name,
+              Acknowledgement acknowledgement, std::size_t entry_bytes, std::size_t batch = 1) {
+  const std::string path = arena.make_file();
+  const pmem::AttachOptions options{.acknowledgement = acknowledgement, .map = map_options()};
+  auto producer = std::make_shared<pmem::Producer>(value_of(pmem::Producer::attach(path, options)));
+  auto consumer = std::make_shared<pmem::Consumer>(value_of(pmem::Consumer::attach(path, options)));
+  arena.persistent = producer->is_persistent_memory();
+  arena.note = producer->note();
+  add_ring(arena, subjects, name, producer, consumer, entry_bytes, batch);
+}
+
+/// One end of a ring of positions, with its mapping, as an end of ours has.
+template <typename End>
+struct PositionEnd {
+  PositionEnd(const std::string& path, pmem::FlushInstruction instruction)
+      : mapping(value_of(pmem::Mapping::map(path, map_options()))),
+        medium(mapping.medium()),
+        end(medium, value_of(pmem::detail::open_ring(mapping.bytes(), "measure")), instruction) {}
+  pmem::Mapping mapping;
+  pmem::Medium medium;
+  End end;
+};
+
+void add_positions(Arena& arena, std::vector<Subject>& subjects, pmem::FlushInstruction instruction,
+                   std::size_t entry_bytes) {
+  using Producer = pmem::lab::PositionProducer<pmem::Medium>;
+  using Consumer = pmem::lab::PositionConsumer<pmem::Medium>;
+  const std::string path = arena.make_file();
+  auto producer = std::make_shared<PositionEnd<Producer>>(path, instruction);
+  auto consumer = std::make_shared<PositionEnd<Consumer>>(path, instruction);
+  value_of(producer->end.attach("measure"));
+  value_of(consumer->end.attach("measure", false));
+  const bool is_naive = instruction == pmem::FlushInstruction::clflush;
+  add_ring(arena, subjects, std::string(is_naive ? "naive" : name(instruction)),
+           std::shared_ptr<Producer>(producer, &producer->end),
+           std::shared_ptr<Consumer>(consumer, &consumer->end), entry_bytes);
 }
 
 /// A file mapped by libpmem2, and its functions.
@@ -166,7 +203,7 @@ Pmem2File map_by_libpmem2(const std::string& path) {
 void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry_bytes) {
   const std::span<const std::byte> entry(arena.source.data(), entry_bytes);
   {
-    const Pmem2File file = map_by_libpmem2(arena.make_file(RingVariant::optimised));
+    const Pmem2File file = map_by_libpmem2(arena.make_file());
     auto ring = std::make_shared<SeedRing>(file.memory, file.bytes, entry_bytes);
     subjects.push_back({.name = "libpmem_balcer",
                         .enqueue = [ring, entry, map = file.map] { return ring->enqueue(entry); },
@@ -178,7 +215,7 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   struct Ends {
     explicit Ends(Pmem2File mapped)
         : file(std::move(mapped)),
-          ring(value_of(pmem::detail::open_ring(file.bytes, "measure", layout))),
+          ring(value_of(pmem::detail::open_ring(file.bytes, "measure"))),
           producer(file.memory, ring),
           staged(file.memory, ring),
           consumer(file.memory, ring, Acknowledgement::lazy) {
@@ -186,40 +223,27 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
       value_of(consumer.attach("measure", true));
     }
     Pmem2File file;
-    pmem::RingLayout layout = pmem::RingLayout::checksums;
     pmem::detail::RingMemory ring;
     Producer producer;
     StagedProducer staged;
     Consumer consumer;
   };
-  const auto add = [&](const char* name, auto enqueue) {
-    auto ends = std::make_shared<Ends>(map_by_libpmem2(arena.make_file(RingVariant::optimised)));
-    subjects.push_back({.name = name,
-                        .enqueue = [ends, entry, enqueue] { return enqueue(*ends, entry); },
-                        .dequeue =
-                            [ends, &arena] {
-                              pmem::Entry lent;
-                              if (ends->consumer.next(lent) != pmem::Next::entry) return false;
-                              std::memcpy(arena.target.data(), lent.bytes.data(),
-                                          lent.bytes.size());
-                              ends->consumer.acknowledge();
-                              return true;
-                            }});
+  const auto add = [&](const char* name, auto Ends::* producer) {
+    auto ends = std::make_shared<Ends>(map_by_libpmem2(arena.make_file()));
+    auto* const end = &((*ends).*producer);
+    add_ring(arena, subjects, name,
+             std::shared_ptr<std::remove_pointer_t<decltype(end)>>(ends, end),
+             std::shared_ptr<Consumer>(ends, &ends->consumer), entry_bytes);
   };
-  add("libpmem_staged",
-      [](Ends& ends, std::span<const std::byte> bytes) { return ends.staged.enqueue(bytes); });
-  add("libpmem_same", [](Ends& ends, std::span<const std::byte> bytes) {
-    return ends.producer.enqueue_all({&bytes, 1}) == pmem::Enqueue::done;
-  });
+  add("libpmem_staged", &Ends::staged);
+  add("libpmem_same", &Ends::producer);
 }
 
 /// Writes records of entries sequentially and cyclically.
 void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, bool fences,
                 std::size_t entry_bytes) {
-  pmem::MapOptions options{.granularity = pmem::Granularity::line};
-  options.prefault = true;
   auto mapping = std::make_shared<pmem::Mapping>(
-      value_of(pmem::Mapping::map(arena.make_file(RingVariant::optimised), options)));
+      value_of(pmem::Mapping::map(arena.make_file(), map_options())));
   const std::size_t record_bytes = pmem::detail::record_bytes(entry_bytes);
   const auto next = [mapping, record_bytes](std::size_t& at) {
     if (at + record_bytes > mapping->bytes().size()) at = 0;
@@ -243,17 +267,11 @@ void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, 
 std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
   std::vector<Subject> subjects;
   for (const pmem::FlushInstruction each : pmem::flush_instructions()) {
-    // The variants named after an instruction, and naive, which uses clflush.
-    const auto variant = static_cast<RingVariant>(each);
-    add_ours(arena, subjects, std::string(name(variant)), variant, Acknowledgement::each,
-             entry_bytes);
+    add_positions(arena, subjects, each, entry_bytes);
   }
-  add_ours(arena, subjects, "optimised", RingVariant::optimised, Acknowledgement::lazy,
-           entry_bytes);
-  add_ours(arena, subjects, "optimised_each", RingVariant::optimised, Acknowledgement::each,
-           entry_bytes);
-  add_ours(arena, subjects, "optimised_batch8", RingVariant::optimised, Acknowledgement::lazy,
-           entry_bytes, 8);
+  add_ours(arena, subjects, "optimised", Acknowledgement::lazy, entry_bytes);
+  add_ours(arena, subjects, "optimised_each", Acknowledgement::each, entry_bytes);
+  add_ours(arena, subjects, "optimised_batch8", Acknowledgement::lazy, entry_bytes, 8);
   add_libpmem(arena, subjects, entry_bytes);
   add_stream(arena, subjects, "store_stream", false, entry_bytes);
   add_stream(arena, subjects, "store_stream_fenced", true, entry_bytes);
@@ -320,10 +338,7 @@ std::string list_of(const std::vector<double>& values) {
 std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
   constexpr std::size_t kLines = 16;
   constexpr std::size_t kStepBytes = kLines * kLineBytes;
-  pmem::MapOptions options{.granularity = pmem::Granularity::line};
-  options.prefault = true;
-  const pmem::Mapping mapping =
-      value_of(pmem::Mapping::map(arena.make_file(RingVariant::optimised), options));
+  const pmem::Mapping mapping = value_of(pmem::Mapping::map(arena.make_file(), map_options()));
   pmem::Medium medium = mapping.medium();
   const std::vector<std::byte> source(kStepBytes, std::byte{1});
   const std::size_t step_count = mapping.bytes().size() / kStepBytes / 8;

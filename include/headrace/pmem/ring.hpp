@@ -15,14 +15,11 @@
 // What "durable" means depends on the memory: see Granularity (medium.hpp) and Mapping::note().
 //
 // Damage (a media error, or another program that wrote to the file)
-//   checksums    Every entry is verified by a 64-bit checksum before it is lent. A damaged entry is
-//                reported, by recovery (corrupt_data) or by next() (Next::damaged), and never
-//                returned as data. One case looks like an enqueue interrupted by a crash: damage to
-//                the newest entries after a power failure. They are then absent, without an error.
-//                If the producer ended in any other way, that damage is reported too.
-//   positions    Entries have no checksum. Only damage to lengths, ordinals and positions is
-//                detected; changed bytes inside an entry are returned as data. If the memory may be
-//                damaged, use checksums or put a checksum into your entries.
+//   Every entry is verified by a 64-bit checksum before it is lent. A damaged entry is reported, by
+//   recovery (corrupt_data) or by next() (Next::damaged), and never returned as data. One case
+//   looks like an enqueue interrupted by a crash: damage to the newest entries after a power
+//   failure. They are then absent, without an error. If the producer ended in any other way, that
+//   damage is reported too.
 #pragma once
 
 #include <cstddef>
@@ -41,25 +38,6 @@
 #include "headrace/pmem/medium.hpp"
 
 namespace headrace::pmem {
-
-/// The format of a ring's file.
-enum class RingLayout : std::uint32_t {
-  positions = 1,  ///< Writes the entry, then the position after it. Cannot detect changed bytes.
-  checksums = 2,  ///< Writes whole blocks with a checksum. Detects any damage to an entry.
-};
-
-/// The implementation of a ring. The first three use RingLayout::positions and differ in the flush
-/// instruction.
-enum class RingVariant : std::uint8_t {
-  naive,  ///< Flushes everything it touches with clflush. A baseline.
-  clflushopt,
-  clwb,
-  optimised,  ///< RingLayout::checksums: non-temporal stores of whole blocks and one fence.
-};
-[[nodiscard]] HEADRACE_API std::string_view name(RingVariant variant);
-/// Fails: invalid_argument, with the list of variants.
-[[nodiscard]] HEADRACE_API Result<RingVariant> parse_ring_variant(std::string_view text);
-[[nodiscard]] HEADRACE_API RingLayout layout_of(RingVariant variant);
 
 /// The outcome of an enqueue.
 enum class Enqueue : std::uint8_t {
@@ -99,20 +77,15 @@ struct RingOptions {
   /// Bytes for entries and their headers, rounded up to whole pages. One entry takes at most an
   /// eighth; see entry_bytes_max().
   Bytes capacity = mib(1);
-  RingLayout layout = RingLayout::checksums;
 };
 
 struct AttachOptions {
-  /// Default: optimised for RingLayout::checksums; for RingLayout::positions, the variant with the
-  /// best flush instruction of this processor.
-  std::optional<RingVariant> variant = std::nullopt;
   Acknowledgement acknowledgement = Acknowledgement::each;
   MapOptions map = {};
 };
 
 /// The state of a ring as found by recovery.
 struct RingState {
-  RingLayout layout = RingLayout::checksums;
   Bytes capacity;
   std::uint64_t generation = 0;       ///< Number of times a producer attached.
   std::uint64_t first_ordinal = 0;    ///< Ordinal of the oldest unacknowledged entry.
@@ -155,11 +128,9 @@ struct Salvage {
 /// Acknowledged entries that are not yet overwritten are included. An entry after a missing one may
 /// belong to an enqueue that a crash interrupted. `bytes` are valid during the call to `take`.
 ///
-/// Fails: as inspect_ring for the file and its superblock; unsupported for RingLayout::positions.
+/// Fails: as inspect_ring for the file and its superblock.
 [[nodiscard]] HEADRACE_API Result<Salvage> salvage_ring(
     const std::string& path, const std::function<void(const Entry&)>& take);
-
-struct VolatileRing;
 
 /// The producing end of a ring. Do not use it in a child of fork(): every call there returns
 /// `forked` and changes nothing.
@@ -172,8 +143,8 @@ class HEADRACE_API Producer {
   ///
   /// Fails: not_found; permission_denied, also for a read-only file; capacity_exceeded if another
   ///        process has the role; corrupt_data if the file is not a ring, too small, not a whole
-  ///        number of blocks, or damaged; version_mismatch for another version or byte order;
-  ///        invalid_argument for a variant of another layout. On failure the file is unchanged.
+  ///        number of blocks, or damaged; version_mismatch for another version, layout or byte
+  ///        order. On failure the file is unchanged.
   [[nodiscard]] static Result<Producer> attach(const std::string& path,
                                                const AttachOptions& options = {});
 
@@ -201,7 +172,6 @@ class HEADRACE_API Producer {
   [[nodiscard]] const RingState& recovered() const;
 
  private:
-  friend Result<VolatileRing> make_volatile_ring(Bytes capacity);
   explicit Producer(std::unique_ptr<detail::AttachedProducer> attached);
   std::unique_ptr<detail::AttachedProducer> attached_;
 };
@@ -234,20 +204,8 @@ class HEADRACE_API Consumer {
   [[nodiscard]] const RingState& recovered() const;
 
  private:
-  friend Result<VolatileRing> make_volatile_ring(Bytes capacity);
   explicit Consumer(std::unique_ptr<detail::AttachedConsumer> attached);
   std::unique_ptr<detail::AttachedConsumer> attached_;
-};
-
-/// Makes a ring in ordinary memory, for two threads of one process. Not durable: no flushes, no
-/// checksums. The memory is freed when both ends are destroyed.
-///
-/// Fails: invalid_argument for a capacity below 4 KiB; out_of_memory.
-[[nodiscard]] HEADRACE_API Result<VolatileRing> make_volatile_ring(Bytes capacity);
-
-struct VolatileRing {
-  Producer producer;
-  Consumer consumer;
 };
 
 }  // namespace headrace::pmem

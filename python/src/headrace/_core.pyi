@@ -213,7 +213,7 @@ class Cache:
 
 class RingProducer:
     @staticmethod
-    def attach(path: str, variant: str | None, granularity: str | None, flush: str | None, prefault: bool) -> RingProducer: ...
+    def attach(path: str, granularity: str | None, flush: str | None, prefault: bool) -> RingProducer: ...
 
     def enqueue(self, entries: list[Any]) -> str:
         """Outcome: done, full, too_large or lost."""
@@ -232,7 +232,7 @@ class RingProducer:
 
 class RingConsumer:
     @staticmethod
-    def attach(path: str, variant: str | None, granularity: str | None, flush: str | None, lazy: bool, prefault: bool) -> RingConsumer: ...
+    def attach(path: str, granularity: str | None, flush: str | None, lazy: bool, prefault: bool) -> RingConsumer: ...
 
     def next(self) -> tuple[str, int, bytes]:
         """Outcome (entry, empty, damaged or lost), ordinal and a copy."""
@@ -247,7 +247,7 @@ class RingConsumer:
 
     def recovered(self) -> dict[str, Any]: ...
 
-def make_ring(path: str, capacity_bytes: int, checksums: bool) -> None: ...
+def make_ring(path: str, capacity_bytes: int) -> None: ...
 
 def inspect_ring(path: str) -> dict[str, Any]: ...
 

@@ -12,15 +12,12 @@ from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
 
-LAYOUTS = ("checksums", "positions")
-
 
 @dataclass(frozen=True, slots=True)
 class RingState:
     """The state of a ring.
 
     Attributes:
-        layout: "checksums" or "positions".
         capacity_bytes: Bytes for entries and their headers.
         generation: Number of times a producer attached.
         first_ordinal: Ordinal of the oldest unacknowledged entry.
@@ -30,7 +27,6 @@ class RingState:
         has_consumer: A process is attached as the consumer now.
     """
 
-    layout: str
     capacity_bytes: int
     generation: int
     first_ordinal: int
@@ -75,10 +71,8 @@ class Ring:
     memory, each entry waits for the disk. `granularity="line"` treats any file as persistent
     memory: entries then survive the end of a process, and not a power failure.
 
-    With the layout "checksums", a damaged entry raises `CorruptDataError` and is never returned.
-    One exception: after a power failure, damage to the newest entries looks like an interrupted
-    enqueue, and they are absent. With "positions", entries carry no checksum: changed bytes inside
-    an entry are returned as they are.
+    A damaged entry raises `CorruptDataError` and is never returned. One exception: after a power
+    failure, damage to the newest entries looks like an interrupted enqueue, and they are absent.
 
     A child of `os.fork` cannot use an end that its parent attached: `ClosedError` ("forked").
 
@@ -111,7 +105,6 @@ class Ring:
         path: str | os.PathLike[str],
         *,
         capacity: int | str = "1MiB",
-        layout: str = "checksums",
     ) -> Self:
         """Make a ring in a new file, or on a device (devdax). On failure no file is left behind.
 
@@ -119,8 +112,6 @@ class Ring:
             path: A file that does not exist; or a device whose first 4096 bytes are zero, which is
                 used as a whole.
             capacity: Bytes, or a text such as "1MiB"; an entry takes at most an eighth of it.
-            layout: "checksums" for the optimised ring, which detects damage; "positions" for the
-                other variants, which cannot.
 
         Raises:
             InvalidArgumentError: The file exists, or the capacity is below 4 KiB.
@@ -128,13 +119,9 @@ class Ring:
             NotFoundError: The directory does not exist.
             PermissionDeniedError: The directory is not writable.
         """
-        if layout not in LAYOUTS:
-            raise InvalidArgumentError(
-                "make a ring", f"there is no layout '{layout}'", f"use {' or '.join(LAYOUTS)}"
-            )
         ring = cls(path)
         size_bytes = byte_count(capacity, "take the capacity of a ring")
-        _core.make_ring(ring.path, size_bytes, layout == "checksums")
+        _core.make_ring(ring.path, size_bytes)
         return ring
 
     def state(self) -> RingState:
@@ -142,7 +129,7 @@ class Ring:
 
         Raises:
             CorruptDataError: The file is not a ring, or it is damaged.
-            VersionMismatchError: The ring has another version or byte order.
+            VersionMismatchError: The ring has another version, layout or byte order.
             NotFoundError: The file does not exist.
         """
         return RingState(**_core.inspect_ring(self.path))
@@ -155,9 +142,8 @@ class Ring:
         one may come from an enqueue that a crash interrupted.
 
         Raises:
-            UnsupportedError: The layout is "positions": entries carry no checksum.
             CorruptDataError: The file is not a ring, or its superblock is damaged.
-            VersionMismatchError: The ring has another version or byte order.
+            VersionMismatchError: The ring has another version, layout or byte order.
             NotFoundError: The file does not exist.
         """
         found = _core.salvage_ring(self.path)
@@ -167,7 +153,6 @@ class Ring:
     def producer(
         self,
         *,
-        variant: str | None = None,
         granularity: str | None = None,
         flush: str | None = None,
         prefault: bool = False,
@@ -175,7 +160,6 @@ class Ring:
         """Attach as the producer; recovers after a crash.
 
         Args:
-            variant: "optimised", or for the layout "positions" "naive", "clflushopt" or "clwb".
             granularity: "byte", "line" or "page"; by default the platform's.
             flush: "clflush", "clflushopt" or "clwb"; by default the processor's best.
             prefault: Fault all pages in first.
@@ -183,18 +167,15 @@ class Ring:
         Raises:
             CapacityExceededError: Another process is the producer.
             CorruptDataError: The file is not a ring, or it is damaged; it is left unchanged.
-            VersionMismatchError: The ring has another version or byte order.
+            VersionMismatchError: The ring has another version, layout or byte order.
             PermissionDeniedError: The file is not writable.
             NotFoundError: The file does not exist.
         """
-        return RingProducer(
-            _core.RingProducer.attach(self.path, variant, granularity, flush, prefault)
-        )
+        return RingProducer(_core.RingProducer.attach(self.path, granularity, flush, prefault))
 
     def consumer(
         self,
         *,
-        variant: str | None = None,
         granularity: str | None = None,
         flush: str | None = None,
         lazy: bool = False,
@@ -203,7 +184,6 @@ class Ring:
         """Attach as the consumer.
 
         Args:
-            variant: As for `producer`.
             granularity: As for `producer`.
             flush: As for `producer`.
             lazy: Make acknowledgements durable once for a quarter of the ring; a power failure may
@@ -214,7 +194,7 @@ class Ring:
             CapacityExceededError: Another process is the consumer; else as for `producer`.
         """
         return RingConsumer(
-            _core.RingConsumer.attach(self.path, variant, granularity, flush, lazy, prefault)
+            _core.RingConsumer.attach(self.path, granularity, flush, lazy, prefault)
         )
 
 

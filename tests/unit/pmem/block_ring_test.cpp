@@ -37,13 +37,12 @@ using Words = std::array<std::uint64_t, kLineBytes / sizeof(std::uint64_t)>;
 constexpr unsigned kAllWords = (1U << std::tuple_size_v<Words>)-1;
 
 RingMemory ring_in(std::span<std::byte> file) {
-  RingLayout layout = RingLayout::checksums;
-  return open_ring(file, "open a ring", layout).value();
+  return open_ring(file, "open a ring").value();
 }
 
 std::vector<std::byte> empty_ring() {
   Recorder pages{std::vector<std::byte>(kDataOffset + kCapacity)};  // For the alignment.
-  format_ring(pages.memory(), pages.memory().size(), RingLayout::checksums, 0x5eed);
+  format_ring(pages.memory(), pages.memory().size(), 0x5eed);
   return {pages.memory().begin(), pages.memory().end()};
 }
 

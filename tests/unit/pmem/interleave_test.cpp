@@ -22,11 +22,9 @@ struct Spread {
 
 Spread spread_of(std::size_t entry_bytes, std::size_t batch) {
   std::vector<std::byte> file(detail::kDataOffset + mib(4).count());
-  detail::format_ring(file, file.size(), RingLayout::checksums, 1);
+  detail::format_ring(file, file.size(), 1);
   Recorder recorder(file);
-  RingLayout layout = RingLayout::checksums;
-  const detail::RingMemory ring =
-      detail::open_ring(recorder.memory(), "try a ring", layout).value();
+  const detail::RingMemory ring = detail::open_ring(recorder.memory(), "try a ring").value();
   detail::BlockProducer<Recorder> producer(recorder, ring);
   EXPECT_TRUE(producer.attach("try a ring").has_value());
   const std::size_t first = recorder.events().size();

@@ -99,7 +99,7 @@ class Lives {
   Lives(Ends ends, std::uint64_t seed) : ends_(ends), random_(seed) {
     constexpr std::size_t kFileBytes = kDataOffset + 4096;
     Recorder pages{Contents(kFileBytes)};  // For the alignment.
-    format_ring(pages.memory(), kFileBytes, Ends::kLayout, seed);
+    format_ring(pages.memory(), kFileBytes, seed);
     file_.assign(pages.memory().begin(), pages.memory().end());
   }
 
@@ -117,8 +117,7 @@ class Lives {
   using Consumer = typename Ends::template Consumer<MortalMemory>;
 
   static RingMemory ring_in(std::span<std::byte> file) {
-    RingLayout layout = Ends::kLayout;
-    return open_ring(file, "open a ring", layout).value();
+    return open_ring(file, "open a ring").value();
   }
 
   std::string live() {
@@ -284,11 +283,11 @@ TEST(RingLives, OptimisedWithLazyAcknowledgements) {
 }
 
 TEST(RingLives, Naive) {
-  live(lab::PositionEnds<PositionRules>{.instruction = FlushInstruction::clflush});
+  live(lab::PositionEnds<lab::PositionRules>{.instruction = FlushInstruction::clflush});
 }
 
 TEST(RingLives, WithFences) {
-  live(lab::PositionEnds<PositionRules>{.instruction = FlushInstruction::clwb});
+  live(lab::PositionEnds<lab::PositionRules>{.instruction = FlushInstruction::clwb});
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ class RingFile : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  void make(Bytes capacity = kib(64), RingLayout layout = RingLayout::checksums) {
-    const Result<void> made = make_ring(path_, {.capacity = capacity, .layout = layout});
+  void make(Bytes capacity = kib(64)) {
+    const Result<void> made = make_ring(path_, {.capacity = capacity});
     ASSERT_TRUE(made.has_value()) << made.error().message();
   }
   [[nodiscard]] std::string contents() const {
@@ -73,9 +73,8 @@ class RingFile : public ::testing::Test {
 };
 
 /// Treats ordinary memory as persistent, to avoid an msync per entry.
-inline AttachOptions quick(RingVariant variant = RingVariant::optimised) {
+inline AttachOptions quick() {
   AttachOptions options;
-  options.variant = variant;
   options.map.granularity = flush_instructions().empty() ? Granularity::byte : Granularity::line;
   return options;
 }

@@ -26,6 +26,7 @@
 
 #include "headrace/base/random.hpp"
 #include "ring_file.hpp"
+#include "ring_layout.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::pmem {
@@ -33,24 +34,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class EachVariant : public RingFile, public ::testing::WithParamInterface<RingVariant> {};
-INSTANTIATE_TEST_SUITE_P(All, EachVariant,
-                         ::testing::Values(RingVariant::naive, RingVariant::clflushopt,
-                                           RingVariant::clwb, RingVariant::optimised),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
-
-TEST_P(EachVariant, KeepsEntriesInOrderOverManyLapsAndAttachments) {
-  make(kib(16), layout_of(GetParam()));
+TEST_F(RingFile, KeepsEntriesInOrderOverManyLapsAndAttachments) {
+  make(kib(16));
   Random random(test::seed());
   std::deque<std::pair<std::uint64_t, std::vector<std::byte>>> there;
   std::uint64_t ordinal = 0;
   for (int life = 0; life < 40; ++life) {
-    Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-    if (!producer.has_value() && producer.error().code == Code::unsupported) {
-      GTEST_SKIP() << producer.error().message();
-    }
+    Result<Producer> producer = Producer::attach(path_, quick());
     ASSERT_TRUE(producer.has_value()) << producer.error().message();
-    Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+    Result<Consumer> consumer = Consumer::attach(path_, quick());
     ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
     EXPECT_EQ(producer->next_ordinal(), ordinal);
     EXPECT_EQ(producer->recovered().entry_count, there.size());
@@ -89,13 +81,10 @@ TEST_P(EachVariant, KeepsEntriesInOrderOverManyLapsAndAttachments) {
   EXPECT_FALSE(state->has_producer);
 }
 
-TEST_P(EachVariant, TakesEveryLengthUpToTheLimitAndNoMore) {
-  make(kib(4), layout_of(GetParam()));
-  Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-  if (!producer.has_value() && producer.error().code == Code::unsupported) {
-    GTEST_SKIP() << producer.error().message();
-  }
-  Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+TEST_F(RingFile, TakesEveryLengthUpToTheLimitAndNoMore) {
+  make(kib(4));
+  Result<Producer> producer = Producer::attach(path_, quick());
+  Result<Consumer> consumer = Consumer::attach(path_, quick());
   ASSERT_TRUE(producer.has_value() && consumer.has_value());
   for (std::size_t byte_count = 0; byte_count <= producer->entry_bytes_max(); ++byte_count) {
     const std::vector<std::byte> bytes = bytes_of(byte_count, byte_count);
@@ -108,12 +97,9 @@ TEST_P(EachVariant, TakesEveryLengthUpToTheLimitAndNoMore) {
   EXPECT_EQ(producer->enqueue(bytes_of(0, producer->entry_bytes_max() + 1)), Enqueue::too_large);
 }
 
-TEST_P(EachVariant, ABatchIsThereAsAWholeAndAFullRingTakesNothing) {
-  make(kib(16), layout_of(GetParam()));
-  Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-  if (!producer.has_value() && producer.error().code == Code::unsupported) {
-    GTEST_SKIP() << producer.error().message();
-  }
+TEST_F(RingFile, ABatchIsThereAsAWholeAndAFullRingTakesNothing) {
+  make(kib(16));
+  Result<Producer> producer = Producer::attach(path_, quick());
   ASSERT_TRUE(producer.has_value());
   const std::vector<std::byte> bytes = bytes_of(1, 400);
   const std::vector<std::span<const std::byte>> batch(4, bytes);
@@ -271,45 +257,25 @@ TEST_F(RingFile, ADamagedEntryIsToldAndNotSkipped) {
   expect_refused(Code::corrupt_data, "entry 1");
 }
 
-TEST_F(RingFile, AnEntryThatIsDamagedWhileAttachedIsTold) {
+TEST_F(RingFile, AnEntryThatIsDamagedWhileAttachedIsReportedAgainAndNeverSkipped) {
   make();
   Result<Producer> producer = Producer::attach(path_, quick());
   Result<Consumer> consumer = Consumer::attach(path_, quick());
   ASSERT_EQ(producer->enqueue(bytes_of(0, 600)), Enqueue::done);
+  const std::string sound = contents().substr(kHeadBytes + 300, 6);
   overwrite(kHeadBytes + 300, "damage");
   Entry entry;
-  EXPECT_EQ(consumer->next(entry), Next::damaged);
-}
-
-TEST_F(RingFile, DamageIsReportedAgainAndNeverSkipped) {
-  make(kib(64), RingLayout::positions);
-  Result<Producer> producer = Producer::attach(path_, quick(RingVariant::naive));
-  ASSERT_TRUE(producer.has_value()) << producer.error().message();
-  Result<Consumer> consumer = Consumer::attach(path_, quick(RingVariant::naive));
-  for (std::uint64_t i = 0; i < 3; ++i) {
-    ASSERT_EQ(producer->enqueue(bytes_of(i, 40)), Enqueue::done);
-  }
-  Entry entry;
-  ASSERT_EQ(consumer->next(entry), Next::entry);
-  // An entry is one line: its length in 8 bytes, then its ordinal.
-  overwrite(kHeadBytes + 64 + 8, "x");
   for (int tries = 0; tries < 5; ++tries) EXPECT_EQ(consumer->next(entry), Next::damaged);
-  overwrite(kHeadBytes + 64 + 8, std::string_view("\x01", 1));
+  overwrite(kHeadBytes + 300, sound);
   EXPECT_EQ(consumer->next(entry), Next::entry);
-  EXPECT_EQ(entry.ordinal, 1U);
-  // A possible length that extends beyond the published entries.
-  overwrite(kHeadBytes + 128, std::string_view("\xff\x0f", 2));
-  for (int tries = 0; tries < 5; ++tries) EXPECT_EQ(consumer->next(entry), Next::damaged);
+  EXPECT_EQ(entry.ordinal, 0U);
 }
 
-TEST_P(EachVariant, AForkedChildIsRefusedAndChangesNothing) {
-  make(kib(64), layout_of(GetParam()));
-  AttachOptions options = quick(GetParam());
+TEST_F(RingFile, AForkedChildIsRefusedAndChangesNothing) {
+  make(kib(64));
+  AttachOptions options = quick();
   options.acknowledgement = Acknowledgement::lazy;
   Result<Producer> producer = Producer::attach(path_, options);
-  if (!producer.has_value() && producer.error().code == Code::unsupported) {
-    GTEST_SKIP() << producer.error().message();
-  }
   std::optional<Result<Consumer>> consumer = Consumer::attach(path_, options);
   ASSERT_TRUE(producer.has_value() && consumer->has_value());
   for (std::uint64_t i = 0; i < 3; ++i) {
@@ -467,21 +433,18 @@ TEST_F(RingFile, AFileThatIsTruncatedWhileMappedIsToldAndEndsNothing) {
   EXPECT_EQ(consumer->next(entry), Next::lost);
 }
 
-TEST_P(EachVariant, AnEntryWhosePageWentIsNotThereAfterwards) {
-  make(kib(64), layout_of(GetParam()));
+TEST_F(RingFile, AnEntryWhosePageWentIsNotThereAfterwards) {
+  make(kib(64));
   const std::uintmax_t file_bytes = std::filesystem::file_size(path_);
   {
-    Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-    if (!producer.has_value() && producer.error().code == Code::unsupported) {
-      GTEST_SKIP() << producer.error().message();
-    }
+    Result<Producer> producer = Producer::attach(path_, quick());
     ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
     // The next entry begins in a page that stays, and ends in one that is removed.
     std::filesystem::resize_file(path_, 2 * kHeadBytes);
     EXPECT_EQ(producer->enqueue(bytes_of(1, 6000)), Enqueue::lost);
   }
   std::filesystem::resize_file(path_, file_bytes);
-  Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+  Result<Consumer> consumer = Consumer::attach(path_, quick());
   ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
   Entry entry;
   ASSERT_EQ(consumer->next(entry), Next::entry);
@@ -489,12 +452,17 @@ TEST_P(EachVariant, AnEntryWhosePageWentIsNotThereAfterwards) {
   EXPECT_EQ(consumer->next(entry), Next::empty);
 }
 
-TEST_F(RingFile, AVariantOfAnotherLayoutIsRefused) {
-  make(kib(64), RingLayout::positions);
-  const Result<Producer> producer = Producer::attach(path_, quick(RingVariant::optimised));
-  ASSERT_FALSE(producer.has_value());
-  EXPECT_EQ(producer.error().code, Code::invalid_argument);
-  EXPECT_TRUE(Producer::attach(path_, {.map = quick().map}).has_value());
+TEST_F(RingFile, ARingOfPositionsIsRefusedWithWhatToDo) {
+  make();
+  // The head that an older version wrote, with its checksum.
+  detail::Superblock superblock;
+  const std::string sound = contents();
+  std::memcpy(&superblock, sound.data(), sizeof(superblock));
+  superblock.layout = detail::kPositions;
+  superblock.checksum = detail::checksum_of(superblock);
+  overwrite(0, {reinterpret_cast<const char*>(&superblock), sizeof(superblock)});
+  expect_refused(Code::version_mismatch, "with the version of Headrace that made it");
+  EXPECT_EQ(salvage_ring(path_, [](const Entry&) {}).error().code, Code::version_mismatch);
 }
 
 /// Runs `work` in a child that is killed by SIGKILL after it has written `byte_count` bytes to a
@@ -527,16 +495,10 @@ std::string run_until_killed(std::size_t byte_count, const Work& work) {
   return got;
 }
 
-TEST_P(EachVariant, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
-  make(kib(64), layout_of(GetParam()));
+TEST_F(RingFile, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
+  make(kib(64));
   Random random(test::seed());
-  const AttachOptions options = quick(GetParam());
-  {
-    const Result<Producer> probe = Producer::attach(path_, options);
-    if (!probe.has_value() && probe.error().code == Code::unsupported) {
-      GTEST_SKIP() << probe.error().message();
-    }
-  }
+  const AttachOptions options = quick();
   std::uint64_t acknowledged = 0;  // As reported by the children.
   std::uint64_t enqueued = 0;
   for (int round = 0; round < 8; ++round) {
@@ -619,42 +581,6 @@ TEST_F(RingFile, TwoProcessesPassEntriesOnWhileBothAreAtWork) {
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-}
-
-TEST(VolatileRing, BeginsEmpty) {
-  Result<VolatileRing> ring = make_volatile_ring(kib(4));
-  ASSERT_TRUE(ring.has_value()) << ring.error().message();
-  EXPECT_EQ(ring->producer.next_ordinal(), 0U);
-  Entry entry;
-  EXPECT_EQ(ring->consumer.next(entry), Next::empty);
-}
-
-TEST(VolatileRing, PassesEntriesBetweenThreads) {
-  Result<VolatileRing> ring = make_volatile_ring(kib(64));
-  ASSERT_TRUE(ring.has_value()) << ring.error().message();
-  constexpr std::uint64_t kCount = 50'000;
-  std::thread thread([producer = std::move(ring->producer)]() mutable {
-    while (producer.next_ordinal() < kCount) {
-      const std::uint64_t ordinal = producer.next_ordinal();
-      if (producer.enqueue(bytes_of(ordinal, ordinal % 100)) == Enqueue::full) {
-        std::this_thread::yield();
-      }
-    }
-  });
-  for (std::uint64_t expected = 0; expected < kCount;) {
-    Entry entry;
-    if (ring->consumer.next(entry) != Next::entry) {
-      std::this_thread::yield();
-      continue;
-    }
-    ASSERT_EQ(entry.ordinal, expected);
-    ASSERT_TRUE(std::ranges::equal(entry.bytes, bytes_of(expected, expected % 100)));
-    ring->consumer.acknowledge();
-    ++expected;
-  }
-  thread.join();
-  EXPECT_THAT(ring->consumer.note(), HasSubstr("nothing is durable"));
-  EXPECT_EQ(make_volatile_ring(Bytes(10)).error().code, Code::invalid_argument);
 }
 
 }  // namespace

@@ -16,14 +16,24 @@ import click
 
 from headrace import _core
 from headrace._cli._app import Group
-from headrace._cli._options import Choice, Count, FilePath, Size, flag, json_option, option, refuse
+from headrace._cli._options import (
+    Choice,
+    Count,
+    FilePath,
+    Size,
+    flag,
+    json_option,
+    option,
+    refuse,
+    refuse_value,
+)
 from headrace._cli._output import complain, print_document
 from headrace._cli._report import Report
 from headrace._files import is_there
 from headrace._words import counted
 from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
-from headrace.pmem import LAYOUTS, Ring, RingConsumer, RingEntry, RingProducer, RingState
+from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer, RingState
 
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
@@ -61,21 +71,21 @@ _count_option = option(
 )
 
 
+def _refuse_layout(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        refuse_value("--layout", "every ring has checksums now; leave the option out")
+
+
 @command.command("make")
 @_file_argument
 @_capacity_option
-@option(
-    "--layout",
-    type=Choice(*LAYOUTS),
-    default="checksums",
-    help="checksums (optimised) or positions (the others).",
-)
-def make(file: str, capacity: int, layout: str) -> None:
+@click.option("--layout", hidden=True, expose_value=False, callback=_refuse_layout)
+def make(file: str, capacity: int) -> None:
     """Make a ring in a new file, whole or not at all.
 
     Example: headrace pmem ring make ring.pmem --capacity 64MiB
     """
-    Ring.make(file, capacity=capacity, layout=layout)
+    Ring.make(file, capacity=capacity)
 
 
 @command.command("produce")
@@ -192,7 +202,7 @@ def info(file: str, *, as_json: bool) -> None:
     _say(
         f"{counted(state.entry_count, 'entry')}, from number {state.first_ordinal:,} on\n"
         f"capacity {_core.bytes_text(state.capacity_bytes)}, entries up to "
-        f"{state.entry_bytes_max:,} bytes, by {state.layout}\n"
+        f"{state.entry_bytes_max:,} bytes\n"
         f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'none'}"
     )
 

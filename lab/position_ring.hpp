@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of RingLayout::positions (variants naive, clflushopt and clwb), for any memory with
-// Medium's interface. The entry becomes durable, then the position after it; an entry exists if it
-// lies before the position. It needs two flushes, two fences and two fetched lines where the
-// optimised ring needs one fence, and it cannot detect damaged entries.
+// The rings to compare the library's ring with (naive, clflushopt and clwb), for any memory with
+// Medium's interface, behind a head that format_ring() wrote. The entry becomes durable, then the
+// position after it; an entry exists if it lies before the position. It needs two flushes, two
+// fences and two fetched lines where the library's ring needs one fence, and it cannot detect
+// damaged entries.
 //
 //   kept <= read <= written; written - kept <= capacity_bytes; between them is a chain of entries
 //   whose bytes are all durable.
@@ -18,7 +19,9 @@
 #include "chain.hpp"
 #include "headrace/base/atomic.hpp"
 
-namespace headrace::pmem::detail {
+namespace headrace::pmem::lab {
+
+using namespace detail;  // NOLINT(google-build-using-namespace): it shares the library's layout.
 
 /// The rules of the protocol. For each, lab/ring_check.cpp has a ring that breaks it, and the crash
 /// check must find it.
@@ -308,4 +311,4 @@ class PositionConsumer {
   std::optional<std::uint64_t> lent_;
 };
 
-}  // namespace headrace::pmem::detail
+}  // namespace headrace::pmem::lab
