@@ -18,22 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A layer may include layers to its left; query, pmem and message do not include each other.
-LAYERS = (
-    "base",
-    "platform",
-    "telemetry",
-    "topo",
-    "copy",
-    "dsa",
-    "engine",
-    "c",
-    "cache",
-    "query",
-    "pmem",
-    "message",
-    "store",
-)
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
@@ -158,16 +142,6 @@ def sources(root: Path) -> Iterator[Source]:
         yield Source(path, tuple(text.split("\n")))
 
 
-def layer_of(path: str) -> str | None:
-    """Return the layer of a library file."""
-    parts = path.split("/")
-    if parts[0] == "src" and len(parts) > 2:  # noqa: PLR2004
-        return parts[1]
-    if parts[:2] == ["include", "headrace"] and len(parts) > 3:  # noqa: PLR2004
-        return parts[2]
-    return None
-
-
 def check_form(source: Source) -> Iterator[str]:
     """Check first line, last line, width and length."""
     suffix = Path(source.path).suffix
@@ -188,25 +162,6 @@ def check_form(source: Source) -> Iterator[str]:
             yield f"{source.path}:{number}: {len(line)} columns, more than {columns_max}"
         if code and line != line.rstrip():
             yield f"{source.path}:{number}: trailing white space"
-
-
-def check_layers(source: Source) -> Iterator[str]:
-    """Check that includes point to the left."""
-    own = layer_of(source.path)
-    if own is None:
-        return
-    if own not in LAYERS:
-        yield f"{source.path}: '{own}' is no layer: {', '.join(LAYERS)}"
-        return
-    allowed = LAYERS[: LAYERS.index(own) + 1]
-    for number, line in enumerate(source.lines, 1):
-        found = re.match(r'#include ["<]headrace/(\w+)/', line)
-        if not found:
-            continue
-        if found[1] not in allowed:
-            yield f"{source.path}:{number}: layer {own} may not include {found[1]}"
-        if found[1] == "platform" and source.path.startswith("include/"):
-            yield f"{source.path}:{number}: platform is internal and not installed"
 
 
 def check_bans(source: Source) -> Iterator[str]:
@@ -301,7 +256,7 @@ def problems(root: Path) -> list[str]:
     tree = list(sources(root))
     found: list[str] = []
     for source in tree:
-        for check in (check_form, check_layers, check_bans, check_threading, check_ordered):
+        for check in (check_form, check_bans, check_threading, check_ordered):
             found += check(source)
         found += check_links(source, root)
     found += check_edges(tree)
