@@ -304,7 +304,8 @@ class ChannelState final : public Channel {
     DsaQueue::Slot& slot = *place.slot;
     const std::uint64_t bit = std::uint64_t{1} << index;
     if (engine_.is_forked()) {
-      completion = {.state = JobState::failed, .cause = Cause::forked};
+      completion = detail::ended({.cause = Cause::forked});
+      if (place.way >= Way::list) detail::note_rest(place.request.batch(), 0, completion);
       free_ |= bit;
       return true;
     }

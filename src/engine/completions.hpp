@@ -49,4 +49,10 @@ inline void note_rest(const Batch& batch, std::size_t index, const Completion& o
   for (; index < batch.completions.size(); ++index) note(batch, index, one);
 }
 
+/// Sets the outcome of `request`, and of each operation of a batch, of which nothing was begun.
+inline void note_unbegun(Request& request, const Completion& end) noexcept {
+  request.outcome = ended(end);
+  note_rest(request.batch(), 0, end);
+}
+
 }  // namespace headrace::engine::detail

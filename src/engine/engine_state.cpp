@@ -255,7 +255,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
 /// Completes a job without movers: the calling thread carries it out, or its policy refused it.
 void EngineState::end_inline(Job& job) noexcept {
   if (job.route_.by == Route::By::none) {
-    job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
+    detail::note_unbegun(job, {.cause = Cause::mover_refused});
     return end_job(job, false);
   }
   carry_out_here(job);

@@ -7,6 +7,7 @@
 // completes, and the thread that completed that one starts it. If this thread is already starting a
 // job, the outer loop starts it, so that a chain of jobs does not recurse. A job that finds the
 // device queues full stays ready until a thread polls, as every thread that waits for it does.
+#include "completions.hpp"
 #include "dependants.hpp"
 #include "engine_state.hpp"
 
@@ -135,11 +136,11 @@ bool EngineState::begin(Job& job) noexcept {
                       0;  // Final: all predecessors have completed.
   const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
   if (is_closed() || job.stop_requested()) {
-    job.outcome = {.state = JobState::stopped};
+    detail::note_unbegun(job, detail::kStopped);
   } else if (failed) {
-    job.outcome = {.state = JobState::failed, .cause = Cause::predecessor_failed};
+    detail::note_unbegun(job, {.cause = Cause::predecessor_failed});
   } else if (job.route_.by == Route::By::none) {
-    job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
+    detail::note_unbegun(job, {.cause = Cause::mover_refused});
   } else if (chosen.empty()) {
     carry_out_here(job);
     return true;
@@ -154,7 +155,7 @@ bool EngineState::begin(Job& job) noexcept {
       carry_out_here(job);
       return true;
     }
-    job.outcome = {.state = JobState::stopped};
+    detail::note_unbegun(job, detail::kStopped);
   }
   end_job(job, false);
   return true;

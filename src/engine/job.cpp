@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "completions.hpp"
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
@@ -163,7 +164,7 @@ bool Job::end_in_child() {
   if (platform::fork_count() == fork_count_) [[likely]]
     return false;
   // The movers and the job belong to the parent; the child's copy would never complete.
-  outcome = {.state = JobState::failed, .cause = Cause::forked};
+  detail::note_unbegun(*this, {.cause = Cause::forked});
   word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)
   return true;
 }

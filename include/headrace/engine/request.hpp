@@ -63,7 +63,8 @@ struct Completion {
 /// it turns to other jobs; stop() takes effect between two operations.
 struct Batch {
   std::span<const Operation> operations;
-  /// One for each of `operations`, written before the job ends; may be empty.
+  /// One for each of `operations`, written before the job ends, also if it never begins; may be
+  /// empty.
   std::span<Completion> completions;
 };
 

@@ -451,6 +451,63 @@ void copy_along_a_chain(Engine& engine, std::size_t count) {
   for (const Job& job : jobs) EXPECT_EQ(job.completion().state, JobState::done);
 }
 
+TEST(Dependency, EachOperationOfABatchThatNeverBeganSaysWhy) {
+  Told told;
+  const auto engine = told.engine();
+  Jobs all(2);
+  const std::array operations{Operation::copy(all.places[1], all.places[1]), Operation::no_op()};
+  // From another submission of the same arrays.
+  std::array<Completion, 2> ends{Completion{.state = JobState::done, .bytes_done = 1},
+                                 Completion{.state = JobState::done}};
+  const Batch batch{operations, ends};
+  const auto expect_all = [&](JobState state, Cause cause) {
+    for (Completion& end : ends) {
+      EXPECT_EQ(end.state, state);
+      EXPECT_EQ(end.cause, cause);
+      EXPECT_EQ(end.bytes_done, 0U);
+      end = {.state = JobState::done, .bytes_done = 1};
+    }
+  };
+  Job job;
+  const MoverPolicy none = [](const MoveContext&, MoverChoice&) {};
+  ASSERT_EQ(engine->submit_batch(job, batch, {.policy = &none}), Submit::accepted);
+  job.wait();
+  expect_all(JobState::failed, Cause::mover_refused);
+
+  const std::array<Job*, 1> after{&all.jobs[0]};
+  ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, batch, {.policy = &none, .after = after}), Submit::accepted);
+  job.wait();
+  expect_all(JobState::failed, Cause::mover_refused);
+
+  ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, batch, {.after = after}), Submit::accepted);
+  job.stop();
+  job.wait();
+  expect_all(JobState::stopped, Cause::none);
+
+  told.failing = 0;
+  ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, batch, {.after = after}), Submit::accepted);
+  job.wait();
+  expect_all(JobState::failed, Cause::predecessor_failed);
+
+  ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, batch, {.after = after}), Submit::accepted);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    job.wait();
+    expect_all(JobState::failed, Cause::forked);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  engine->stop();
+  expect_all(JobState::stopped, Cause::none);
+}
+
 TEST(Dependency, AChainOfManyThousandsNeedsNoStack) {
   const auto engine = make_engine({.threads_per_node = 2});
   {
