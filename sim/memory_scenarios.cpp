@@ -43,7 +43,7 @@ Stream stream(const Model& model, const std::vector<Group>& groups, double write
     const ResourceIndex cores = world.fluid().add("misses of cores", group.cores * per_core);
     const double idle = world.latency_ns(group.node, group.socket);
     auto uses = world.memory_uses({.source = group.node, .target = group.node, .writes = writes},
-                                  group.socket, Who::core);
+                                  group.socket);
     uses.push_back({cores, idle});
     latency = std::max(latency, idle);
     world.fluid().carry(kBytes, std::move(uses), [&] { slowest_ns = world.fluid().now_ns(); });
@@ -269,7 +269,7 @@ Result<Outcome> streams(const Model& model, const Point& point) {
                               .target = node.node,
                               .reads = kind == "fill" ? 0.0 : 1.0,
                               .writes = kind == "read" ? 0.0 : 1.0};
-        for (const Use& use : world.memory_uses(traffic, node.socket, Who::core)) {
+        for (const Use& use : world.memory_uses(traffic, node.socket)) {
           uses.push_back(use);
         }
       }

@@ -28,11 +28,11 @@ World::World(const Model& model) : model_(&model) {
     const auto name = fmt::format("node {} ({})", node.node, node.kind);
     resources.bus = fluid_.add(name, 1);
     if (node.shared_write_gb_per_s() == 0) {
-      resources.read = fluid_.add(name + " read by cores", node.read_gb_per_s);
-      resources.write = fluid_.add(name + " written by cores",
-                                   std::max(node.mixed_gb_per_s / 2, node.write_gb_per_s));
+      resources.read = fluid_.add(name + " read", node.read_gb_per_s);
+      resources.write =
+          fluid_.add(name + " written", std::max(node.mixed_gb_per_s / 2, node.write_gb_per_s));
     } else if (node.write_gb_per_s > 0) {
-      resources.write = fluid_.add(name + " written by cores", node.write_gb_per_s);
+      resources.write = fluid_.add(name + " written", node.write_gb_per_s);
     }
     nodes_.push_back(resources);
   }
@@ -78,30 +78,25 @@ void World::add_links(std::vector<Use>& uses, std::uint32_t from, std::uint32_t 
   }
 }
 
-void World::add_node(std::vector<Use>& uses, std::size_t index, double reads, double writes,
-                     Who who) const {
+void World::add_node(std::vector<Use>& uses, std::size_t index, double reads, double writes) const {
   const NodeModel& node = model_->nodes[index];
-  const double shared_write = node.shared_write_gb_per_s();
-  if (who == Who::core && shared_write > 0) {
-    uses.push_back({nodes_[index].bus, reads / node.read_gb_per_s + writes / shared_write});
-    if (nodes_[index].write && writes > 0) uses.push_back({*nodes_[index].write, writes});
-    return;
+  const NodeResources& resources = nodes_[index];
+  if (const double shared_write = node.shared_write_gb_per_s(); shared_write > 0) {
+    uses.push_back({resources.bus, reads / node.read_gb_per_s + writes / shared_write});
+  } else {
+    uses.push_back({resources.bus, (reads + writes) / node.peak_gb_per_s});
+    uses.push_back({resources.read, reads});
   }
-  uses.push_back({nodes_[index].bus, (reads + writes) / node.peak_gb_per_s});
-  if (who == Who::core) {
-    uses.push_back({nodes_[index].read, reads});
-    uses.push_back({*nodes_[index].write, writes});
-  }
+  if (resources.write && writes > 0) uses.push_back({*resources.write, writes});
 }
 
-std::vector<Use> World::memory_uses(const Traffic& traffic, std::uint32_t socket, Who who) const {
+std::vector<Use> World::memory_uses(const Traffic& traffic, std::uint32_t socket) const {
   std::vector<Use> uses;
   const std::size_t source = node_index(traffic.source);
   const std::size_t target = node_index(traffic.target);
   const double reads = traffic.reads + traffic.leak_reads;
-  const Who as = traffic.leak_reads > 0 ? Who::core : who;
   if (reads > 0) {
-    add_node(uses, source, reads, 0, as);
+    add_node(uses, source, reads, 0);
     const std::uint32_t from = model_->nodes[source].socket;
     for (std::size_t i = 0; i < model_->sockets.size(); ++i) {
       if (model_->sockets[i].socket == from) uses.push_back({meshes_[i], reads});
@@ -109,7 +104,7 @@ std::vector<Use> World::memory_uses(const Traffic& traffic, std::uint32_t socket
     add_links(uses, from, socket, reads);
   }
   if (traffic.writes > 0) {
-    add_node(uses, target, 0, traffic.writes, as);
+    add_node(uses, target, 0, traffic.writes);
     add_links(uses, socket, model_->nodes[target].socket, traffic.writes);
   }
   return uses;
@@ -117,7 +112,7 @@ std::vector<Use> World::memory_uses(const Traffic& traffic, std::uint32_t socket
 
 std::vector<Use> World::device_uses(const Traffic& traffic, const Initiator& who,
                                     double fabric_weight) const {
-  std::vector<Use> uses = memory_uses(traffic, who.socket, Who::device);
+  std::vector<Use> uses = memory_uses(traffic, who.socket);
   const DeviceResources& device = devices_[who.device];
   uses.push_back({device.fabric, fabric_weight});
   if (traffic.reads > 0) {
@@ -138,7 +133,7 @@ double World::core_read_gb_per_s(std::uint32_t node, std::uint32_t socket) const
 
 std::vector<Use> World::core_uses(const Traffic& traffic, std::uint32_t socket,
                                   ResourceIndex core) const {
-  std::vector<Use> uses = memory_uses(traffic, socket, Who::core);
+  std::vector<Use> uses = memory_uses(traffic, socket);
   // core.copy was taken at the latency of the socket's own DDR. The number of outstanding misses is
   // constant, so a core's rate falls as latency rises.
   double own_ns = 0;
@@ -166,37 +161,118 @@ std::string World::bound() const {
   return fmt::format("{}, {:.0f} % of it", name, best * 100);
 }
 
+Devices::Devices(World& world, const DeviceSetup& setup) : world_(world), setup_(setup) {
+  devices_.resize(world.model().machine.dsa_devices.size());
+  for (Device& device : devices_) {
+    device.queues.resize(setup.entry_counts.size());
+    device.turns = setup.priorities;
+    device.free_slots = static_cast<std::uint32_t>(dsa().engine_depth) * setup.engine_count;
+  }
+}
+
+void Devices::submit(const Submission& submission, Steps steps) {
+  submit(std::make_shared<Descriptor>(Descriptor{.what = submission, .steps = std::move(steps)}));
+}
+
+void Devices::submit(const Shared& descriptor) {
+  const double submit_ns =
+      setup_.kind == Queue::shared ? dsa().shared_submit_ns : dsa().dedicated_submit_ns;
+  world_.fluid().after(submit_ns, [this, descriptor] {
+    Device& device = devices_[descriptor->what.device];
+    auto& queue = device.queues[descriptor->what.queue];
+    if (queue.size() >= setup_.entry_counts[descriptor->what.queue]) {
+      device.waiting.push_back(descriptor);
+      return;
+    }
+    queue.push_back(descriptor);
+    begin(descriptor->what.device);
+    descriptor->steps.accepted();
+  });
+}
+
+/// Weighted round robin: per round, a non-empty queue gets as many turns as its priority.
+std::size_t Devices::choose(Device& device) const {
+  const std::size_t none = device.queues.size();
+  for (int round = 0; round < 2; ++round) {
+    std::size_t best = none;
+    for (std::size_t i = 0; i < device.queues.size(); ++i) {
+      if (device.queues[i].empty() || device.turns[i] == 0) continue;
+      if (best == none || device.turns[i] > device.turns[best]) best = i;
+    }
+    if (best != none) {
+      --device.turns[best];
+      return best;
+    }
+    device.turns = setup_.priorities;
+  }
+  return none;
+}
+
+void Devices::begin(std::uint32_t index) {
+  Device& device = devices_[index];
+  if (device.beginning || device.free_slots == 0) return;
+  const std::size_t chosen = choose(device);
+  if (chosen == device.queues.size()) return;
+  const Shared descriptor = device.queues[chosen].front();
+  if (++descriptor->begun == descriptor->what.count) {
+    device.queues[chosen].pop_front();
+    for (std::deque<Shared> woken = std::exchange(device.waiting, {}); !woken.empty();
+         woken.pop_front()) {
+      submit(woken.front());
+    }
+  }
+  device.beginning = true;
+  --device.free_slots;
+  world_.fluid().after(dsa().descriptor_ns + setup_.begin_ns, [this, index, descriptor] {
+    devices_[index].beginning = false;
+    translate(descriptor);
+    begin(index);
+  });
+}
+
+void Devices::translate(const Shared& descriptor) {
+  const bool waits = descriptor->what.bytes > dsa().translated_bytes;
+  world_.fluid().after(waits ? dsa().translation_ns : 0, [this, descriptor] {
+    const Submission& what = descriptor->what;
+    const auto& device = world_.model().machine.dsa_devices[what.device];
+    const Initiator who{.socket = world_.model().node(device.node->value())->socket,
+                        .device = what.device};
+    world_.fluid().carry(what.bytes, world_.device_uses(what.traffic, who, setup_.fabric_weight),
+                         [this, descriptor] { end(descriptor); });
+  });
+}
+
+void Devices::end(const Shared& descriptor) {
+  descriptor->steps.transferred();
+  if (++descriptor->ended == descriptor->what.count) {
+    // The part of alone_ns that is neither submission nor descriptor start.
+    const double rest_ns =
+        std::max(0.0, dsa().alone_ns - dsa().shared_submit_ns - dsa().descriptor_ns);
+    world_.fluid().after(rest_ns, descriptor->steps.completed);
+  }
+  const std::uint32_t index = descriptor->what.device;
+  const auto release = [this, index] {
+    ++devices_[index].free_slots;
+    begin(index);
+  };
+  if (setup_.hold_ns > 0) {
+    world_.fluid().hold(setup_.hold_ns * dsa().fabric_gb_per_s, {{world_.fabric(index), 1}},
+                        release);
+  } else {
+    release();
+  }
+}
+
 namespace {
 
-struct Descriptor {
-  std::uint32_t submitter = 0;
-  std::uint32_t begun = 0;  ///< Transfers begun.
-  std::uint32_t ended = 0;
-  std::uint32_t count = 0;
-};
-
-struct Device {
-  std::vector<std::deque<std::shared_ptr<Descriptor>>> queues;
-  /// Arbiter turns left per queue, refilled from its priority.
-  std::vector<std::uint32_t> turns;
-  std::uint32_t free_slots = 0;
-  bool beginning = false;
-  /// Submitters that found their queue full, in FIFO order.
-  std::deque<std::uint32_t> waiting;
-};
-
-/// Submitters, queues, arbiters and engines in one World.
+/// Threads that submit to devices, in one World.
 class Run {
  public:
   Run(const Model& model, const DeviceSetup& setup, const std::vector<Submitter>& submitters)
-      : world_(model), setup_(setup), submitters_(submitters), states_(submitters.size()) {
-    const auto slots = static_cast<std::uint32_t>(model.dsa.engine_depth) * setup.engine_count;
-    devices_.resize(model.machine.dsa_devices.size());
-    for (Device& device : devices_) {
-      device.queues.resize(setup.entry_counts.size());
-      device.turns = setup.priorities;
-      device.free_slots = slots;
-    }
+      : world_(model),
+        devices_(world_, setup),
+        submitters_(submitters),
+        states_(submitters.size()) {
     moved_.queue_bytes.resize(setup.entry_counts.size());
     moved_.ends_ns.resize(submitters.size());
     for (const Submitter& submitter : submitters) {
@@ -231,137 +307,54 @@ class Run {
     double bytes = 0;
   };
 
-  [[nodiscard]] const DsaModel& dsa() const { return world_.model().dsa; }
-  [[nodiscard]] double submit_ns() const {
-    return setup_.kind == Queue::shared ? dsa().shared_submit_ns : dsa().dedicated_submit_ns;
-  }
-
   /// Submissions of a thread are sequential, and each occupies the thread.
   void submit(std::uint32_t who) {
-    const Submitter& submitter = submitters_[who];
+    const Submitter& by = submitters_[who];
     State& state = states_[who];
-    if (state.submitting || state.submitted == submitter.count ||
-        state.under_way == submitter.depth) {
-      return;
-    }
+    if (state.submitting || state.submitted == by.count || state.under_way == by.depth) return;
+    const auto count =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(by.batch, by.count - state.submitted));
     state.submitting = true;
-    world_.fluid().after(submit_ns(), [this, who] {
-      const Submitter& by = submitters_[who];
-      Device& device = devices_[by.device];
-      states_[who].submitting = false;
-      auto& queue = device.queues[by.queue];
-      if (queue.size() < setup_.entry_counts[by.queue]) {
-        State& own = states_[who];
-        const auto count =
-            static_cast<std::uint32_t>(std::min<std::uint64_t>(by.batch, by.count - own.submitted));
-        own.submitted += count;
-        ++own.under_way;
-        queue.push_back(std::make_shared<Descriptor>(Descriptor{.submitter = who, .count = count}));
-        begin(by.device);
-        submit(who);
-      } else {
-        // A full queue answers "retry"; the submitter retries when an entry becomes free.
-        device.waiting.push_back(who);
-      }
-    });
+    state.submitted += count;
+    ++state.under_way;
+    devices_.submit({.device = by.device,
+                     .queue = by.queue,
+                     .count = count,
+                     .bytes = by.bytes,
+                     .traffic = by.traffic},
+                    {.accepted =
+                         [this, who] {
+                           states_[who].submitting = false;
+                           submit(who);
+                         },
+                     .transferred = [this, &by] { transferred(by); },
+                     .completed = [this, who, count] { completed(who, count); }});
   }
 
-  /// Weighted round robin: per round, a non-empty queue gets as many turns as its priority.
-  [[nodiscard]] std::size_t choose(Device& device) const {
-    const std::size_t none = device.queues.size();
-    for (int round = 0; round < 2; ++round) {
-      std::size_t best = none;
-      for (std::size_t i = 0; i < device.queues.size(); ++i) {
-        if (device.queues[i].empty() || device.turns[i] == 0) continue;
-        if (best == none || device.turns[i] > device.turns[best]) best = i;
-      }
-      if (best != none) {
-        --device.turns[best];
-        return best;
-      }
-      device.turns = setup_.priorities;
-    }
-    return none;
-  }
-
-  void begin(std::uint32_t index) {
-    Device& device = devices_[index];
-    if (device.beginning || device.free_slots == 0) return;
-    const std::size_t chosen = choose(device);
-    if (chosen == device.queues.size()) return;
-    const std::shared_ptr<Descriptor> descriptor = device.queues[chosen].front();
-    if (++descriptor->begun == descriptor->count) {
-      device.queues[chosen].pop_front();
-      for (std::deque<std::uint32_t> woken = std::exchange(device.waiting, {}); !woken.empty();
-           woken.pop_front()) {
-        submit(woken.front());
-      }
-    }
-    device.beginning = true;
-    --device.free_slots;
-    world_.fluid().after(dsa().descriptor_ns + setup_.begin_ns, [this, index, descriptor] {
-      devices_[index].beginning = false;
-      translate(index, descriptor);
-      begin(index);
-    });
-  }
-
-  void translate(std::uint32_t index, const std::shared_ptr<Descriptor>& descriptor) {
-    const Submitter& submitter = submitters_[descriptor->submitter];
-    const bool waits = submitter.bytes > dsa().translated_bytes;
-    world_.fluid().after(waits ? dsa().translation_ns : 0, [this, index, descriptor] {
-      const Submitter& by = submitters_[descriptor->submitter];
-      const auto& device = world_.model().machine.dsa_devices[index];
-      const Initiator who{.socket = world_.model().node(device.node->value())->socket,
-                          .device = index};
-      world_.fluid().carry(by.bytes, world_.device_uses(by.traffic, who, setup_.fabric_weight),
-                           [this, index, descriptor] { end(index, descriptor); });
-    });
-  }
-
-  void end(std::uint32_t index, const std::shared_ptr<Descriptor>& descriptor) {
-    const std::uint32_t who = descriptor->submitter;
-    const Submitter& submitter = submitters_[who];
-    done_bytes_ += submitter.bytes;
-    if (!one_has_ended_) moved_.queue_bytes[submitter.queue] += submitter.bytes;
+  void transferred(const Submitter& by) {
+    done_bytes_ += by.bytes;
+    if (!one_has_ended_) moved_.queue_bytes[by.queue] += by.bytes;
     if (early_.ns == 0 && done_bytes_ >= total_ / 4) early_ = mark();
     if (done_bytes_ <= total_ * 3 / 4) late_ = mark();
-    if (++descriptor->ended == descriptor->count) {
-      world_.fluid().after(rest_ns(), [this, descriptor, who] {
-        State& state = states_[who];
-        --state.under_way;
-        state.ended += descriptor->count;
-        if (state.ended == submitters_[who].count) {
-          moved_.ends_ns[who] = world_.fluid().now_ns();
-          one_has_ended_ = true;
-        }
-        submit(who);
-      });
+  }
+
+  void completed(std::uint32_t who, std::uint32_t count) {
+    State& state = states_[who];
+    --state.under_way;
+    state.ended += count;
+    if (state.ended == submitters_[who].count) {
+      moved_.ends_ns[who] = world_.fluid().now_ns();
+      one_has_ended_ = true;
     }
-    const auto release = [this, index] {
-      ++devices_[index].free_slots;
-      begin(index);
-    };
-    if (setup_.hold_ns > 0) {
-      world_.fluid().hold(setup_.hold_ns * dsa().fabric_gb_per_s, {{world_.fabric(index), 1}},
-                          release);
-    } else {
-      release();
-    }
+    submit(who);
   }
 
   [[nodiscard]] Mark mark() { return {world_.fluid().now_ns(), world_.fluid().carried()}; }
 
-  /// The part of alone_ns that is neither submission nor descriptor start.
-  [[nodiscard]] double rest_ns() const {
-    return std::max(0.0, dsa().alone_ns - dsa().shared_submit_ns - dsa().descriptor_ns);
-  }
-
   World world_;
-  const DeviceSetup& setup_;
+  Devices devices_;
   const std::vector<Submitter>& submitters_;
   std::vector<State> states_;
-  std::vector<Device> devices_;
   Moved moved_;
   double total_ = 0;
   double done_bytes_ = 0;

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,13 +25,10 @@ struct Initiator {
 struct Traffic {
   std::uint32_t source = 0;
   std::uint32_t target = 0;
-  double reads = 1;   ///< Bytes read from the source's node.
-  double writes = 1;  ///< Bytes written to the target's node.
-  /// Additional reads per byte that leaks from the DDIO ways; if > 0, the cores' ceilings apply.
-  double leak_reads = 0;
+  double reads = 1;       ///< Bytes read from the source's node.
+  double writes = 1;      ///< Bytes written to the target's node.
+  double leak_reads = 0;  ///< Additional reads per byte that leaks from the DDIO ways.
 };
-
-enum class Who : std::uint8_t { device, core };
 
 /// Threading: confined.
 class World {
@@ -39,9 +37,8 @@ class World {
 
   Fluid& fluid() { return fluid_; }
   [[nodiscard]] const Model& model() const { return *model_; }
-  /// Of nodes, meshes and links.
-  [[nodiscard]] std::vector<Use> memory_uses(const Traffic& traffic, std::uint32_t socket,
-                                             Who who) const;
+  /// Of nodes, meshes and links, for cores and devices alike.
+  [[nodiscard]] std::vector<Use> memory_uses(const Traffic& traffic, std::uint32_t socket) const;
   /// memory_uses() and the device's own resources.
   [[nodiscard]] std::vector<Use> device_uses(const Traffic& traffic, const Initiator& who,
                                              double fabric_weight) const;
@@ -60,9 +57,9 @@ class World {
  private:
   struct NodeResources {
     ResourceIndex bus = 0;
-    /// Cores' ceiling of reads if reads and writes have separate ceilings.
+    /// Ceiling of reads if reads and writes have separate ceilings.
     ResourceIndex read = 0;
-    /// Cores' ceiling of writes, if separate or measured.
+    /// Ceiling of writes, if separate or measured.
     std::optional<ResourceIndex> write;
   };
   struct DeviceResources {
@@ -70,8 +67,7 @@ class World {
     ResourceIndex buffers = 0;
   };
   [[nodiscard]] std::size_t node_index(std::uint32_t node) const;
-  void add_node(std::vector<Use>& uses, std::size_t index, double reads, double writes,
-                Who who) const;
+  void add_node(std::vector<Use>& uses, std::size_t index, double reads, double writes) const;
   void add_links(std::vector<Use>& uses, std::uint32_t from, std::uint32_t to, double weight) const;
 
   const Model* model_;
@@ -85,17 +81,6 @@ class World {
 
 enum class Queue : std::uint8_t { shared, dedicated };
 
-/// Transfers that one submitter gives to a device.
-struct Submitter {
-  std::uint32_t device = 0;
-  std::uint32_t queue = 0;  ///< Queue number within the device.
-  std::uint64_t count = 1;  ///< Transfers in all.
-  std::uint32_t batch = 1;  ///< Transfers per submission.
-  std::uint32_t depth = 1;  ///< Submissions in flight.
-  double bytes = 0;         ///< Per transfer.
-  Traffic traffic = {};
-};
-
 /// Device configuration, and the cost of each descriptor beyond its bytes.
 struct DeviceSetup {
   Queue kind = Queue::shared;
@@ -105,6 +90,74 @@ struct DeviceSetup {
   double begin_ns = 0;       ///< Added to each descriptor's start; a device starts one at a time.
   double hold_ns = 0;        ///< Occupies the data path after each descriptor.
   double fabric_weight = 1;  ///< Data path use per byte.
+};
+
+/// A submission to a device: one transfer, or a batch of equal ones.
+struct Submission {
+  std::uint32_t device = 0;
+  std::uint32_t queue = 0;  ///< Queue number within the device.
+  std::uint32_t count = 1;  ///< Transfers.
+  double bytes = 0;         ///< Per transfer.
+  Traffic traffic = {};
+};
+
+/// Queues, arbiters and engines of all devices of a World.
+///
+/// Threading: confined.
+class Devices {
+ public:
+  /// `world` and `setup` must outlive it.
+  Devices(World& world, const DeviceSetup& setup);
+
+  /// Called at the end of each step of a submission.
+  struct Steps {
+    Fluid::Action accepted = [] {};     ///< The submitting thread is free again.
+    Fluid::Action transferred = [] {};  ///< For each transfer.
+    Fluid::Action completed = [] {};    ///< All of them are complete.
+  };
+  /// A submission occupies its thread. A full queue refuses it: the thread submits again when an
+  /// entry becomes free.
+  void submit(const Submission& submission, Steps steps);
+
+ private:
+  struct Descriptor {
+    Submission what;
+    Steps steps;
+    std::uint32_t begun = 0;  ///< Transfers begun.
+    std::uint32_t ended = 0;
+  };
+  using Shared = std::shared_ptr<Descriptor>;
+  struct Device {
+    std::vector<std::deque<Shared>> queues;
+    /// Arbiter turns left per queue, refilled from its priority.
+    std::vector<std::uint32_t> turns;
+    std::uint32_t free_slots = 0;
+    bool beginning = false;
+    /// Submissions that found their queue full, in FIFO order.
+    std::deque<Shared> waiting;
+  };
+
+  void submit(const Shared& descriptor);
+  [[nodiscard]] std::size_t choose(Device& device) const;
+  void begin(std::uint32_t index);
+  void translate(const Shared& descriptor);
+  void end(const Shared& descriptor);
+  [[nodiscard]] const DsaModel& dsa() const { return world_.model().dsa; }
+
+  World& world_;
+  const DeviceSetup& setup_;
+  std::vector<Device> devices_;
+};
+
+/// Transfers that one thread gives to a device.
+struct Submitter {
+  std::uint32_t device = 0;
+  std::uint32_t queue = 0;  ///< Queue number within the device.
+  std::uint64_t count = 1;  ///< Transfers in all.
+  std::uint32_t batch = 1;  ///< Transfers per submission.
+  std::uint32_t depth = 1;  ///< Submissions in flight.
+  double bytes = 0;         ///< Per transfer.
+  Traffic traffic = {};
 };
 
 struct Moved {

@@ -67,16 +67,15 @@ TEST(Submission, ASharedQueueIsBoundByEnqcmdOfSmallCopies) {
   EXPECT_NEAR(outcome.figure("gb_per_s"), 1024 / model.dsa.shared_submit_ns, 0.1);
 }
 
-TEST(DdrToHbm, DevicesAddUpToTheNode) {
+TEST(DdrToHbm, DevicesAddUpToWhatCoresReadOfTheNode) {
   const Model model = machine("xeon-max-flat");
   const double fabric = model.dsa.fabric_gb_per_s;
   const auto rate = [&](const char* devices) {
     return run(model, "ddr-to-hbm", {{"devices", devices}, {"target", "8"}}).figure("gb_per_s");
   };
   EXPECT_NEAR(rate("1"), fabric, 0.1);
-  EXPECT_NEAR(rate("2"), 2 * fabric, 0.2);
-  EXPECT_NEAR(rate("4"), 70.4, 0.1);
-  EXPECT_NEAR(rate("8"), 70.4, 0.1);
+  EXPECT_GT(2 * fabric, 52.9);
+  for (const char* const devices : {"2", "4", "8"}) EXPECT_NEAR(rate(devices), 52.9, 0.2);
 }
 
 TEST(DdrToHbm, NothingIsAboveItsCeiling) {
@@ -106,6 +105,16 @@ TEST(Submission, NoPointIsAboveTheFabric) {
       }
     }
   }
+}
+
+TEST(Submission, LongCopiesWithinAPartOfASocketAreBoundByItsMemoryAndShortOnesByTheDevice) {
+  // What the thesis measured and did not explain: 1 GiB is slower than 1 MiB.
+  const Model model = machine("xeon-max-flat");
+  const auto rate = [&](const char* bytes) {
+    return run(model, "submission", {{"mode", "async"}, {"bytes", bytes}}).figure("gb_per_s");
+  };
+  EXPECT_NEAR(rate("1MiB"), model.dsa.fabric_gb_per_s, 0.1);
+  EXPECT_NEAR(rate("1GiB"), 42.6 / 2, 0.1);
 }
 
 TEST(Placement, MovingPaysOnceDataIsReadOftenEnough) {
@@ -155,6 +164,36 @@ TEST(Qdp, PrefetchingPaysWhereCoresWaitForAFarColumnAndNotWhereTheyCompute) {
   const Outcome computes = run(model, "qdp", {{"b", "4"}, {"threads", "1"}, {"compute", "4"}});
   EXPECT_NEAR(computes.figure("gain"), 0, 0.01);
   EXPECT_EQ(computes.bound, "compute");
+}
+
+TEST(Qdp, PrefetchingGainsNothingWhereBothColumnsAreBoundByTheSameMemory) {
+  // Cores or devices: each byte of b is read once from node 0.
+  const Model model = machine("xeon-max-flat");
+  for (const char* const threads : {"64", "12"}) {
+    const Outcome same = run(model, "qdp", {{"b", "0"}, {"threads", threads}});
+    EXPECT_LT(same.figure("gain"), 0.02) << threads;
+    EXPECT_GT(same.figure("gain"), -0.03) << threads;  // Not of the first chunks alone.
+    EXPECT_GT(same.figure("on_ms"), 8.0 * 1073741824 / 52.9e6 * 0.99) << threads;
+  }
+}
+
+TEST(Qdp, APrefetchCostsADeviceWhatACopyCosts) {
+  const Values values{{"b", "4"}, {"threads", "12"}, {"chunk", "64KiB"}, {"column", "16MiB"}};
+  const auto on_ms = [&](double DsaModel::* cost, double value) {
+    Model model = machine("xeon-max-flat");
+    model.dsa.*cost = value;
+    return run(model, "qdp", values).figure("on_ms");
+  };
+  const double now_ms = on_ms(&DsaModel::descriptor_ns, 40);
+  EXPECT_GT(on_ms(&DsaModel::descriptor_ns, 20'000), now_ms * 1.05);
+  EXPECT_GT(on_ms(&DsaModel::translation_ns, 400'000), now_ms * 1.2);
+  EXPECT_GT(on_ms(&DsaModel::shared_submit_ns, 100'000), now_ms * 1.2);
+  // Fewer descriptors in flight hide less of the translations.
+  Model one = machine("xeon-max-flat");
+  one.dsa.translation_ns = 20'000;
+  const double deep_ms = run(one, "qdp", values).figure("on_ms");
+  one.dsa.engine_depth = 1;
+  EXPECT_GT(run(one, "qdp", values).figure("on_ms"), deep_ms * 1.1);
 }
 
 TEST(Qdp, WithoutRoomNothingIsMoved) {
