@@ -36,6 +36,36 @@ bool Core::wait_blocked(EntryState& entry, std::chrono::nanoseconds time_max) {
   }
 }
 
+namespace {
+
+thread_local DeferredEvents* deferring = nullptr;
+
+}  // namespace
+
+void DeferredEvents::begin() noexcept {
+  outer_ = std::exchange(deferring, this);
+  is_active_ = true;
+}
+
+void DeferredEvents::report() noexcept {
+  if (!std::exchange(is_active_, false)) return;
+  deferring = outer_;
+  for (const Event& event : events_) core_.tell_observer(event);
+}
+
+void Core::tell_or_defer(const Event& event) noexcept {
+  DeferredEvents* reporting = nullptr;
+  for (DeferredEvents* each = deferring; each != nullptr; each = each->outer_) {
+    if (&each->core_ == this) reporting = each;
+  }
+  if (reporting == nullptr) return tell_observer(event);
+  try {
+    reporting->events_.push_back(event);
+  } catch (const std::bad_alloc&) {
+    policy_errors.add(1);
+  }
+}
+
 void Core::tell_observer(const Event& event) noexcept {
   try {
     observer(event);
@@ -92,7 +122,7 @@ void Core::return_bytes(std::span<const DirtyRanges::Range> claimed) {
 
 void Core::write_back(std::span<const DirtyRanges::Range> claimed) {
   return_bytes(claimed);
-  tell_written_back(claimed);
+  for (const DirtyRanges::Range& range : claimed) tell_written_back(range);
 }
 
 bool Core::write_back_overlapping(const Region& region) {
@@ -116,12 +146,10 @@ void Core::settle(const DirtyRanges::Range& range) {
   dirty.settle(range);
 }
 
-void Core::tell_written_back(std::span<const DirtyRanges::Range> settled) {
-  for (const DirtyRanges::Range& range : settled) {
-    tell(EventKind::written_back,
-         {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
-         nodes[range.shard]);
-  }
+void Core::tell_written_back(const DirtyRanges::Range& settled) {
+  tell(EventKind::written_back,
+       {reinterpret_cast<const std::byte*>(settled.region.address), settled.region.byte_count},
+       nodes[settled.shard]);
 }
 
 void Core::end(EntryState& entry) noexcept {

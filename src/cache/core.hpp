@@ -205,7 +205,7 @@ struct Core {
   [[nodiscard]] bool write_back_overlapping(const Region& region);
   /// Counts and settles a range that the engine has copied.
   void settle(const DirtyRanges::Range& range);
-  void tell_written_back(std::span<const DirtyRanges::Range> settled);
+  void tell_written_back(const DirtyRanges::Range& settled);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
   /// source and the copy may be gone afterwards), and frees the entry. Takes as long as one piece
   /// of the mover.
@@ -213,14 +213,18 @@ struct Core {
   /// As end(), and releases the entry's reference on this core.
   void end_held(EntryState& entry) noexcept;
 
-  /// Notifies the observer, if set.
+  /// Notifies the observer, if set, or DeferredEvents of this thread.
   void tell(EventKind kind, std::span<const std::byte> region,
             std::optional<NodeId> node) noexcept {
     if (observer) [[unlikely]]
-      tell_observer({kind, region, node});
+      tell_or_defer({kind, region, node});
   }
-  void tell(EventKind kind, const EntryState& entry,
-            const engine::Completion& completion = {}) noexcept {
+  void tell(EventKind kind, const EntryState& entry) noexcept {
+    tell(kind, {entry.source(), entry.region().byte_count}, nodes[entry.shard_number()]);
+  }
+  /// Notifies the observer, if set, of the end of a move.
+  void tell_ended(EventKind kind, const EntryState& entry,
+                  const engine::Completion& completion) noexcept {
     if (observer) [[unlikely]]
       tell_observer({kind,
                      {entry.source(), entry.region().byte_count},
@@ -238,9 +242,43 @@ struct Core {
   }
 
  private:
+  friend class DeferredEvents;
+
+  void tell_or_defer(const Event& event) noexcept;
   void tell_observer(const Event& event) noexcept;
 
   Atomic<std::uint32_t> owner_count_{1};
+};
+
+/// Defers the events that Core::tell() reports on this thread: where other threads may wait for
+/// this one, because the observer may wait for them. Of nested ones the outermost of a core
+/// reports.
+///
+/// Threading: owned.
+class DeferredEvents {
+ public:
+  explicit DeferredEvents(Core& core) : core_(core) {
+    if (core.observer) [[unlikely]]
+      begin();
+  }
+  DeferredEvents(const DeferredEvents&) = delete;
+  DeferredEvents& operator=(const DeferredEvents&) = delete;
+  ~DeferredEvents() {
+    if (is_active_) [[unlikely]]
+      report();
+  }
+  /// Reports the events, and defers no more. Idempotent.
+  void report() noexcept;
+
+ private:
+  friend struct Core;
+
+  void begin() noexcept;
+
+  Core& core_;
+  bool is_active_ = false;
+  DeferredEvents* outer_ = nullptr;
+  std::vector<Event> events_;
 };
 
 /// Room and memory for a copy of `byte_count` bytes (a footprint), until an entry takes them over.

@@ -60,6 +60,7 @@ void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
 
 std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::byte>> sources,
                                            Hint hint) {
+  const DeferredEvents deferred(*core_);  // As in place(), for all of them.
   Gather gather;
   gather.entries.reserve(sources.size());
   // Threads that find a gathered entry wait for its submission, so submit even on an exception.

@@ -272,7 +272,7 @@ void InFlightMoves::end(const Move& move, const engine::Completion& completion) 
   } else {
     core.moves_failed.add(1);
   }
-  core.tell(done ? EventKind::moved : EventKind::move_failed, entry, completion);
+  core.tell_ended(done ? EventKind::moved : EventKind::move_failed, entry, completion);
   entry.progress.end(done ? Phase::copied : Phase::left);
 }
 

@@ -37,32 +37,6 @@ void check_address(std::span<const std::byte> source) {
                  source.size());
 }
 
-/// Events that happen under a lock, to be reported without it.
-///
-/// Threading: owned.
-class Deferred {
- public:
-  explicit Deferred(Core& core) : core_(core) {}
-  /// An event that cannot be allocated counts as an error of the observer.
-  void add(EventKind kind, const Region& region, std::uint16_t shard) noexcept {
-    if (!core_.observer) return;
-    try {
-      events_.push_back({kind,
-                         {reinterpret_cast<const std::byte*>(region.address), region.byte_count},
-                         core_.nodes[shard]});
-    } catch (const std::bad_alloc&) {
-      core_.policy_errors.add(1);
-    }
-  }
-  void tell() noexcept {
-    for (const Event& event : events_) core_.tell(event.kind, event.region, event.node);
-  }
-
- private:
-  Core& core_;
-  std::vector<Event> events_;
-};
-
 /// The parts of `region` before and behind `lost`.
 std::array<Region, 2> outside(const Region& region, const std::optional<Region>& lost) {
   if (!lost || !lost->overlaps(region)) return {region, {}};
@@ -251,6 +225,9 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
   const auto [number, entry] = core_->pool.take_entry(miss.counts.stash);
   EntryState& state = *entry;
   state.copy = memory.copy();
+  // Until the move is submitted a thread that drops entries or begins a change may wait for it, for
+  // which the observer may wait in turn.
+  const DeferredEvents deferred(*core_);
   EntryList gone;
   Slot* own = nullptr;
   Shard::Published published;
@@ -514,7 +491,7 @@ std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range>
       }
     }
   }
-  core_->tell_written_back(claimed);
+  for (const DirtyRanges::Range& range : claimed) core_->tell_written_back(range);
   return late_count;
 }
 
@@ -547,7 +524,7 @@ std::size_t CacheState::pin(std::span<const std::byte> source, bool pinned) {
 template <typename Choose>
 std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Region>& lost,
                              Moves moves, Choose choose) {
-  Deferred deferred(*core_);
+  DeferredEvents deferred(*core_);
   EntryList ours;
   std::size_t count = 0;
   {
@@ -577,19 +554,18 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
           for (const Region& kept : outside(range->region, lost)) {
             if (kept.byte_count == 0) continue;
             core_->return_bytes(*range, kept);
-            deferred.add(EventKind::written_back, kept, range->shard);
+            core_->tell_written_back({kept, range->entry, range->ticket, range->shard});
           }
           core_->dirty.settle(*range);
         }
       }
-      deferred.add(EventKind::dropped, state.region(), state.shard_number());
+      core_->tell(EventKind::dropped, state);
       if (!detail::leave_to_holders(state)) continue;
       core_->moves_of(state).finish(state);
       ours.push(core_->pool, number);
     }
   }
-  // The observer and the memory source may call the cache.
-  deferred.tell();
+  deferred.report();  // The observer may call the cache.
   while (const std::uint32_t number = ours.pop(core_->pool)) {
     core_->end_held(core_->pool[number]);
   }

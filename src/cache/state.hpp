@@ -21,6 +21,7 @@
 namespace headrace::cache {
 
 using detail::Core;
+using detail::DeferredEvents;
 using detail::DirtyRanges;
 using detail::EntryList;
 using detail::EntryState;

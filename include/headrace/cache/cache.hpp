@@ -167,13 +167,17 @@ struct Event {
   bool late_write_possible = false;
 };
 
-/// Receives every event on the thread where it happens, with no lock held. Several threads may call
-/// it at once. It may call the cache, except change() and Entry::wait(), which may wait for the
-/// calling thread. `moved` and `move_failed` are reported from the job's callback, where it may
-/// call only statistics(). It may be called until the last entry and change are gone. If it throws,
-/// or an event cannot be allocated, policy_errors is incremented.
+/// Receives every event on the thread where it happens, with no lock held; events of a miss when
+/// its move is submitted, those of access_many() when all are. Several threads may call it at once.
+/// It may call the cache, except change() and Entry::wait(), which may wait for the calling thread.
+/// `moved` and `move_failed` are reported from the job's callback, where it may call only
+/// statistics(). It may be called until the last entry and change are gone. If it throws, or an
+/// event cannot be allocated, policy_errors is incremented.
 using Observer = std::function<void(const Event&)>;
 
+/// Policies and the memory source must not call functions of the cache that wait (change(),
+/// Entry::wait(), flush(), invalidate(), clear()): another thread may wait for the access that
+/// calls them.
 struct CacheOptions {
   PlacementPolicy placement;  ///< Empty: placement::fastest.
   /// Empty: the policy that the engine was made with, or movers::by_size if it has none. If it

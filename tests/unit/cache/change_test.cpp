@@ -50,28 +50,33 @@ class Changing : public ::testing::Test {
 };
 
 TEST_F(Changing, AReadWithoutAWaitHasTheChangesThatAMissHasNotWrittenBackYet) {
-  // Relaxed: spinning on them is enough, and the bytes are published by the cache's own lock.
-  Atomic<bool> first_is_written_back{false};
-  Atomic<bool> has_read{false};
-  const auto reader = std::this_thread::get_id();
   CacheOptions options;
   options.capacity_per_node = Bytes(8 * page_bytes_);
-  options.observer = [&](const Event& event) {
-    if (event.kind != EventKind::written_back || std::this_thread::get_id() == reader) return;
-    first_is_written_back.store_relaxed(true);
-    while (!has_read.load_relaxed()) std::this_thread::yield();
-  };
-  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
-  fill(*stage.cache, page(0));
-  fill(*stage.cache, page(1));
-  // Its entry can be found by other threads when it writes both changes back.
-  std::thread miss([&] { static_cast<void>(stage.cache->access(page(0, 2))); });
-  while (!first_is_written_back.load_relaxed()) std::this_thread::yield();
-  const Entry entry = stage.cache->access(page(0, 2));
-  EXPECT_FALSE(entry.cached());
-  EXPECT_TRUE(is_all(entry.data()));
-  has_read.store_relaxed(true);
-  miss.join();
+  CacheStage stage(StagedMover::Mode::held, std::move(options));
+  for (const std::size_t index : {0U, 1U}) {
+    static_cast<void>(stage.cache->access(page(index)));
+    stage.mover->release();
+    fill(*stage.cache, page(index));
+  }
+  const Entry first = stage.cache->access(page(0));
+  // The miss waits for this write-back before it writes the second page back. Other threads can
+  // find its entry meanwhile.
+  test::ObservedThread writer([&] { EXPECT_TRUE(stage.cache->write_back(first).has_value()); });
+  while (stage.mover->accepted_count() < 3) std::this_thread::yield();
+  test::ObservedThread miss([&] { static_cast<void>(stage.cache->access(page(0, 2))); });
+  miss.await_asleep();
+  std::vector<std::byte> seen;
+  test::ObservedThread reader([&] {
+    const Entry entry = stage.cache->access(page(0, 2));
+    EXPECT_FALSE(entry.cached());
+    seen.assign(entry.data().begin(), entry.data().end());
+  });
+  reader.await_asleep();
+  stage.mover->release();
+  for (test::ObservedThread* each : {&writer, &miss, &reader}) each->join();
+  stage.mover->release();
+  EXPECT_EQ(seen.size(), 2 * page_bytes_);
+  EXPECT_TRUE(is_all(seen));
 }
 
 TEST_F(Changing, EveryAccessThatIsLeftAtTheSourceSeesWhatWasChanged) {

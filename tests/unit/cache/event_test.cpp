@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,6 +83,52 @@ TEST_F(Events, TellOfEveryAccessAndWhatBecomesOfItsEntry) {
   stage.mover->fail_with(engine::Cause::device_error);
   static_cast<void>(stage.cache->access(std::span(source).first(11)));
   EXPECT_EQ(take(), (Lines{"move_failed 11 8", "miss 11 8"}));
+}
+
+/// An observer that drops entries while another thread begins a change of the bytes of an entry
+/// that this thread is creating.
+void drop_during_a_change(const std::function<void(Cache&)>& drop, EventKind kind,
+                          const std::function<void(Cache&, std::span<std::byte>)>& access) {
+  test::expect_ends([&] {
+    const std::size_t page_bytes = platform::page_bytes();
+    auto source = test::numbered_bytes(8 * page_bytes);
+    Cache* cache = nullptr;
+    const std::thread::id here = std::this_thread::get_id();
+    std::optional<test::ObservedThread> changing;
+    CacheOptions made;
+    made.observer = [&](const Event& event) {
+      if (event.kind != kind || std::this_thread::get_id() != here || changing) return;
+      changing.emplace([&] {
+        static_cast<void>(
+            cache->change(std::span(source).subspan(3 * page_bytes, 2 * page_bytes)).value());
+      });
+      changing->await_asleep();
+      drop(*cache);
+    };
+    CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+    cache = stage.cache.get();
+    access(*cache, source);
+    EXPECT_TRUE(changing.has_value());
+  });
+}
+
+TEST_F(Events, MayDropEntriesWhileAnotherThreadBeginsAChangeOfTheirBytes) {
+  const std::size_t page_bytes = platform::page_bytes();
+  const std::array<std::function<void(Cache&)>, 3> drops = {
+      [](Cache& cache) { cache.flush(); }, [](Cache& cache) { cache.clear(); },
+      [](Cache& cache) { cache.invalidate(test::numbered_bytes(1)); }};
+  for (const auto& drop : drops) {
+    drop_during_a_change(drop, EventKind::written_back, [&](Cache& cache, auto source) {
+      static_cast<void>(cache.change(source.first(page_bytes)).value());
+      static_cast<void>(cache.access(source.first(4 * page_bytes)));
+    });
+    drop_during_a_change(drop, EventKind::hit, [&](Cache& cache, auto source) {
+      static_cast<void>(cache.access(source.last(page_bytes)));
+      const std::array<std::span<const std::byte>, 2> both = {source.first(4 * page_bytes),
+                                                              source.last(page_bytes)};
+      static_cast<void>(cache.access_many(both));
+    });
+  }
 }
 
 TEST_F(Events, ComeWithNoLockHeldSoThatTheObserverMayCallTheCache) {
