@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -160,15 +159,15 @@ PersistentMap::PersistentMap(PersistentMap&& other) noexcept = default;
 PersistentMap& PersistentMap::operator=(PersistentMap&& other) noexcept = default;
 PersistentMap::~PersistentMap() = default;
 
-namespace {
-
 /// A guarded range. The handler may run at any moment, so a slot is in use from the store of
-/// `begin`, which comes last, until `begin` is 0 again.
-struct GuardSlot {
+/// `begin`, which comes last, until `begin` is 0 again. Slots are reused and never freed.
+struct FaultGuard::Slot {
   Atomic<std::uintptr_t> begin{0};
   Atomic<std::uintptr_t> end{0};
   Atomic<std::uint32_t>* fault = nullptr;
   std::uint32_t value = 0;
+  Slot* next = nullptr;       ///< In the list of all; fixed once it is listed.
+  Slot* next_free = nullptr;  ///< Under the mutex.
 
   /// May be false for an address of a guard that is being set or removed; never for one whose
   /// memory the interrupted code may access.
@@ -181,9 +180,11 @@ struct GuardSlot {
   }
 };
 
-constexpr std::size_t kGuardsMax = 1024;
-std::array<GuardSlot, kGuardsMax> guard_slots;
+namespace {
+
+Atomic<FaultGuard::Slot*> guard_slots{nullptr};  ///< The newest.
 Mutex guard_mutex;
+FaultGuard::Slot* free_slots HEADRACE_GUARDED_BY(guard_mutex) = nullptr;
 struct sigaction previous_action;  // Written before our handler is installed.
 
 /// True for a signal raised by a faulting instruction: it recurs when the handler returns. Other
@@ -213,8 +214,10 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
   // A signal sent by kill() has no address.
   const auto address =
       info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : std::uintptr_t{0};
-  for (const GuardSlot& slot : guard_slots) {
-    if (!slot.holds(address)) continue;
+  // edge: fault-guard (acquire)
+  for (const FaultGuard::Slot* slot = guard_slots.load_acquire(); slot != nullptr;
+       slot = slot->next) {
+    if (!slot->holds(address)) continue;
     const std::uintptr_t page = address / page_bytes() * page_bytes();
     // A direct system call, as async-signal safety requires.
     if (::mmap(reinterpret_cast<void*>(page), page_bytes(), PROT_READ | PROT_WRITE,
@@ -223,7 +226,7 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
     }
     std::uint32_t none = 0;
     // relaxed: this thread reads it later; other readers need no particular moment.
-    slot.fault->compare_exchange_relaxed(none, slot.value);
+    slot->fault->compare_exchange_relaxed(none, slot->value);
     errno = saved_errno;
     return;
   }
@@ -252,26 +255,29 @@ FaultGuard::FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault,
                        std::uint32_t value) {
   put_handler_in_place();
   const Lock lock(guard_mutex);
-  for (slot_ = 0; slot_ < kGuardsMax; ++slot_) {
-    GuardSlot& slot = guard_slots[slot_];
-    if (slot.begin.load_relaxed() != 0) continue;  // Written only under the mutex.
-    slot.fault = &fault;
-    slot.value = value;
-    const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-    // edge: fault-guard-end (release)
-    slot.end.store_release(begin + range.size());
+  if (free_slots == nullptr) {
+    free_slots = new Slot;
+    free_slots->next = guard_slots.load_relaxed();  // Written only under the mutex.
     // edge: fault-guard (release)
-    slot.begin.store_release(begin);
-    return;
+    guard_slots.store_release(free_slots);
   }
-  // No slot left: this mapping has no guard, and its faults kill the process.
+  slot_ = free_slots;
+  free_slots = slot_->next_free;
+  slot_->fault = &fault;
+  slot_->value = value;
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  // edge: fault-guard-end (release)
+  slot_->end.store_release(begin + range.size());
+  // edge: fault-guard (release)
+  slot_->begin.store_release(begin);
 }
 
 FaultGuard::~FaultGuard() {
-  if (slot_ == kGuardsMax) return;
   const Lock lock(guard_mutex);
   // edge: fault-guard (release)
-  guard_slots[slot_].begin.store_release(0);
+  slot_->begin.store_release(0);
+  slot_->next_free = free_slots;
+  free_slots = slot_;
 }
 
 }  // namespace headrace::platform

@@ -165,6 +165,7 @@ class PersistentMap {
 /// and sets `fault` to `value` if it was 0. The first guard installs the handler; it passes other
 /// faults to the handler installed before.
 ///
+/// Fails:     throws std::bad_alloc.
 /// Threading: immutable; `fault` must outlive it.
 class FaultGuard {
  public:
@@ -173,8 +174,10 @@ class FaultGuard {
   FaultGuard& operator=(const FaultGuard&) = delete;
   ~FaultGuard();
 
+  struct Slot;
+
  private:
-  std::size_t slot_;
+  Slot* slot_;
 };
 
 }  // namespace headrace::platform

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/shared_file.hpp"
@@ -78,6 +79,19 @@ void count_signal(int /*number*/) {
   ::_exit(g_signals == 2 ? 0 : 1);
 }
 
+[[noreturn]] void fault_under_the_last_of_many() {
+  std::deque<FaultGuard> guards;
+  std::deque<Atomic<std::uint32_t>> faults(3000);
+  const std::span<std::byte> page = page_without_file();
+  for (Atomic<std::uint32_t>& fault : faults) {
+    // Only the last one guards the page.
+    const bool last = guards.size() + 1 == faults.size();
+    guards.emplace_back(last ? page : std::span(page).first(0), fault, kLost);
+  }
+  touch(page);
+  ::_exit(faults.back().load_relaxed() == kLost ? 0 : 1);  // Relaxed: set by this thread's fault.
+}
+
 class FaultGuards : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -88,6 +102,10 @@ TEST_F(FaultGuardsDeathTest, APageThatWentAwayIsToldAndReplaced) {
   for (const auto action : {SIG_DFL, SIG_IGN}) {
     EXPECT_EXIT((prepare(action), fault_under_guard()), ::testing::ExitedWithCode(0), "");
   }
+}
+
+TEST_F(FaultGuardsDeathTest, EveryMappingHasAGuardHoweverManyThereAre) {
+  EXPECT_EXIT((prepare(SIG_DFL), fault_under_the_last_of_many()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(FaultGuardsDeathTest, AFaultElsewhereEndsTheProcessAsWithoutGuards) {
