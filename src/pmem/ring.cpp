@@ -25,21 +25,38 @@ constexpr std::uint64_t kProducerLock = 0;
 constexpr std::uint64_t kConsumerLock = 1;
 constexpr std::uint64_t kAttachingLock = 2;
 
+/// The locks of an end. A child of fork() closes them: without exec it would keep the role after
+/// this process has given it up. Not of the mapped file, which the child's mapping keeps open.
+///
+/// Threading: immutable, except for the locks.
+class Locks {
+ public:
+  explicit Locks(platform::SharedFile open_file) : file_(std::move(open_file)) {}
+  Locks(const Locks&) = delete;
+  Locks& operator=(const Locks&) = delete;
+  ~Locks() {
+    if (is_forked()) file_.forget();
+  }
+  [[nodiscard]] const platform::SharedFile& file() const { return file_; }
+  /// In a child, which has a copy of the positions but not the role.
+  [[nodiscard]] bool is_forked() const {
+    return forked_.load_relaxed() != 0;  // relaxed: set when the child had one thread.
+  }
+
+ private:
+  platform::SharedFile file_;
+  Atomic<std::uint32_t> forked_{0};
+  const platform::ForkGuard guard_{file_.descriptor(), forked_, 1};
+};
+
 /// State common to both ends.
 struct Place {
   Mapping mapping;
   RingMemory ring;
   RingState state;
-  /// When this end attached. A child of fork() has a copy of the positions but not the role.
-  std::uint32_t fork_count = attaching_fork_count();
+  std::unique_ptr<Locks> locks;  ///< Of an end.
 
-  [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count; }
-
- private:
-  static std::uint32_t attaching_fork_count() {
-    platform::watch_forks();
-    return platform::fork_count();
-  }
+  [[nodiscard]] bool is_forked() const { return locks->is_forked(); }
 };
 
 }  // namespace
@@ -100,7 +117,7 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
     const Result<void> reserved = MappingAccess::file(*mapping).reserve();
     if (!reserved.has_value()) return Failure(reserved.error().within(tried));
   }
-  Place place{.mapping = std::move(*mapping), .ring = *ring, .state = {}};
+  Place place{.mapping = std::move(*mapping), .ring = *ring, .state = {}, .locks = {}};
   place.state.capacity = Bytes(ring->capacity_bytes);
   place.state.entry_bytes_max = block_entry_bytes_max(ring->capacity_bytes);
   return place;
@@ -163,7 +180,11 @@ Result<std::unique_ptr<Attached>> attach_end(const std::string& path, const std:
   if (!opened.has_value()) return Failure(opened.error());
   auto attached = std::make_unique<Attached>(std::move(*opened), options);
   Place& place = attached->place;
-  const platform::SharedFile& file = MappingAccess::file(place.mapping);
+  Result<platform::SharedFile> own =
+      platform::SharedFile::open_again(MappingAccess::file(place.mapping).descriptor());
+  if (!own.has_value()) return Failure(own.error().within(tried));
+  place.locks = std::make_unique<Locks>(std::move(*own));
+  const platform::SharedFile& file = place.locks->file();
   if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
     return Failure(locked.error().within(tried));
   }

@@ -303,6 +303,66 @@ TEST_F(RingFile, AForkedChildIsRefusedAndChangesNothing) {
   EXPECT_EQ(entry.ordinal, 1U);
 }
 
+/// A child that lives until it is destroyed, and does not exec.
+///
+/// Threading: owned.
+class IdleChild {
+ public:
+  IdleChild() : id_(::fork()) {
+    if (id_ != 0) return;
+    ::alarm(60);
+    for (;;) ::pause();
+  }
+  IdleChild(const IdleChild&) = delete;
+  IdleChild& operator=(const IdleChild&) = delete;
+  ~IdleChild() {
+    ::kill(id_, SIGKILL);
+    ::waitpid(id_, nullptr, 0);
+  }
+
+ private:
+  const pid_t id_;
+};
+
+TEST_F(RingFile, ARoleThatWasGivenUpIsFreeAlthoughAForkedChildLives) {
+  make();
+  std::optional<Producer> producer = Producer::attach(path_).value();
+  std::optional<Consumer> consumer = Consumer::attach(path_).value();
+  const IdleChild child;
+  EXPECT_EQ(producer->enqueue(bytes_of(1, 40)), Enqueue::done);
+  EXPECT_FALSE(Producer::attach(path_).has_value());
+  producer.reset();
+  consumer.reset();
+  EXPECT_TRUE(Producer::attach(path_).has_value());
+  EXPECT_TRUE(Consumer::attach(path_).has_value());
+}
+
+TEST_F(RingFile, ARoleOfAKilledProcessIsFreeAlthoughItsChildLives) {
+  make();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const Result<Producer> producer = Producer::attach(path_);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(ends[1]);
+      ::alarm(60);
+      for (;;) ::pause();
+    }
+    static_cast<void>(::write(ends[1], &child, sizeof(child)));
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(parent, nullptr, 0);
+  pid_t child = 0;
+  ASSERT_EQ(::read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  EXPECT_EQ(::kill(child, 0), 0);
+  const Result<Producer> producer = Producer::attach(path_);
+  EXPECT_TRUE(producer.has_value()) << producer.error().message();
+  ::kill(child, SIGKILL);
+  for (const int end : ends) ::close(end);
+}
+
 TEST_F(RingFile, AFileThatMayOnlyBeReadCanBeLookedAt) {
   make();
   std::filesystem::permissions(folder_, std::filesystem::perms::all);
