@@ -218,13 +218,18 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
   };
   options.then_context = &chunk;
   engine::Submit answer = engine::Submit::accepted;
-  if (chunk.operations.size() == 1) {
-    answer = engine_.submit(chunk.job, chunk.operations.front(), options);
-  } else {
-    const std::size_t count = chunk.operations.size();
-    // One that the engine does not write counts as failed.
-    chunk.completions.assign(count, {});
-    answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
+  try {
+    if (chunk.operations.size() == 1) {
+      answer = engine_.submit(chunk.job, chunk.operations.front(), options);
+    } else {
+      const std::size_t count = chunk.operations.size();
+      // One that the engine does not write counts as failed.
+      chunk.completions.assign(count, {});
+      answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
+    }
+  } catch (...) {
+    // A policy of the engine that throws, or no memory: nothing was submitted.
+    return conclude(chunk, Outcome::failed);
   }
   if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
   if (answer == engine::Submit::full) {

@@ -86,7 +86,7 @@ enum class Outcome : std::uint8_t {
   no_such_tier,
   full,        ///< Every block of the tier is pinned.
   corrupt,     ///< No copy matches the checksum. The block has been removed.
-  failed,      ///< The engine could not copy: unmapped memory, a device error.
+  failed,      ///< The engine could not copy: unmapped memory, a device error, a throwing policy.
   late_write,  ///< Failed, and an abandoned device may still write to the target.
   io_failed,   ///< The file lost pages, or the block could not be made durable.
   closed,      ///< The engine was stopped, or belongs to the parent of this process.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>
@@ -10,7 +11,9 @@
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/topo/machine.hpp"
 #include "support/cache_stage.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::cache {
 namespace {
@@ -477,6 +480,36 @@ TEST_F(AccessMany, AnEngineThatTakesNothingLeavesAllAtTheSource) {
   }
   EXPECT_EQ(cache_->statistics().refused, 2U);
   EXPECT_EQ(cache_->statistics().bytes_cached, 0U);
+}
+
+TEST(Access, APolicyOfTheEngineThatThrowsLeavesTheSourceAndTheCacheEnds) {
+  test::expect_ends([] {
+    const topo::Machine machine = topo::discover().value();
+    bool throws = true;
+    const engine::MoverPolicy policy = [&](const engine::MoveContext&, engine::MoverChoice& made) {
+      if (throws) throw std::runtime_error("x");
+      made.add(0);
+    };
+    const auto engine = engine::Engine::make(machine, {.policy = policy}).value();
+    CacheOptions options;
+    options.placement = placement::local;
+    const auto cache = Cache::make(machine, *engine, std::move(options)).value();
+    auto source = test::numbered_bytes(std::size_t{1} << 20U);
+    const std::span<std::byte> first = std::span(source).first(4096);
+    const std::array<std::span<const std::byte>, 2> both = {first, std::span(source).last(4096)};
+    EXPECT_FALSE(cache->access(source).cached());
+    for (const Entry& entry : cache->access_many(both)) EXPECT_FALSE(entry.cached());
+    EXPECT_EQ(cache->statistics().refused, 3U);
+    throws = false;
+    std::fill(first.begin(), first.end(), std::byte{1});
+    {
+      const Change change = cache->change(first).value();
+      std::fill(change.data().begin(), change.data().end(), std::byte{2});
+    }
+    throws = true;
+    cache->flush();
+    EXPECT_EQ(first.front(), std::byte{2});
+  });
 }
 
 }  // namespace

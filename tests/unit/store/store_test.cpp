@@ -8,11 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/topo/machine.hpp"
 #include "support/store_stage.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::store {
 namespace {
@@ -23,6 +27,36 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kBlockBytes = 4096;
+
+TEST(StoreOfAThrowingPolicy, FailsTheBlocksKeepsTheOthersAndEnds) {
+  test::expect_ends([] {
+    Atomic<bool> throws{false};
+    const engine::MoverPolicy policy = [&](const engine::MoveContext&, engine::MoverChoice& made) {
+      if (throws.load_relaxed()) throw std::runtime_error("policy");  // relaxed: one thread.
+      made.add(0);
+    };
+    const auto engine = engine::Engine::make(topo::discover().value(), {.policy = policy}).value();
+    const auto store = test::make_store(
+        *engine,
+        {.block_bytes = Bytes(kBlockBytes), .tiers = {{.capacity = mib(1)}}, .inline_max = {}});
+    const std::vector<std::byte> first = block_bytes(1, 1, kBlockBytes);
+    std::vector<std::byte> seen(kBlockBytes);
+    EXPECT_EQ(store->put("a", first).outcome, Outcome::done);
+    throws.store_relaxed(true);
+    EXPECT_EQ(store->put("a", block_bytes(1, 2, kBlockBytes)).outcome, Outcome::failed);
+    EXPECT_EQ(store->get("a", seen).outcome, Outcome::failed);
+    const std::array<PutBlock, 2> both = {PutBlock{.key = "b", .source = first},
+                                          PutBlock{.key = "c", .source = first}};
+    Transfer transfer = store->put(both);
+    transfer.wait();
+    for (const BlockEnd& end : transfer.ends()) EXPECT_EQ(end.outcome, Outcome::failed);
+    throws.store_relaxed(false);
+    EXPECT_EQ(store->get("a", seen).outcome, Outcome::done);
+    EXPECT_EQ(seen, first);
+    EXPECT_EQ(store->get("b", seen).outcome, Outcome::unknown_key);
+    EXPECT_EQ(store->put("b", first).outcome, Outcome::done);
+  });
+}
 
 /// Copies by workers, or short ones by the calling thread.
 class InMemory : public ::testing::TestWithParam<Bytes> {
