@@ -3,7 +3,7 @@
 # depends on, so an include in the wrong direction does not compile.
 
 # A layer may depend only on layers to its left.
-set(HEADRACE_LAYER_ORDER base platform telemetry topo copy dsa engine c cache query pmem message store)
+set(HEADRACE_LAYER_ORDER base platform telemetry topo copy dsa engine cache query pmem message store c)
 
 # headrace_layer(NAME [DEPENDS layer...] SOURCES file... [LIBRARIES private-library...])
 function(headrace_layer name)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The Headrace engine for C and languages that call C: copies, fills, compares and checksums memory
- * on Intel DSA if present, else on processors. The block store at the end keeps blocks by key.
- * Needs C99 or C++11; link with -lheadrace.
- * Not here: cache, topologies and custom policies, which need C++20 (the headers under headrace/).
+ * on Intel DSA if present, else on processors. It includes, from headrace/c/, the cache, persistent
+ * memory with its ring, and the block store. Needs C99 or C++11; link with -lheadrace.
+ * Not here: topologies, custom policies, changes through the cache and message queues, which need
+ * C++20 (the headers under headrace/).
  *
  * Conventions. Pointers must not be null unless the comment allows it; submissions answer a null
  * engine, job, channel or operation with HEADRACE_NULL_ADDRESS, other functions may abort. No
@@ -538,106 +539,9 @@ size_t headrace_channel_depth(const headrace_channel* channel) HEADRACE_C_NOEXCE
 /* Name of its queue; valid as long as the engine. */
 const char* headrace_channel_queue(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
-/* --- Block store ------------------------------------------------------------------------------ */
-
-/* Blocks by key in tiers of memory and files, as in headrace/store/store.hpp. Threading: shared. */
-typedef struct headrace_store headrace_store;
-/* A submitted batch. Threading: shared, except for headrace_transfer_free(). */
-typedef struct headrace_transfer headrace_transfer;
-
-/* Zero except for the capacity: memory on any node. */
-typedef struct headrace_tier {
-  uint64_t capacity_bytes; /* 0, for existing files only: unchanged. */
-  const char* path;        /* File of the tier; null: memory. */
-  bool has_node;           /* `node` is set. */
-  uint32_t node;           /* Of memory. */
-  bool process_only;       /* The file survives the process, but not a power failure. */
-  bool lru;                /* Evict by lru instead of s3_fifo. */
-} headrace_tier;
-
-typedef struct headrace_store_options {
-  uint64_t block_bytes;       /* Maximum block length; 0: 1 MiB; at most 1 GiB. */
-  const headrace_tier* tiers; /* The fastest first. */
-  size_t tier_count;          /* 1 to 4. */
-  bool checksums;             /* CRC-32C of each block, verified when read. */
-  bool never_promote; /* False: a block read twice from another tier is copied to the first. */
-  bool never_inline;  /* False: the caller copies transfers of up to 256 KiB in all. */
-} headrace_store_options;
-
-/* How the transfer of one block ended; headrace_outcome_text() explains it. */
-enum headrace_outcome HEADRACE_C_ENUM {
-  HEADRACE_OUTCOME_RUNNING,
-  HEADRACE_OUTCOME_DONE,
-  HEADRACE_OUTCOME_UNKNOWN_KEY,
-  HEADRACE_OUTCOME_BAD_KEY,
-  HEADRACE_OUTCOME_WRONG_LENGTH,
-  HEADRACE_OUTCOME_NO_SUCH_TIER,
-  HEADRACE_OUTCOME_FULL,
-  HEADRACE_OUTCOME_CORRUPT,
-  HEADRACE_OUTCOME_FAILED,
-  HEADRACE_OUTCOME_LATE_WRITE,
-  HEADRACE_OUTCOME_IO_FAILED,
-  HEADRACE_OUTCOME_CLOSED
-};
-/* "unknown_key"; and a sentence with meaning and remedy. */
-const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
-const char* headrace_outcome_text(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
-
-/* Copies the key; borrows the bytes until the transfer has ended. */
-typedef struct headrace_put_block {
-  const void* key;
-  size_t key_bytes; /* 1 to 192. */
-  const void* source;
-  size_t byte_count;
-} headrace_put_block;
-typedef struct headrace_get_block {
-  const void* key;
-  size_t key_bytes;
-  void* target;
-  size_t byte_count; /* Of the target: at least the length of the block. */
-} headrace_get_block;
-
-/* Makes a store, with the blocks of existing files. The engine outlives it. `error` may be null.
- *
- * Returns: null on failure, with the reason in `error`. Free it with headrace_store_free(). */
-headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
-                                    headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Waits for all transfers first. Null is ignored. */
-void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
-
-/* Start copying blocks into `tier`, or out of the store, and return.
- *
- * Returns: null if out of memory: nothing was started. Free it with headrace_transfer_free(). */
-headrace_transfer* headrace_store_put(headrace_store* store, const headrace_put_block* blocks,
-                                      size_t block_count, size_t tier) HEADRACE_C_NOEXCEPT;
-headrace_transfer* headrace_store_get(headrace_store* store, const headrace_get_block* blocks,
-                                      size_t block_count) HEADRACE_C_NOEXCEPT;
-/* Whether every block has ended. Never blocks. */
-bool headrace_transfer_poll(const headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
-/* Waits for at most `time_ns_max`; UINT64_MAX: no limit. Returns whether it has ended. */
-bool headrace_transfer_wait(const headrace_transfer* transfer,
-                            uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
-/* How block `index` ended; if done, `byte_count`, which may be null, gets its length. RUNNING
- * before the transfer has ended, and for an index beyond the last. */
-enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfer, size_t index,
-                                                size_t* byte_count) HEADRACE_C_NOEXCEPT;
-/* Waits for it first. Null is ignored. */
-void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
-
-/* Bytes of a block; 0 if there is no such block. */
-size_t headrace_store_length(headrace_store* store, const void* key,
-                             size_t key_bytes) HEADRACE_C_NOEXCEPT;
-/* False if there is no such block; for unpin, also if it is not pinned. */
-bool headrace_store_pin(headrace_store* store, const void* key,
-                        size_t key_bytes) HEADRACE_C_NOEXCEPT;
-bool headrace_store_unpin(headrace_store* store, const void* key,
-                          size_t key_bytes) HEADRACE_C_NOEXCEPT;
-bool headrace_store_remove(headrace_store* store, const void* key,
-                           size_t key_bytes) HEADRACE_C_NOEXCEPT;
-/* Removes every block; returns how many. */
-size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
-/* An eventfd, owned by the store, that counts transfers as they end. -1 if none can be opened. */
-int headrace_store_descriptor(headrace_store* store) HEADRACE_C_NOEXCEPT;
+#include "headrace/c/cache.h"
+#include "headrace/c/pmem.h"
+#include "headrace/c/store.h"
 
 #ifndef HEADRACE_STATIC
 #pragma GCC visibility pop

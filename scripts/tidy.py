@@ -244,7 +244,7 @@ def check_links(source: Source, root: Path) -> Iterator[str]:
 def check_reference(tree: list[Source]) -> Iterator[str]:
     """Check that each directory of public headers has a page in the C++ reference."""
     paths = {source.path for source in tree}
-    headers = (path.split("/") for path in paths if path.startswith("include/headrace/"))
+    headers = (path.split("/") for path in paths if re.match(r"include/headrace/.*\.hpp$", path))
     for name in sorted({parts[2] for parts in headers if len(parts) > 3}):  # noqa: PLR2004
         page = f"{REFERENCE}/{name}.md"
         if page not in paths:

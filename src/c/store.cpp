@@ -4,8 +4,7 @@
 #include <new>
 #include <span>
 
-#include "headrace.h"
-#include "headrace/base/check.hpp"
+#include "common.hpp"
 #include "headrace/store/store.hpp"
 
 namespace {
@@ -21,13 +20,11 @@ using headrace::store::Transfer;
 static_assert(HEADRACE_OUTCOME_CLOSED == static_cast<int>(Outcome::closed));
 
 Store& store_of(headrace_store* store) {
-  HEADRACE_CHECK(store != nullptr, "a store is not null");
-  return *reinterpret_cast<Store*>(store);
+  return headrace::c::object_of<Store>(store);
 }
 
 const Transfer& transfer_of(const headrace_transfer* transfer) {
-  HEADRACE_CHECK(transfer != nullptr, "a transfer is not null");
-  return *reinterpret_cast<const Transfer*>(transfer);
+  return headrace::c::object_of<Transfer>(transfer);
 }
 
 std::string_view key_of(const void* key, std::size_t key_bytes) {
@@ -57,13 +54,6 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
   return Store::make(*reinterpret_cast<headrace::engine::Engine*>(engine), std::move(made));
 }
 
-void tell(headrace_error* into, int os_errno, std::string_view code, std::string_view text) {
-  if (into == nullptr) return;
-  into->os_errno = os_errno;
-  into->code[code.copy(into->code, sizeof(into->code) - 1)] = '\0';
-  into->text[text.copy(into->text, sizeof(into->text) - 1)] = '\0';
-}
-
 /// Null if out of memory.
 template <typename Start>
 headrace_transfer* start(const Start& start_one) {
@@ -86,14 +76,8 @@ const char* headrace_outcome_text(enum headrace_outcome outcome) noexcept {
 
 headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
                                     headrace_error* error) noexcept {
-  try {
-    headrace::Result<std::unique_ptr<Store>> made = make(engine, options);
-    if (made) return reinterpret_cast<headrace_store*>(made->release());
-    tell(error, made.error().os_errno, headrace::name(made.error().code), made.error().message());
-  } catch (const std::bad_alloc&) {
-    tell(error, 0, "out_of_memory", "cannot make a store: there is no memory left; free some");
-  }
-  return nullptr;
+  return headrace::c::make_for_c<headrace_store>("make a store", error,
+                                                 [&] { return make(engine, options); });
 }
 
 void headrace_store_free(headrace_store* store) noexcept {
