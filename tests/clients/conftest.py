@@ -22,6 +22,9 @@ from headrace.errors import NotFoundError
 # As in python/tests: what is ignored would be inherited, as of a job that a script began with &.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+# Of nohup. Not SIG_DFL, which would end these tests with their terminal; exec resets a handler.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 # Of what ends in seconds on a machine that does nothing else.
 TIME_LIMIT_S = 200
 NOBODY = (
