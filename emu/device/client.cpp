@@ -103,7 +103,7 @@ Result<void> LocalClient::start() {
 
 LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
                                      const dsa::Descriptor& descriptor, dsa::QueueMode mode,
-                                     Origin origin, MailboxRegisters* mailbox) noexcept {
+                                     Origin origin) noexcept {
   if (d >= thread_pools_.size() || q >= kQueueMax) return Taken::refused;
   DeviceRegisters& device = registers_.devices[d];
   QueueRegisters& queue = device.queues[q];
@@ -146,7 +146,6 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
   slot.sequence = queue.accepted_count.fetch_add_relaxed(1);  // a number, no order
   slot.generation = phase.generation();
   slot.origin = origin;
-  slot.mailbox = mailbox;
   trace(TraceKind::submitted, d, q, slot.sequence, descriptor);
   scheduler.push(q, entry, slot);
   // Deterministic: runs in submit(), or in the caller's steps.
@@ -175,8 +174,7 @@ void LocalClient::refuse(std::uint32_t device, std::uint32_t queue,
 
 bool LocalClient::submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
                          dsa::QueueMode mode) noexcept {
-  const Taken taken =
-      take(device.value(), queue.value(), descriptor, mode, Origin::portal, nullptr);
+  const Taken taken = take(device.value(), queue.value(), descriptor, mode, Origin::portal);
   if (taken != Taken::accepted) {
     refuse(device.value(), queue.value(), descriptor, mode, taken == Taken::full);
     return false;
@@ -186,8 +184,7 @@ bool LocalClient::submit(DeviceId device, QueueId queue, const dsa::Descriptor& 
 }
 
 LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
-                                      const dsa::Descriptor& descriptor,
-                                      MailboxRegisters& mailbox) noexcept {
+                                      const dsa::Descriptor& descriptor) noexcept {
   QueueRegisters& registers = registers_.devices[device].queues[queue];
   // Relaxed: take() checks the phase and then the mode again; write_retries is independent.
   const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());
@@ -196,7 +193,7 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
                               ? std::min(registers.write_retries.load_relaxed(), kWriteRetriesMax)
                               : 0;
   while (true) {
-    const Taken taken = take(device, queue, descriptor, mode, Origin::kernel_write, &mailbox);
+    const Taken taken = take(device, queue, descriptor, mode, Origin::kernel_write);
     if (taken == Taken::accepted) registers.written_count.fetch_add_relaxed(1);  // a statistic
     if (taken != Taken::full) return taken;
     refuse(device, queue, descriptor, mode, true);

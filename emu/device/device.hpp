@@ -96,12 +96,13 @@ class Control {
   [[nodiscard]] bool open_queue(DeviceId device, QueueId queue);
   void release_queue(DeviceId device, QueueId queue);
   /// Passes a descriptor to the client of `process_id`, for a submission by write(), and waits
-  /// until it completes. `is_over` is polled every few milliseconds without a lock; true cancels
-  /// the wait.
+  /// until the WQ has taken it; with a seed, until it has run. `is_over` is polled every few
+  /// milliseconds without a lock; true cancels the wait.
   ///
-  /// Fails: closed if that process has no Client or dies, after `wait_max`, or when `is_over` says
-  /// so; invalid_argument for a batch; capacity_exceeded if a shared WQ stays full for all of its
-  /// retries (as idxd). A full dedicated WQ drops the descriptor silently.
+  /// Fails: closed if that process has no Client or dies, or when `is_over` says so;
+  /// invalid_argument for a batch; capacity_exceeded, and nothing is submitted, if a shared WQ
+  /// stays full for all of its retries (as idxd) or no thread of the process takes it within
+  /// `wait_max`. A full dedicated WQ drops the descriptor silently.
   Result<void> submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
                           const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max,
                           const std::function<bool()>& is_over = {});

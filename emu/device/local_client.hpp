@@ -50,13 +50,13 @@ class LocalClient final : public Client {
   bool submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
               dsa::QueueMode mode) noexcept;
   Taken take(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
-             dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
+             dsa::QueueMode mode, Origin origin) noexcept;
   /// Counts and traces a submission that a WQ did not accept.
   void refuse(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
               dsa::QueueMode mode, bool full) noexcept;
   /// As idxd_cdev_write(): retries a full shared WQ a few times.
-  Taken write(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
-              MailboxRegisters& mailbox) noexcept;
+  Taken write(std::uint32_t device, std::uint32_t queue,
+              const dsa::Descriptor& descriptor) noexcept;
   void run_steps(bool only_if_ready);
   /// Sets `blocked` to a thread pool whose work lacks only an engine.
   bool step(ThreadPool*& blocked) HEADRACE_REQUIRES(step_mutex_);

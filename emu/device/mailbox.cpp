@@ -14,6 +14,8 @@ using std::chrono::nanoseconds;
 namespace {
 /// How often a waiting write() checks whether its client is alive.
 constexpr nanoseconds kMailboxLookEvery = std::chrono::milliseconds(50);
+/// How long a write() that a worker has begun may take: with a seed it returns when it has run.
+constexpr std::uint64_t kBegunMaxNs = 30'000'000'000;
 
 bool is_dedicated(const QueueRegisters& queue) {
   // Relaxed: constant while the WQ is enabled.
@@ -34,14 +36,15 @@ void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
   std::memcpy(&descriptor, words.data(), sizeof words);
   // It may be for the previous holder of this place, whose addresses are not ours.
   const bool for_us = mailbox.owner.load_relaxed() == owner_ && queue < kQueueMax;
-  const Taken taken = for_us ? write(device, queue, descriptor, mailbox) : Taken::refused;
-  if (taken == Taken::accepted) return;
+  const Taken taken = for_us ? write(device, queue, descriptor) : Taken::refused;
+  // With a seed a submission returns when it has run.
+  if (taken == Taken::accepted && run_options().deterministic()) run_left();
   state = MailboxRegisters::running;
   // A store to a dedicated WQ is posted: the writer is not notified of a full WQ.
   const bool posted = for_us && is_dedicated(registers_.devices[device].queues[queue]);
-  const std::uint32_t then = taken != Taken::full ? MailboxRegisters::refused
-                             : posted             ? MailboxRegisters::finished
-                                                  : MailboxRegisters::full;
+  const std::uint32_t then = taken == Taken::refused              ? MailboxRegisters::refused
+                             : taken == Taken::accepted || posted ? MailboxRegisters::taken
+                                                                  : MailboxRegisters::full;
   // edge: emu-mailbox (acq_rel)
   if (!mailbox.state.compare_exchange_acq_rel(state, then)) {
     state = MailboxRegisters::left;
@@ -93,11 +96,11 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
         }
       } else if (posted) {
         state = mailbox.state.load_acquire();  // edge: emu-mailbox (acquire)
-        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused ||
+        if (state == MailboxRegisters::taken || state == MailboxRegisters::refused ||
             state == MailboxRegisters::full) {
           mailbox.state.store_release(MailboxRegisters::free);  // edge: emu-mailbox (release)
           platform::wake(mailbox.state, kClientMax);
-          if (state == MailboxRegisters::finished) return {};
+          if (state == MailboxRegisters::taken) return {};
           if (state == MailboxRegisters::full) {
             return fail(Code::capacity_exceeded, tried, "the WQ remained full", "try again later");
           }
@@ -105,24 +108,28 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
         }
       }
       const std::uint64_t now = platform::now_ns();
-      if (now >= limit || is_dead() || (is_over && is_over())) {
-        if (posted) {
-          // Cancelled if no worker has begun; otherwise the result is discarded.
-          state = MailboxRegisters::posted;
-          // edge: emu-mailbox (acq_rel)
-          if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {
-            state = MailboxRegisters::running;
-            mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::left);
-          }
+      const bool over = is_dead() || (is_over && is_over());
+      if (over || now >= limit) {
+        // Before a worker begins it is withdrawn; later only its result can be discarded.
+        state = MailboxRegisters::posted;
+        // edge: emu-mailbox (acq_rel)
+        if (!posted || mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {
+          if (over) break;
+          return fail(Code::capacity_exceeded, tried, "no thread of the process took it in time",
+                      "try again later; check whether it is stopped");
         }
-        return fail(Code::closed, tried, "the process did not run it in time or is gone",
-                    "check whether it is stopped");
+        if (over || now >= limit + kBegunMaxNs) {
+          state = MailboxRegisters::running;
+          // edge: emu-mailbox (acq_rel)
+          mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::left);
+          break;
+        }
       }
-      platform::sleep_on(mailbox.state, state,
-                         std::min<nanoseconds>(kMailboxLookEvery, nanoseconds(limit - now)));
+      const nanoseconds left(now < limit ? limit - now : kBegunMaxNs);
+      platform::sleep_on(mailbox.state, state, std::min<nanoseconds>(kMailboxLookEvery, left));
     }
   }
-  return fail(Code::closed, tried, "the process has no connection to the devices",
+  return fail(Code::closed, tried, "the process has no connection to the devices, or is ending",
               "start it with 'headrace emulate'");
 }
 

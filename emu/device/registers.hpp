@@ -146,8 +146,9 @@ struct DeviceRegisters {
 
 /// A submission by write(), passed on by the controller.
 struct MailboxRegisters {
-  /// left: running, but its poster has gone. full: not run, because the WQ stayed full.
-  enum State : std::uint32_t { free, filling, posted, running, finished, refused, left, full };
+  /// taken: by the WQ. left: running, but its poster has gone. full: not taken, because the WQ
+  /// stayed full.
+  enum State : std::uint32_t { free, filling, posted, running, taken, refused, left, full };
   Atomic<std::uint32_t> state;
   Atomic<Owner> owner;  ///< The client it is for.
   Atomic<std::uint32_t> device;

@@ -420,17 +420,6 @@ void Runner::end_descriptor() {
   // sees the record, and must not find the WQ full.
   if (task_.kind != TaskKind::members) release_entry(task_.queue, task_.entry);
   if (!injection_.lost_completion) write_record(descriptor(), record);
-  if (task_.kind == TaskKind::single && task_.slot.mailbox != nullptr) {
-    Atomic<std::uint32_t>& state = task_.slot.mailbox->state;
-    std::uint32_t expected = MailboxRegisters::running;
-    // edge: emu-mailbox (acq_rel)
-    if (!state.compare_exchange_acq_rel(expected, MailboxRegisters::finished)) {
-      // The writer no longer waits.
-      expected = MailboxRegisters::left;
-      state.compare_exchange_acq_rel(expected, MailboxRegisters::free);
-    }
-    platform::wake(state, kClientMax);
-  }
   if (task_.kind == TaskKind::members) ++index_;
 }
 

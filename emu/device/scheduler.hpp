@@ -33,7 +33,6 @@ struct Slot {
   std::uint64_t sequence = 0;
   std::uint64_t generation = 0;
   Origin origin = Origin::portal;
-  MailboxRegisters* mailbox = nullptr;  ///< Of a submission by write().
 };
 
 /// A batch in progress. Guarded by the scheduler's mutex, except the descriptors, which are

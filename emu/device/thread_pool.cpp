@@ -168,6 +168,7 @@ void ThreadPool::run(Worker& worker, const Task& task) {
   }
   worker.runner->begin(task);
   while (!worker.runner->advance(nullptr)) {
+    if (mail_waits()) client_.serve_mailbox(device_);
   }
   if (const auto pending = worker.runner->take_pending()) postpone(*pending);
   if (away) idle_.fetch_add_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)

@@ -30,10 +30,11 @@ namespace headrace::emu {
 namespace {
 
 constexpr off_t kPageBytes = 4096;
-/// Limit of concurrent requests: write() blocks until its descriptor completes.
+/// Limit of concurrent requests: write() blocks until its descriptor is taken.
 constexpr unsigned kThreadMax = 64;
-/// After this long, write() fails with EIO.
-constexpr std::chrono::seconds kWriteWaitMax{30};
+/// After this long, write() fails with EAGAIN. The kernel lets no other write() to the WQ pass
+/// meanwhile, and nothing can kill it.
+constexpr std::chrono::seconds kWriteWaitMax{1};
 constexpr std::chrono::seconds kErrorWaitMax{60};
 
 /// State of an open file.

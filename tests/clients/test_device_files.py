@@ -173,6 +173,8 @@ record = mmap.mmap(-1, 4096)
 completion = ctypes.addressof(ctypes.c_char.from_buffer(record))
 # A no-op that wants a record.
 assert os.write(file, struct.pack("=IIQ40xQ", 0, 0x0C, completion, 0)) == 64
+while record[0] == 0:
+    pass
 assert record[0] == 1, record[0]
 """
 
@@ -229,6 +231,8 @@ def submit(completion):
 
 good = ctypes.addressof(ctypes.c_char.from_buffer(record))
 submit(good)
+while record[0] == 0:
+    pass
 assert record[0] == 1, record[0]
 assert watch.poll(0) == [], "a completion"
 found = []

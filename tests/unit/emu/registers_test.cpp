@@ -56,7 +56,7 @@ TEST_F(RegistersTest, what_was_written_for_a_former_client_runs_in_no_later_one)
   test::Completions completions(1);
   ASSERT_TRUE(control().submit_for(::getpid(), kDevice, kQueue, completions.noop(0),
                                    std::chrono::seconds(60)));
-  ASSERT_EQ(completions.status(0), 1);
+  ASSERT_EQ(completions.await(0), 1);
   completions.clear(0);
   // Its place had another holder when the controller looked, which has since exited.
   ClientRegisters& place = registers().clients[0];
@@ -67,7 +67,7 @@ TEST_F(RegistersTest, what_was_written_for_a_former_client_runs_in_no_later_one)
   ring(place, 0);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (place.mailbox.state.load_acquire() != MailboxRegisters::refused &&
-         place.mailbox.state.load_acquire() != MailboxRegisters::finished &&
+         place.mailbox.state.load_acquire() != MailboxRegisters::taken &&
          std::chrono::steady_clock::now() < limit) {
     std::this_thread::yield();
   }

@@ -102,7 +102,8 @@ class FileSystemTest : public testing::Test {
     const int file = ::open((directory_ + std::string(kPortalPath) + "/wq0.0").c_str(), O_RDWR);
     if (file < 0) ::_exit(4);
     const dsa::Descriptor descriptor{};
-    ::_exit(::write(file, &descriptor, sizeof descriptor) == sizeof descriptor ? 0 : 5);
+    if (::write(file, &descriptor, sizeof descriptor) == sizeof descriptor) ::_exit(0);
+    ::_exit(errno == EAGAIN ? 6 : 5);
   }
   bool mount() {
     OwnedFile file(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
@@ -145,6 +146,18 @@ TEST_F(FileSystemTest, a_written_descriptor_is_run) {
     GTEST_SKIP() << "FUSE cannot be mounted here";
   }
   EXPECT_EQ(await_end(writer, std::chrono::seconds(60)), 0);
+}
+
+TEST_F(FileSystemTest, a_write_that_no_thread_of_its_process_takes_is_to_be_repeated) {
+  const pid_t writer = start_writer(false);
+  if (!mount()) {
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    GTEST_SKIP() << "FUSE cannot be mounted here";
+  }
+  const int status = await_end(writer, std::chrono::seconds(20));
+  ASSERT_NE(status, -1) << "it still waits";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 6) << status;
 }
 
 class EndingWriterTest : public FileSystemTest, public testing::WithParamInterface<int> {};
