@@ -271,6 +271,8 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
   auto trace_file = open_trace(options);
   if (!trace_file) return fail(trace_file.error());
   emulation.trace_file = OwnedFile(*trace_file);
+  // A command of root may change its user, who must read /etc whatever the caller's umask is.
+  const mode_t callers = ::umask(022);
   add_real_links(emulation.tree);
   if (auto entered = enter_namespace(); !entered) return entered;
   auto fuse = make_places();
@@ -292,6 +294,7 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
   const auto everywhere = preload_everywhere(plan.preload_path);
   if (!everywhere) return fail(everywhere.error());
   emulation.everywhere = *everywhere;
+  ::umask(callers);
   return {};
 }
 

@@ -51,6 +51,21 @@ def test_where_apparmor_forbids_namespaces_the_remedy_is_said(emulator: Emulator
     )
 
 
+@needs("setpriv")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("umask", [0o027, 0o077, 0o000])
+def test_other_users_can_read_etc_whatever_the_umask(emulator: Emulator, umask: int) -> None:
+    script = """
+import os
+os.setgid(65534); os.setuid(65534)
+open("/etc/passwd").close(); open("/etc/ld.so.preload").close()
+for path in ("/etc", "/etc/ld.so.preload", "/dev/dsa-emulator/etc/ld.so.preload"):
+    assert os.stat(path).st_mode & 0o022 == 0, path
+"""
+    result = emulator.run("--", "/usr/bin/python3", "-c", script, umask=umask)
+    assert result.returncode == 0, result.stderr.decode()
+
+
 @needs("unshare", "setpriv")
 def test_where_the_system_allows_no_user_namespaces_the_remedy_is_said(emulator: Emulator) -> None:
     script = (
