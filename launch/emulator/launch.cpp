@@ -319,14 +319,19 @@ Result<int> run(Emulation& emulation, const Options& options, const Program& pro
   launch::Command command{
       .path = program.path, .words = options.command, .fixed_addresses = options.seed.has_value()};
   if (!emulation.everywhere) command.environment.emplace_back("LD_PRELOAD", preload_variable());
-  // Orphans of the command become our children, not those of an outside process.
+  // Orphans of the command become our children, not those of an outside process. What we have now
+  // are the server, and children of the program that became the launcher by exec.
+  std::vector<pid_t> spared = children_of_this_process();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto child = launch::Child::start(command);
   if (!child) return fail(child.error());
   const pid_t server = emulation.server->process_id();
-  const auto status = child->wait([server](pid_t ended) { return ended == server; });
+  const auto status = child->wait([&spared, server](pid_t ended) {
+    std::erase(spared, ended);  // Its number may be used again.
+    return ended == server;
+  });
   if (!status) complain("the process that serves the emulated devices was killed: ending CMD");
-  for (const pid_t left : end_processes(Ending::ask_descendants, {server})) {
+  for (const pid_t left : end_processes(Ending::ask_descendants, spared)) {
     complain(fmt::format("process {} cannot be ended: it waits in the kernel (state D)", left));
   }
   return status.value_or(W_EXITCODE(1, 0));

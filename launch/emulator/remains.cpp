@@ -105,6 +105,14 @@ std::vector<Found> find(Ending ending, const std::vector<pid_t>& spared) {
 
 }  // namespace
 
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> children;
+  for (const Found& each : all_processes()) {
+    if (each.parent_id == ::getpid()) children.push_back(each.process_id);
+  }
+  return children;
+}
+
 std::vector<pid_t> end_processes(Ending ending, const std::vector<pid_t>& spared) {
   const int asked_looks = ending == Ending::ask_descendants ? kAskedLooks : 0;
   int empty_count = 0;

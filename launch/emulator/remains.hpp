@@ -15,7 +15,10 @@ enum class Ending : unsigned char {
   kill_in_namespace,  ///< Processes in this process's mount namespace: SIGKILL.
 };
 
-/// Ends them, except `spared`, and reaps children of this process.
+/// Processes whose parent is this one.
+[[nodiscard]] std::vector<pid_t> children_of_this_process();
+
+/// Ends them, except `spared` and, among descendants, theirs; reaps children of this process.
 ///
 /// Returns: processes that still run after some seconds, because they are blocked in the kernel.
 [[nodiscard]] std::vector<pid_t> end_processes(Ending ending, const std::vector<pid_t>& spared);

@@ -41,6 +41,21 @@ def test_the_signal_that_ended_the_command_passes_through(
     assert anybody.run("--", "sh", "-c", f"kill -{int(number)} $$").returncode == -number
 
 
+def test_children_that_the_launcher_inherited_are_left_alone(
+    anybody: Emulator, marker: str
+) -> None:
+    script = f'sleep {marker} & exec "$@"'
+    result = subprocess.run(
+        [*anybody.prefix, "sh", "-c", script, "sh", anybody.program, "--", "true"],
+        cwd="/tmp",
+        stdout=subprocess.DEVNULL,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert result.returncode == 0
+    assert len(processes_with(marker)) == 1
+
+
 def test_input_output_and_descriptors_are_untouched(anybody: Emulator) -> None:
     data = os.urandom(1 << 20)
     result = anybody.run("--", "sh", "-c", "cat; echo said >&2", stdin=data)
