@@ -298,7 +298,7 @@ void Driver::add_queue(Tree& tree, const std::string& path, DeviceId device, Que
   tree.add(fmt::format("{}/{}:{}", kCharPath, kPortalMajor, minor),
            link("../dsa/" + name, is_user));
   tree.add(fmt::format("{}/{}", kPortalPath, name), {.kind = NodeKind::portal,
-                                                     .permissions = 0666,
+                                                     .permissions = 0600,
                                                      .present = is_user,
                                                      .device = device,
                                                      .queue = queue});

@@ -17,6 +17,7 @@
 #include <cstdarg>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "launch/emulator/driver.hpp"
+#include "launch/emulator/namespace.hpp"
 #include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
@@ -37,6 +39,13 @@ constexpr unsigned kThreadMax = 64;
 constexpr std::chrono::seconds kWriteWaitMax{1};
 constexpr std::chrono::seconds kErrorWaitMax{60};
 
+/// Who may open a portal.
+struct Access {
+  mode_t permissions = 0;
+  uid_t user = ::geteuid();
+  gid_t group = ::getegid();
+};
+
 /// State of an open file.
 struct OpenFile {
   const Node* node;
@@ -47,6 +56,11 @@ struct OpenFile {
 class Files {
  public:
   Files(const Served& served, Reaper& reaper) : served_(served), reaper_(reaper) {}
+  [[nodiscard]] Access access(const Node& node);
+  /// Changes the access to a portal. The registers follow: their file has the last owner and group,
+  /// and the permissions of all portals together.
+  template <typename Change>
+  int change_access(const char* path, Change change);
   Result<void> start(OwnedFile file);
   [[nodiscard]] const Served& served() const { return served_; }
   [[nodiscard]] Reaper& reaper() const { return reaper_; }
@@ -62,6 +76,9 @@ class Files {
   void wake_at_error(DeviceId device);
 
   fuse* made_ = nullptr;  ///< Never destroyed.
+  Mutex access_mutex_;
+  /// Of portals that were changed.
+  std::map<const Node*, Access> accesses_ HEADRACE_GUARDED_BY(access_mutex_);
   const Served served_;
   Reaper& reaper_;
   Mutex trace_mutex_;  ///< Keeps lines whole.
@@ -96,9 +113,15 @@ void fill(const Node& node, struct stat& status) {
       status.st_mode = S_IFLNK | node.permissions;
       status.st_size = static_cast<off_t>(node.target.size());
       break;
-    case NodeKind::portal:
+    case NodeKind::portal: {
+      const Access access = files().access(node);
       status.st_ino = kPortalInode + node.device.value() * kQueueMax + node.queue.value();
-      [[fallthrough]];
+      status.st_mode = S_IFREG | access.permissions;
+      status.st_uid = access.user;
+      status.st_gid = access.group;
+      status.st_size = kPageBytes;
+      break;
+    }
     case NodeKind::attribute:
       status.st_mode = S_IFREG | node.permissions;
       status.st_size = kPageBytes;
@@ -139,7 +162,7 @@ int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fus
     struct stat status{};
     fill(*node, status);
     // Directory entries have the driver's type; the trap shows the same type in attributes.
-    if (node->kind == NodeKind::portal) status.st_mode = S_IFCHR | node->permissions;
+    if (node->kind == NodeKind::portal) status.st_mode ^= S_IFREG ^ S_IFCHR;
     add(into, name.c_str(), &status, 0, fuse_fill_dir_flags{});
   }
   return 0;
@@ -292,6 +315,18 @@ int poll_file(const char*, fuse_file_info* info, fuse_pollhandle* handle, unsign
   return 0;
 }
 
+/// Kernel: only its owner or root may change a file, and only root its owner (default_permissions).
+int change_mode(const char* path, mode_t mode, fuse_file_info*) {
+  return files().change_access(path, [mode](Access& access) { access.permissions = mode & 0777; });
+}
+
+int change_owner(const char* path, uid_t user, gid_t group, fuse_file_info*) {
+  return files().change_access(path, [user, group](Access& access) {
+    if (user != static_cast<uid_t>(-1)) access.user = user;
+    if (group != static_cast<gid_t>(-1)) access.group = group;
+  });
+}
+
 int truncate_file(const char*, off_t, fuse_file_info*) {
   return 0;  // As in sysfs: a write replaces the whole value anyway.
 }
@@ -314,9 +349,35 @@ fuse_operations operations() {
   all.read = read_file;
   all.write = write_file;
   all.poll = poll_file;
+  all.chmod = change_mode;
+  all.chown = change_owner;
   all.truncate = truncate_file;
   all.init = start_serving;
   return all;
+}
+
+Access Files::access(const Node& node) {
+  const Lock lock(access_mutex_);
+  const auto found = accesses_.find(&node);
+  return found != accesses_.end() ? found->second : Access{.permissions = node.permissions};
+}
+
+template <typename Change>
+int Files::change_access(const char* path, Change change) {
+  const Node* node = find(path);
+  if (node == nullptr) return -ENOENT;
+  if (node->kind != NodeKind::portal) return -EPERM;
+  Access access = this->access(*node);
+  change(access);
+  const Lock lock(access_mutex_);
+  accesses_.insert_or_assign(node, access);
+  mode_t all = 0600;
+  for (const auto& [portal, each] : accesses_) all |= each.permissions & 0666;
+  // Closed first: a new owner must not get the former one's permissions.
+  const bool followed = ::chmod(kRegistersPath, 0600) == 0 &&
+                        ::chown(kRegistersPath, access.user, access.group) == 0 &&
+                        ::chmod(kRegistersPath, all) == 0;
+  return followed || errno == ENOENT ? 0 : -errno;
 }
 
 Result<void> Files::start(OwnedFile file) {

@@ -239,13 +239,11 @@ Result<int> open_trace(const Options& options) {
   return file;
 }
 
-/// Creates the file that every program of the command maps. The trap's options are files beside it,
-/// so that it needs no environment variable.
+/// Creates the file that every program of the command maps; the file system gives it the access of
+/// the portals. The trap's options are files beside it, so that it needs no environment variable.
 Result<std::span<std::byte>> make_registers(const Options& options) {
   const auto make = [](const std::string& path) {
-    OwnedFile file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file.valid()) ::fchmod(file.get(), 0666);
-    return file;
+    return OwnedFile(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   };
   const OwnedFile file = make(kRegistersPath);
   if (!file.valid() || ::ftruncate(file.get(), static_cast<off_t>(registers_bytes())) != 0) {

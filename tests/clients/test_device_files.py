@@ -22,7 +22,7 @@ def test_portals_are_character_devices_with_the_number_of_sysfs(anybody: Emulato
     result = anybody.shell("stat -c '%F %Hr:%Lr %s' /dev/dsa/wq0.0 /dev/dsa/wq0.1; ls -l /dev/dsa")
     lines = result.stdout.decode().splitlines()
     assert lines[:2] == ["character special file 238:0 0", "character special file 238:1 0"]
-    assert all(line.startswith("crw-rw-rw-") for line in lines[3:])
+    assert all(line.startswith("crw-------") for line in lines[3:])
     numbers = "cat /sys/bus/dsa/devices/dsa0/cdev_major /sys/bus/dsa/devices/wq0.1/cdev_minor"
     assert anybody.shell(numbers).stdout == b"238\n1\n"
 
@@ -188,6 +188,33 @@ def test_a_portal_opened_by_another_name_takes_a_written_descriptor(
     for path in ("/dev/dsa/wq0.1", "/dev/char/238:1", link):
         result = anybody.run("--", *writer, path)
         assert result.returncode == 0, result.stderr.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_only_users_of_a_portal_may_write_the_registers(emulator: Emulator) -> None:
+    nobody = shlex.join(NOBODY)
+    work = f"{nobody} /usr/bin/python3 -c {shlex.quote(WRITER)} /dev/dsa/wq0.1"
+    registers = "/dev/dsa-emulator/registers"
+    script = f"""
+        refused() {{ if "$@" 2>/dev/null; then echo "allowed: $*"; fi; }}
+        closed() {{ refused {nobody} test -r "$1"; refused {nobody} test -w "$1"; }}
+        closed {registers}; closed /dev/dsa/wq0.1; refused {work}
+        chmod 666 /dev/dsa/wq0.1; stat -c %a /dev/dsa/wq0.1 /dev/dsa/wq0.0 {registers}; {work}
+        chmod 600 /dev/dsa/wq0.1; closed {registers}; closed /dev/dsa/wq0.1
+        chown 65534:65534 /dev/dsa/wq0.1
+        stat -c %u:%g:%a:%F /dev/dsa/wq0.1 /dev/dsa/wq0.0 {registers}; {work}
+        {nobody} chmod 640 /dev/dsa/wq0.1; refused {nobody} chown 0 /dev/dsa/wq0.1
+        refused {nobody} chmod 666 /dev/dsa/wq0.0
+        refused chmod 666 /sys/bus/dsa/devices/dsa0/state
+        stat -c %a {registers}
+    """
+    assert emulator.shell(script).stdout.decode().split("\n")[:-1] == [
+        *("666", "600", "666"),
+        "65534:65534:600:character special file",
+        "0:0:600:character special file",
+        "65534:65534:600:regular file",
+        "640",
+    ]
 
 
 @needs("cc")
