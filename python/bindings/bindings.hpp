@@ -262,9 +262,9 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
                 std::span<const std::shared_ptr<Buffer>> sources);
   /// Keeps the owner of memory at `address` until clear(), for moves without entry handles in
   /// Python.
-  HEADRACE_FOR_LAB void lend(const void* address, std::shared_ptr<const void> owner);
+  HEADRACE_FOR_LAB void keep_owner(const void* address, std::shared_ptr<const void> owner);
   /// Ends a loan, after the cache has dropped the entries of that memory.
-  void repay(const void* address) { const auto repaid = loans_.extract(address); }
+  void release_owner(const void* address) { const auto released = owners_.extract(address); }
   /// Invalidates the memory at `address`: now or, within a mover policy, before the next call.
   void forget(std::uintptr_t address, std::size_t byte_count);
   /// Does what forget() postponed.
@@ -287,7 +287,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   std::shared_ptr<cache::Cache> cache_;
   cache::CacheStatistics last_statistics_;
   std::vector<Moving> moving_;
-  Loans loans_;
+  Loans owners_;
   std::vector<std::pair<std::uintptr_t, std::size_t>> postponed_;
 };
 

@@ -467,8 +467,8 @@ void CacheHandle::keep_all(std::span<const cache::Entry> entries,
   }
 }
 
-void CacheHandle::lend(const void* address, std::shared_ptr<const void> owner) {
-  loans_.insert_or_assign(address, std::move(owner));
+void CacheHandle::keep_owner(const void* address, std::shared_ptr<const void> owner) {
+  owners_.insert_or_assign(address, std::move(owner));
 }
 
 void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
@@ -507,7 +507,7 @@ void CacheHandle::reap() {
 
 std::size_t CacheHandle::clear() {
   const std::shared_ptr<cache::Cache> held = cache();
-  const Loans repaid = std::exchange(loans_, {});
+  const Loans released = std::exchange(owners_, {});
   std::size_t count = 0;
   {
     const nb::gil_scoped_release released;
@@ -520,7 +520,7 @@ std::size_t CacheHandle::clear() {
 void CacheHandle::close() {
   std::shared_ptr<cache::Cache> cache = std::move(cache_);
   std::vector<Moving> moving = std::exchange(moving_, {});
-  Loans loans = std::exchange(loans_, {});
+  Loans loans = std::exchange(owners_, {});
   if (origin_.is_elsewhere()) {
     abandon(std::move(cache));
     abandon(std::move(moving));

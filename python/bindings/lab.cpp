@@ -57,7 +57,7 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
   if (cache_handle != nullptr && options.prefetch != query::lab::Prefetch::off) {
     // Moves may outlive the query.
     for (const auto* column : {&discount, &extended_price}) {
-      cache_handle->lend(column->data(), std::make_shared<Column<std::int64_t>>(*column));
+      cache_handle->keep_owner(column->data(), std::make_shared<Column<std::int64_t>>(*column));
     }
   }
   const query::lab::Q6Result answer = value_of([&] {

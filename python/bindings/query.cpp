@@ -77,7 +77,7 @@ class PrefetcherHandle {
       plan.push_back({table, filter_columns, other_columns, excluded_chunks});
       tables_.push_back(table);
     }
-    lend();
+    keep_owner();
     const std::shared_ptr<cache::Cache> held = cache_->cache();
     const nb::gil_scoped_release released;
     prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan), {.wait = wait}));
@@ -93,13 +93,13 @@ class PrefetcherHandle {
       prefetcher_->stop();
     }
     // Again, because the cache may have been cleared and refilled meanwhile.
-    lend();
+    keep_owner();
     tables_.clear();
   }
 
  private:
-  void lend() {
-    for (const TablePointer& table : tables_) cache_->lend(table.get(), table);
+  void keep_owner() {
+    for (const TablePointer& table : tables_) cache_->keep_owner(table.get(), table);
   }
 
   std::shared_ptr<CacheHandle> cache_;
@@ -193,7 +193,7 @@ void bind_table(nb::module_& module) {
               const nb::gil_scoped_release released;
               table->invalidate(*cache);
             }
-            cache_handle.repay(table.get());
+            cache_handle.release_owner(table.get());
           },
           "cache"_a, "Drops the copies of the table, so that it can be freed.");
 

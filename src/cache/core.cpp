@@ -98,7 +98,7 @@ void Core::free_copy(EntryState& entry) noexcept {
   rooms[entry.shard_number()].release(byte_count);
 }
 
-engine::CopyPlan Core::way_back(std::uint32_t number, const Region& region) const {
+engine::CopyPlan Core::write_back_plan(std::uint32_t number, const Region& region) const {
   const EntryState& entry = pool[number];
   const std::uint64_t first = region.address - entry.region().address;
   // Writable: change() took it as a span of mutable bytes.
@@ -107,7 +107,7 @@ engine::CopyPlan Core::way_back(std::uint32_t number, const Region& region) cons
 }
 
 void Core::return_bytes(const DirtyRanges::Range& claimed, const Region& region) {
-  const engine::CopyPlan plan = way_back(claimed.entry, region);
+  const engine::CopyPlan plan = write_back_plan(claimed.entry, region);
   copy::copy_bytes(plan.target, plan.source);
   write_backs.add(1);
   bytes_written_back.add(region.byte_count);
@@ -116,7 +116,7 @@ void Core::return_bytes(const DirtyRanges::Range& claimed, const Region& region)
 void Core::return_bytes(std::span<const DirtyRanges::Range> claimed) {
   for (const DirtyRanges::Range& range : claimed) {
     return_bytes(range, range.region);
-    dirty.settle(range);
+    dirty.mark_clean(range);
   }
 }
 
@@ -140,10 +140,10 @@ bool Core::write_back_overlapping(const Region& region) {
   }
 }
 
-void Core::settle(const DirtyRanges::Range& range) {
+void Core::mark_clean(const DirtyRanges::Range& range) {
   write_backs.add(1);
   bytes_written_back.add(range.region.byte_count);
-  dirty.settle(range);
+  dirty.mark_clean(range);
 }
 
 void Core::tell_written_back(const DirtyRanges::Range& settled) {
@@ -156,8 +156,8 @@ void Core::end(EntryState& entry) noexcept {
   // The phase ends inside the job's callback, the job itself only after it.
   moves_of(entry).finish(entry);
   free_copy(entry);
-  entry.standing.store_relaxed(
-      Standing::absent);  // relaxed: a reader that sees it ignores the entry.
+  entry.listing.store_relaxed(
+      Listing::absent);  // relaxed: a reader that sees it ignores the entry.
   pool.give_back(pool.number_of(&entry));
 }
 

@@ -193,7 +193,7 @@ struct Core {
                               options);
   }
   /// The plan that writes `region` of an entry back to the source.
-  [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
+  [[nodiscard]] engine::CopyPlan write_back_plan(std::uint32_t number, const Region& region) const;
   /// Copies `region`, part of a claimed range, to the source on this thread.
   void return_bytes(const DirtyRanges::Range& claimed, const Region& region);
   /// Copies claimed ranges to the source on this thread, and settles them.
@@ -204,7 +204,7 @@ struct Core {
   /// Writes back the dirty bytes of `region`. False if a live change overlaps it.
   [[nodiscard]] bool write_back_overlapping(const Region& region);
   /// Counts and settles a range that the engine has copied.
-  void settle(const DirtyRanges::Range& range);
+  void mark_clean(const DirtyRanges::Range& range);
   void tell_written_back(const DirtyRanges::Range& settled);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
   /// source and the copy may be gone afterwards), and frees the entry. Takes as long as one piece
@@ -310,7 +310,7 @@ class Reservation {
   }
   [[nodiscard]] std::byte* copy() const { return copy_; }
   /// The entry now owns both.
-  void hand_over() {
+  void release_to_entry() {
     has_room_ = false;
     copy_ = nullptr;
   }

@@ -185,7 +185,7 @@ std::optional<DirtyRanges::Range> DirtyRanges::claim_one(std::uint32_t entry,
   return std::nullopt;
 }
 
-void DirtyRanges::settle(const Range& range) {
+void DirtyRanges::mark_clean(const Range& range) {
   const Lock lock(mutex_);
   const auto place = find(range);
   HEADRACE_CHECK(place != ranges_.end(), "a claimed range stays until it is settled", range.ticket);

@@ -23,11 +23,11 @@ namespace headrace::cache::detail {
 /// | changing  | begin()                          | old           | the thread that began   |
 /// | dirty     | end(), if it is of an entry      | old           | readers                 |
 /// | returning | claim...()                       | being written | readers and the claimer |
-/// | (removed) | settle(), invalidate(), or end() | new           | readers                 |
+/// | (removed) | mark_clean(), invalidate(), or end() | new           | readers                 |
 /// |           | of a range without an entry      |               |                         |
 ///
 /// An entry has the flag EntryState::kDirty while it has ranges. Such entries leave their shard
-/// only by invalidate(), clear() and a change of the same bytes elsewhere, which settle their
+/// only by invalidate(), clear() and a change of the same bytes elsewhere, which mark their
 /// ranges before the entry ends. So a claimed range keeps its copy until it is settled.
 ///
 /// No eviction misses a flag: a holder of a lease sets it, and eviction reads it after the leases,
@@ -112,7 +112,7 @@ class DirtyRanges {
   [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
                                                const std::optional<Region>& lost = std::nullopt);
   /// Removes a claimed range, whose bytes are in the source.
-  void settle(const Range& range);
+  void mark_clean(const Range& range);
 
  private:
   enum class State : std::uint8_t { changing, dirty, returning };

@@ -21,7 +21,7 @@ using detail::Phase;
 namespace {
 
 EntryState& state_of(const detail::Slot& slot) {
-  return static_cast<EntryState&>(*slot.tenancy());
+  return static_cast<EntryState&>(*slot.entry());
 }
 
 /// Out of line, so that Entry::data() of a copy saves no registers.
@@ -54,7 +54,7 @@ Entry& Entry::operator=(Entry&& other) noexcept {
 
 Entry::~Entry() {
   if (slot_ == nullptr) return;
-  detail::Tenancy* const last = detail::give_back(*slot_);
+  detail::LeasedEntry* const last = detail::give_back(*slot_);
   if (last != nullptr) core_->end_held(static_cast<EntryState&>(*last));
 }
 

@@ -123,7 +123,7 @@ struct Region {
 };
 
 /// Threading: shared, per field:
-///   standing, holder_count  see lease.hpp.
+///   listing, holder_count  see lease.hpp.
 ///   progress                see Phase.
 ///   address, byte_count     written while the entry is absent; read by any thread, trusted only
 ///                           with a lease.
@@ -138,7 +138,7 @@ struct Region {
 ///   flags                   pinned: under the shard's mutex; dirty: under that of DirtyRanges,
 ///                           by a holder of a lease; kept: by the thread that moved the copy,
 ///                           before the move has ended or been settled.
-struct alignas(64) EntryState : Tenancy {
+struct alignas(64) EntryState : LeasedEntry {
   Progress progress;
   /// Hit history for the eviction policy; see Marks.
   Atomic<std::uint32_t> marks{0};

@@ -41,7 +41,7 @@ void InFlightMoves::reserve_one() {
   free_ = &move;
 }
 
-InFlightMoves::Move& InFlightMoves::announce(EntryState& entry, bool is_gathered) {
+InFlightMoves::Move& InFlightMoves::begin_move(EntryState& entry, bool is_gathered) {
   Move& move = *free_;
   free_ = move.next;
   ++in_use_count_;

@@ -40,13 +40,13 @@ class InFlightMoves {
   /// neighbours.
   alignas(64) Mutex mutex;
 
-  /// Makes sure that announce() has a free move.
+  /// Makes sure that begin_move() has a free move.
   ///
   /// Fails: throws std::bad_alloc.
   void reserve_one() HEADRACE_REQUIRES(mutex);
   /// Assigns a move to an entry that may be submitted next. From now on stop_overlapping() waits
   /// for it, so the caller must make an Announcement of it.
-  [[nodiscard]] Move& announce(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
+  [[nodiscard]] Move& begin_move(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
 
   /// An announced move until its submission is decided.
   ///

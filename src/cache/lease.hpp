@@ -10,9 +10,9 @@
 //
 // Agents. The *reader* that finds an entry and occupies a slot; *holders*, who have handles on the
 // slot, on any thread; the *dropper*, one at a time per shard, under the shard's mutex: it never
-// takes a standing that another shard's dropper, or an earlier one, wrote for its own `leaving`.
+// takes a listing that another shard's dropper, or an earlier one, wrote for its own `leaving`.
 //
-// | standing | set by                              | a reader that sees it       | slots with it |
+// | listing | set by                              | a reader that sees it       | slots with it |
 // | -------- | ----------------------------------- | --------------------------- | ------------- |
 // | absent   | constructor, and the end            | vacates                     | passing only  |
 // | listed   | the inserter; a dropper that found  | has the entry               | any           |
@@ -21,8 +21,8 @@
 // | dropped  | dropper, after it has marked them,  | vacates                     | marked ones,  |
 // |          | before it releases its mutex        |                             | passing ones  |
 //
-// No reader is missed: the reader writes its slot and then reads the standing; the dropper writes
-// the standing and then reads the slots; between the two the reader has a light barrier and the
+// No reader is missed: the reader writes its slot and then reads the listing; the dropper writes
+// the listing and then reads the slots; between the two the reader has a light barrier and the
 // dropper a heavy one (platform/barrier.hpp). So either the reader sees `leaving` and vacates, or
 // the dropper sees the slot. Without a heavy barrier all four are sequentially consistent, which
 // costs each hit a full barrier. Once an entry is not listed, the number of its slots only falls,
@@ -48,19 +48,19 @@
 namespace headrace::cache::detail {
 
 /// `leaving` and above: one value per shard, see leaving_from().
-enum class Standing : std::uint32_t { absent, listed, dropped, leaving };
+enum class Listing : std::uint32_t { absent, listed, dropped, leaving };
 
 /// `leaving` and the dropper's shard in one word: read separately, the two could belong to
 /// different lives of the entry.
-[[nodiscard]] constexpr Standing leaving_from(std::uint16_t shard) {
-  return Standing{static_cast<std::uint32_t>(Standing::leaving) + shard};
+[[nodiscard]] constexpr Listing leaving_from(std::uint16_t shard) {
+  return Listing{static_cast<std::uint32_t>(Listing::leaving) + shard};
 }
 
 /// The part of an entry that leases use.
 ///
 /// Threading: shared.
-struct Tenancy {
-  Atomic<Standing> standing{Standing::absent};
+struct LeasedEntry {
+  Atomic<Listing> listing{Listing::absent};
   /// While the entry is dropped: the number of marked slots, plus 1 until the dropper is done. The
   /// thread that decrements it to 0 ends the entry.
   Atomic<std::uint32_t> holder_count{0};
@@ -81,12 +81,12 @@ struct alignas(16) Slot {
   Atomic<std::uint32_t> share_count{0};
 
   /// The leased entry. The caller must hold a share.
-  [[nodiscard]] Tenancy* tenancy() const {
+  [[nodiscard]] LeasedEntry* entry() const {
     // relaxed: the caller's share keeps the address constant; only the mark may change.
-    return tenancy_of(word.load_relaxed());
+    return entry_of(word.load_relaxed());
   }
-  [[nodiscard]] static Tenancy* tenancy_of(std::uintptr_t word) {
-    return reinterpret_cast<Tenancy*>(word & ~kMark);
+  [[nodiscard]] static LeasedEntry* entry_of(std::uintptr_t word) {
+    return reinterpret_cast<LeasedEntry*>(word & ~kMark);
   }
 };
 
@@ -94,33 +94,33 @@ struct alignas(16) Slot {
 /// for readers and a heavy one for droppers.
 enum class Barriers : std::uint8_t { equal, unequal };
 
-/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is listed: if not,
+/// Leases `entry` in an empty slot of the calling thread. Returns whether it is listed: if not,
 /// the caller must vacate the slot.
-[[nodiscard]] inline bool occupy(Slot& slot, Tenancy& tenancy, Barriers barriers) {
-  const auto word = reinterpret_cast<std::uintptr_t>(&tenancy);
+[[nodiscard]] inline bool occupy(Slot& slot, LeasedEntry& entry, Barriers barriers) {
+  const auto word = reinterpret_cast<std::uintptr_t>(&entry);
   slot.share_count.store_relaxed(1);  // relaxed: no other thread knows the lease yet.
   if (barriers == Barriers::unequal) [[likely]] {
     // edge: lease-ended (release)
     slot.word.store_release(word);
     platform::light_barrier();
   } else {
-    // seq_cst: slot before standing here, standing before slots in the dropper; see above.
+    // seq_cst: slot before listing here, listing before slots in the dropper; see above.
     // edge: lease-ended (acq_rel)
     slot.word.exchange_seq_cst(word);
   }
   // edge: entry-listed (acquire)
-  return tenancy.standing.load_seq_cst() == Standing::listed;
+  return entry.listing.load_seq_cst() == Listing::listed;
 }
 
 /// Empties the slot. Returns the entry if the caller must end it: it was dropped, and this was its
 /// last lease.
-[[nodiscard]] inline Tenancy* vacate(Slot& slot) {
+[[nodiscard]] inline LeasedEntry* vacate(Slot& slot) {
   // edge: lease-ended (acq_rel)
   const std::uintptr_t word = slot.word.exchange_acq_rel(0);
   if ((word & Slot::kMark) == 0) return nullptr;
-  Tenancy* const tenancy = Slot::tenancy_of(word);
+  LeasedEntry* const entry = Slot::entry_of(word);
   // edge: entry-released (acq_rel)
-  return tenancy->holder_count.fetch_sub_acq_rel(1) == 1 ? tenancy : nullptr;
+  return entry->holder_count.fetch_sub_acq_rel(1) == 1 ? entry : nullptr;
 }
 
 /// Half the range of the count, so that concurrent increments beyond the limit do not overflow it.
@@ -136,7 +136,7 @@ inline bool share(Slot& slot) {
 }
 
 /// Removes a handle. Returns as vacate().
-[[nodiscard]] inline Tenancy* give_back(Slot& slot) {
+[[nodiscard]] inline LeasedEntry* give_back(Slot& slot) {
   // The only share needs no subtraction: no other thread can copy it.
   // edge: lease-shared (acquire)
   if (slot.share_count.load_acquire() != 1) {
@@ -147,41 +147,41 @@ inline bool share(Slot& slot) {
 }
 
 /// Dropper: from now on readers ignore the entry. Sets its holder_count to `count`.
-inline void announce_leaving(Tenancy& tenancy, std::uint16_t shard, std::uint32_t count) {
-  tenancy.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
+inline void announce_leaving(LeasedEntry& entry, std::uint16_t shard, std::uint32_t count) {
+  entry.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
   // seq_cst, and a barrier before the slots are read: see above.
-  tenancy.standing.exchange_seq_cst(leaving_from(shard));
+  entry.listing.exchange_seq_cst(leaving_from(shard));
 }
 /// Dropper, in a scan: whether it has announced this entry.
-[[nodiscard]] inline bool is_leaving(const Tenancy& tenancy, std::uint16_t shard) {
+[[nodiscard]] inline bool is_leaving(const LeasedEntry& entry, std::uint16_t shard) {
   // relaxed: this value is set and replaced only under the caller's mutex.
-  return tenancy.standing.load_relaxed() == leaving_from(shard);
+  return entry.listing.load_relaxed() == leaving_from(shard);
 }
 /// Dropper, under its mutex: the entry will end. Without it the next dropper would take the entry
 /// for one of its own and mark passing readers: it would end twice.
-inline void announce_dropped(Tenancy& tenancy) {
+inline void announce_dropped(LeasedEntry& entry) {
   // relaxed: a reader that sees the previous value ignores the entry, too.
-  tenancy.standing.store_relaxed(Standing::dropped);
+  entry.listing.store_relaxed(Listing::dropped);
 }
 /// Dropper: readers may use the entry again.
-inline void list_again(Tenancy& tenancy) {
+inline void list_again(LeasedEntry& entry) {
   // edge: entry-listed (release)
-  tenancy.standing.store_release(Standing::listed);
+  entry.listing.store_release(Listing::listed);
 }
 /// Dropper: releases its part of holder_count. Returns whether it must end the entry.
-[[nodiscard]] inline bool leave_to_holders(Tenancy& tenancy) {
+[[nodiscard]] inline bool leave_to_holders(LeasedEntry& entry) {
   // edge: entry-released (acq_rel)
-  return tenancy.holder_count.fetch_sub_acq_rel(1) == 1;
+  return entry.holder_count.fetch_sub_acq_rel(1) == 1;
 }
 
-/// Marks the lease of `tenancy`, which is leaving, in a slot that had `word`. The dropper has a
+/// Marks the lease of `entry`, which is leaving, in a slot that had `word`. The dropper has a
 /// part of holder_count.
-inline void mark(Slot& slot, std::uintptr_t word, Tenancy& tenancy) {
-  tenancy.holder_count.fetch_add_relaxed(1);  // relaxed: the exchange publishes it.
+inline void mark(Slot& slot, std::uintptr_t word, LeasedEntry& entry) {
+  entry.holder_count.fetch_add_relaxed(1);  // relaxed: the exchange publishes it.
   // edge: entry-released (acq_rel)
   if (!slot.word.compare_exchange_acq_rel(word, word | Slot::kMark)) {
     // The lease ended meanwhile.
-    tenancy.holder_count.fetch_sub_relaxed(1);  // relaxed: not the last one, that is the dropper's.
+    entry.holder_count.fetch_sub_relaxed(1);  // relaxed: not the last one, that is the dropper's.
   }
 }
 
@@ -208,7 +208,7 @@ class Registry {
   explicit Registry(Barriers barriers) : barriers_(barriers) {}
 
   [[nodiscard]] Barriers barriers() const { return barriers_; }
-  /// Dropper: the barrier between the standing and the slots.
+  /// Dropper: the barrier between the listing and the slots.
   void separate() const {
     if (barriers_ == Barriers::unequal) platform::heavy_barrier();
   }

@@ -9,7 +9,7 @@
 namespace headrace::cache::detail {
 
 void Shard::pass_by(Slot& slot) {
-  Tenancy* const last = vacate(slot);
+  LeasedEntry* const last = vacate(slot);
   if (last != nullptr) core_.end_held(static_cast<EntryState&>(*last));
 }
 
@@ -33,7 +33,7 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
     EntryState& old = core_.pool[old_number];
     if (old.region().address != region.address) return;
     // relaxed: under the lock.
-    if (old.standing.load_relaxed() != Standing::listed) return;
+    if (old.listing.load_relaxed() != Listing::listed) return;
     if (old.is_dirty()) return;  // It stays until its bytes have been written back.
     // The longer entry takes over the pin.
     is_pinned = is_pinned || old.is_pinned();
@@ -55,24 +55,24 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
   const Lock lock(moves_.mutex);
   index_.reserve_one();
   moves_.reserve_one();
-  const Sight& sight = newcomer.sight;
-  const bool is_as_seen = !sight.missed.is_incomplete && sight.version == index_.version();
+  const Lookup& lookup = newcomer.lookup;
+  const bool is_as_seen = !lookup.missed.is_incomplete && lookup.version == index_.version();
   if (!is_as_seen) [[unlikely]] {
     Slot* const present = find_locked(reader, entry.region(), newcomer.hint);
     if (present != nullptr) return {.present = present};
   }
   // Nothing throws from here on.
-  if (!is_as_seen || sight.missed.is_replaceable || superseded_.count != 0) [[unlikely]] {
+  if (!is_as_seen || lookup.missed.is_replaceable || superseded_.count != 0) [[unlikely]] {
     EntryList leaving;
     // relaxed: under the lock.
     if (replace(entry.region(), leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
     drop(leaving, gone);
   }
   // edge: entry-listed (release)
-  entry.standing.store_release(Standing::listed);
+  entry.listing.store_release(Listing::listed);
   index_.add(number, entry);
   order_.add(number, entry, newcomer.hint);
-  return {.move = &moves_.announce(entry, newcomer.is_gathered)};
+  return {.move = &moves_.begin_move(entry, newcomer.is_gathered)};
 }
 
 Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
@@ -88,7 +88,7 @@ Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_
 void Shard::erase(std::uint32_t number, EntryList& gone) {
   const Lock lock(moves_.mutex);
   // relaxed: under the lock. It may have been dropped or replaced already.
-  if (core_.pool[number].standing.load_relaxed() != Standing::listed) return;
+  if (core_.pool[number].listing.load_relaxed() != Listing::listed) return;
   EntryList leaving;
   take_off(number, leaving);
   drop(leaving, gone);
@@ -188,7 +188,7 @@ void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_
   const auto visit = [&](std::uint32_t number) {
     const EntryState& entry = core_.pool[number];
     // relaxed: under the lock.
-    if (entry.standing.load_relaxed() != Standing::listed || number == except) return;
+    if (entry.listing.load_relaxed() != Listing::listed || number == except) return;
     if (entry.region().overlaps(region)) take_off(number, leaving);
   };
   if (index_.block_count(region) > index_.count()) {
@@ -231,7 +231,7 @@ std::size_t Shard::pin(const Region& region, bool pinned) {
 bool Shard::is_listed(std::uint32_t number) {
   const Lock lock(moves_.mutex);
   // relaxed: under the lock.
-  return core_.pool[number].standing.load_relaxed() == Standing::listed;
+  return core_.pool[number].listing.load_relaxed() == Listing::listed;
 }
 
 void Shard::look_for_holders() {
@@ -275,7 +275,7 @@ template <typename Visit>
 void Shard::for_each_leaving(Visit visit) {
   registry_.separate();
   registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
-    auto* const entry = static_cast<EntryState*>(Slot::tenancy_of(word));
+    auto* const entry = static_cast<EntryState*>(Slot::entry_of(word));
     // It may belong to another cache and have been freed.
     if (core_.pool.number_of(entry) == 0) return;
     if (is_leaving(*entry, number_)) visit(slot, word, *entry);

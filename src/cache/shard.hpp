@@ -42,7 +42,7 @@ struct EntryList {
 /// Result of a lookup without the lock; see Index::version().
 ///
 /// Threading: confined.
-struct Sight {
+struct Lookup {
   std::uint64_t version = 0;
   Index::Missed missed = {.is_incomplete = true};
 };
@@ -52,7 +52,7 @@ struct Sight {
 /// Threading: confined.
 struct Newcomer {
   Hint hint;
-  Sight sight = {};
+  Lookup lookup = {};
   bool is_gathered = false;  ///< Its move is submitted with others.
 };
 
@@ -79,7 +79,7 @@ class Shard {
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if none was
   /// found. Takes no lock.
-  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint, Sight& sight);
+  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint, Lookup& lookup);
   /// Prepares an absent entry that has its memory. Returns a lease of it.
   [[nodiscard]] Slot& prepare(Reader& reader, EntryState& entry, const Region& region,
                               bool is_pinned);
@@ -88,7 +88,7 @@ class Shard {
     InFlightMoves::Move* move = nullptr;  ///< the announced move of this one.
   };
   /// Lists a prepared entry and announces its move, unless another entry contains its region. Looks
-  /// for one only if entries have been added since `newcomer.sight`. Drops what it replaces as
+  /// for one only if entries have been added since `newcomer.lookup`. Drops what it replaces as
   /// make_way().
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
@@ -180,17 +180,17 @@ inline Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& reg
 }
 
 [[gnu::always_inline]] inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint,
-                                                Sight& sight) {
+                                                Lookup& lookup) {
   Slot* found = nullptr;
   const std::uint64_t version = index_.version();
   Index::Missed missed;
   index_.find(region, Index::kStepMaxUnlocked, missed, [&](EntryState& entry) {
     // relaxed: a first check; lease() decides.
-    if (entry.standing.load_relaxed() != Standing::listed) return false;
+    if (entry.listing.load_relaxed() != Listing::listed) return false;
     found = lease(reader, entry, region, hint);
     return found != nullptr;
   });
-  if (found == nullptr) sight = {.version = version, .missed = missed};
+  if (found == nullptr) lookup = {.version = version, .missed = missed};
   return found;
 }
 

@@ -92,11 +92,11 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
     return leave_at_source(source, counts);
   }
   const Region region = Region::of(source);
-  Sight sight;
+  Lookup lookup;
   std::uint32_t i = 0;
   do {
     Shard& shard = *shards_[places.numbers[i]];
-    if (Slot* const slot = shard.find(reader, region, hint, sight); slot != nullptr) [[likely]] {
+    if (Slot* const slot = shard.find(reader, region, hint, lookup); slot != nullptr) [[likely]] {
       counts.hits.add_one_alone();
       core_->tell(EventKind::hit, source, shard.node());
       return {source, slot, core_.get()};
@@ -104,7 +104,7 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   } while (++i < places.count);
   Miss miss{.source = source,
             .region = region,
-            .newcomer = {.hint = hint, .sight = sight},
+            .newcomer = {.hint = hint, .lookup = lookup},
             .reader = reader,
             .counts = counts};
   return access_absent(miss, places);
@@ -116,7 +116,7 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
   Found found;
   for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
     found.shard = shards_[places.numbers[i]].get();
-    found.slot = found.shard->find(reader, region, hint, found.sight);
+    found.slot = found.shard->find(reader, region, hint, found.lookup);
   }
   return found;
 }
@@ -141,7 +141,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
   Miss miss{.source = source,
             .region = Region::of(source),
             .newcomer = {.hint = hint,
-                         .sight = found.sight,
+                         .lookup = found.lookup,
                          .is_gathered = source.size() <= kGatheredBytesMax},
             .reader = reader,
             .counts = counts,
@@ -181,7 +181,7 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
   Evicting evicting = Evicting::yes;
   if (places.count > 1) {
     evicting = Evicting::no;
-    miss.newcomer.sight = {};  // It is of one shard only.
+    miss.newcomer.lookup = {};  // It is of one shard only.
   }
   Shard* shard = nullptr;
   for (std::uint32_t i = 0; attempt == Attempt::no_room; ++i) {
@@ -246,7 +246,7 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
     slot = published.present;
     return Attempt::found;
   }
-  memory.hand_over();
+  memory.release_to_entry();
   // From here on other threads may find the entry and wait for it, so its phase must end in any
   // case.
   try {
@@ -335,7 +335,7 @@ void CacheState::refuse(Shard& shard, std::uint32_t number, EntryState& state) {
 }
 
 std::uint32_t CacheState::number_of(const Entry& entry) const {
-  return core_->pool.number_of(static_cast<const EntryState*>(entry.slot_->tenancy()));
+  return core_->pool.number_of(static_cast<const EntryState*>(entry.slot_->entry()));
 }
 
 Entry CacheState::leave_at_source(std::span<const std::byte> source, ThreadCounts& counts) {
@@ -470,8 +470,9 @@ std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range>
       options.source_node = core_->nodes[core_->pool[some[i].entry].shard_number()];
       options.policy = mover_ ? &mover_ : nullptr;
       try {
-        taken[i] = engine_.submit_copy(jobs[i], core_->way_back(some[i].entry, some[i].region),
-                                       options) == engine::Submit::accepted;
+        taken[i] =
+            engine_.submit_copy(jobs[i], core_->write_back_plan(some[i].entry, some[i].region),
+                                options) == engine::Submit::accepted;
       } catch (...) {
         taken[i] = false;
       }
@@ -485,7 +486,7 @@ std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range>
         ++late_count;
       }
       if (done) {
-        core_->settle(some[i]);
+        core_->mark_clean(some[i]);
       } else {
         core_->return_bytes({&some[i], 1});
       }
@@ -556,7 +557,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
             core_->return_bytes(*range, kept);
             core_->tell_written_back({kept, range->entry, range->ticket, range->shard});
           }
-          core_->dirty.settle(*range);
+          core_->dirty.mark_clean(*range);
         }
       }
       core_->tell(EventKind::dropped, state);

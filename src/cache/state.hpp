@@ -26,6 +26,7 @@ using detail::DirtyRanges;
 using detail::EntryList;
 using detail::EntryState;
 using detail::InFlightMoves;
+using detail::Lookup;
 using detail::Newcomer;
 using detail::Phase;
 using detail::Placements;
@@ -34,7 +35,6 @@ using detail::Reader;
 using detail::Region;
 using detail::Reservation;
 using detail::Shard;
-using detail::Sight;
 using detail::Slot;
 using detail::ThreadCounts;
 
@@ -108,7 +108,7 @@ class CacheState {
   struct Found {
     Slot* slot = nullptr;
     Shard* shard = nullptr;
-    Sight sight = {};  ///< If there is no slot: of the last shard.
+    Lookup lookup = {};  ///< If there is no slot: of the last shard.
   };
   /// The lookup of all accesses except access(), which inlines its own: with a second inlined
   /// caller of Shard::find() the compiler inlines neither (8 % more instructions).

@@ -45,7 +45,7 @@ Consumer::Consumer(Consumer&&) noexcept = default;
 Consumer& Consumer::operator=(Consumer&&) noexcept = default;
 Consumer::~Consumer() = default;
 
-void Consumer::let_messages_gather() noexcept {
+void Consumer::pause_for_batch() noexcept {
   const auto end = std::chrono::steady_clock::now() + kGatherTime;
   while (std::chrono::steady_clock::now() < end) platform::pause();
 }
@@ -93,7 +93,7 @@ Outcome Consumer::lend_variable(Message& message) noexcept {
     if (length == detail::kSkip) {
       // A skip is always published together with the message after it.
       if (before_end >= lane.cursor.count()) return refuse_damaged();
-      lane.cursor.lend(before_end);
+      lane.cursor.advance(before_end);
       continue;
     }
     if (length > lane.geometry.message_bytes_max) return refuse_damaged();
@@ -101,7 +101,7 @@ Outcome Consumer::lend_variable(Message& message) noexcept {
     if (units > lane.cursor.count() || units > before_end) return refuse_damaged();
     message.bytes = {unit + detail::kVariableUnitBytes, static_cast<std::size_t>(length)};
     message.producer = lane.number;
-    lane.cursor.lend(units);
+    lane.cursor.advance(units);
     return Outcome::done;
   }
 }

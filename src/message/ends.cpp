@@ -121,7 +121,7 @@ Outcome End::refuse_damaged() {
   return fault_outcome();
 }
 
-PeerNews End::ask_for_peers() {
+PeerState End::check_peers() {
   bool any_alive = false;
   for (Peer& peer : peers_) {
     const std::uint64_t state = peer.state->load_relaxed();  // Compared only.
@@ -130,11 +130,11 @@ PeerNews End::ask_for_peers() {
     if (alive || (state & 1U) == 0 || state == peer.lost_state) continue;
     if (peer.state->load_relaxed() != state) continue;  // Another peer attached, or it detached.
     peer.lost_state = state;
-    return PeerNews::lost;
+    return PeerState::lost;
   }
-  if (any_alive || name_.empty()) return PeerNews::none;
+  if (any_alive || name_.empty()) return PeerState::none;
   const bool ours = platform::SharedFile::identity_at(name_) == segment_.file.identity();
-  return ours ? PeerNews::none : PeerNews::replaced;
+  return ours ? PeerState::none : PeerState::replaced;
 }
 
 Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const Wait& wait,
@@ -149,12 +149,12 @@ Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const 
   Clock::time_point asked = begin;
   nanoseconds slice = kSliceMin;
   const auto ask = [&] {
-    const PeerNews news = end.ask_for_peers();
-    if (news == PeerNews::none) return nothing;
+    const PeerState news = end.check_peers();
+    if (news == PeerState::none) return nothing;
     // First report what the peer published before it ended.
     const Outcome last = look();
     if (last != nothing) return last;
-    return news == PeerNews::lost ? Outcome::peer_lost : Outcome::replaced;
+    return news == PeerState::lost ? Outcome::peer_lost : Outcome::replaced;
   };
   for (;;) {
     const Clock::time_point now = Clock::now();

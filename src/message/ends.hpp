@@ -62,7 +62,7 @@ struct Peer {
 };
 
 /// The result of a check of the peers.
-enum class PeerNews : std::uint8_t { none, lost, replaced };
+enum class PeerState : std::uint8_t { none, lost, replaced };
 
 /// One end.
 ///
@@ -91,7 +91,7 @@ class End {
   Outcome refuse_damaged();
 
   void watch(Peer peer) { peers_.push_back(peer); }
-  [[nodiscard]] PeerNews ask_for_peers();
+  [[nodiscard]] PeerState check_peers();
 
  private:
   End(Segment segment, std::string name, std::uint64_t role);

@@ -53,8 +53,8 @@ Outcome Producer::put(std::span<const std::byte> message) {
   std::span<std::byte> target;
   const Outcome outcome = reserve(message.size(), target);
   if (outcome != Outcome::done) return outcome;
-  if (carry_) {
-    carry_(target, message);
+  if (copy_) {
+    copy_(target, message);
   } else {
     const std::size_t cached =
         placement_ == Placement::memory
@@ -111,11 +111,11 @@ Outcome Producer::wait_for_room(std::size_t byte_count, const Wait& wait) noexce
 
 void Producer::place(Placement placement) {
   placement_ = placement;
-  carry_ = nullptr;
+  copy_ = nullptr;
 }
 
-void Producer::place(Carry carry) {
-  carry_ = std::move(carry);
+void Producer::place(CopyFunction copy) {
+  copy_ = std::move(copy);
 }
 
 Outcome Producer::fault_outcome() const noexcept {

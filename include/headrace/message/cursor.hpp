@@ -132,7 +132,7 @@ class ConsumerCursor {
   /// Position of the next unit to be lent.
   [[nodiscard]] std::uint64_t position() const noexcept { return next_; }
   /// `count` is at most count().
-  void lend(std::uint64_t count) noexcept { next_ += count; }
+  void advance(std::uint64_t count) noexcept { next_ += count; }
   [[nodiscard]] bool has_lent() const noexcept { return head_ != next_; }
   /// Returns all lent units to the producer, with one store.
   void retire() noexcept {

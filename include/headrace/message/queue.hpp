@@ -227,7 +227,8 @@ enum class Placement : std::uint8_t {
 
 /// Copies a message into the queue in place of send(): it may read it, change it, or have an engine
 /// copy it. When it returns, the bytes must be in `target`.
-using Carry = std::function<void(std::span<std::byte> target, std::span<const std::byte> source)>;
+using CopyFunction =
+    std::function<void(std::span<std::byte> target, std::span<const std::byte> source)>;
 
 /// The sending end.
 ///
@@ -272,7 +273,7 @@ class HEADRACE_API Producer {
   /// Sets how send() copies messages from now on.
   void place(Placement placement);
   /// The same, with a function of the caller.
-  void place(Carry carry);
+  void place(CopyFunction copy);
 
   [[nodiscard]] std::size_t message_bytes_max() const { return geometry_.message_bytes_max; }
   /// Messages (fixed framing) or 8-byte units (variable) committed at this place so far, including
@@ -303,7 +304,7 @@ class HEADRACE_API Producer {
   std::uint64_t ahead_ = 1;     ///< Prefetch distance in units.
   std::uint32_t number_ = 0;
   Placement placement_ = Placement::cache;
-  Carry carry_;
+  CopyFunction copy_;
   detail::EndPointer end_;
 };
 
@@ -349,7 +350,7 @@ class HEADRACE_API Consumer {
   };
   explicit Consumer(detail::EndPointer end);
   [[nodiscard]] Outcome find_lane() noexcept;
-  static void let_messages_gather() noexcept;
+  static void pause_for_batch() noexcept;
   [[nodiscard]] Outcome look_further() noexcept;
   [[nodiscard]] Outcome when_empty() noexcept;
   [[nodiscard]] Outcome lend_next(Message& message) noexcept;
@@ -467,7 +468,7 @@ inline Outcome Consumer::find_lane() noexcept {
   if (cursor.count() != 0) return Outcome::done;
   // Each look takes the line of the published position from the producer, whose next store then
   // waits for it. Look less often, and find more messages each time.
-  if (busy_looks_ == detail::kBusyLooks) let_messages_gather();
+  if (busy_looks_ == detail::kBusyLooks) pause_for_batch();
   switch (cursor.look()) {
     case detail::Look::ready:
       busy_looks_ = cursor.has_few() ? std::min(busy_looks_ + 1, detail::kBusyLooks) : 0;
@@ -497,7 +498,7 @@ inline Outcome Consumer::lend_next(Message& message) noexcept {
   }
   message.bytes = {lane.geometry.at(lane.cursor.position()), lane.geometry.message_bytes_max};
   message.producer = lane.number;
-  lane.cursor.lend(1);
+  lane.cursor.advance(1);
   return Outcome::done;
 }
 
@@ -511,7 +512,7 @@ inline Outcome Consumer::peek_many(std::size_t count, Message& messages) noexcep
       std::min<std::uint64_t>({count, lane.cursor.count(), lane.geometry.before_end(position)});
   messages.bytes = {lane.geometry.at(position), some * lane.geometry.unit_bytes};
   messages.producer = lane.number;
-  lane.cursor.lend(some);
+  lane.cursor.advance(some);
   return Outcome::done;
 }
 

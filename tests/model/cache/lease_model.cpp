@@ -38,7 +38,7 @@ struct Stage {
     ended = true;
     copy($) = 0;
   }
-  void use(Slot& slot) { RL_ASSERT(copy($) == 1 && slot.tenancy() == &entry); }
+  void use(Slot& slot) { RL_ASSERT(copy($) == 1 && slot.entry() == &entry); }
   void hit(Slot& slot) {
     if (occupy(slot, entry, kBarriers)) {
       use(slot);
@@ -52,7 +52,7 @@ struct Stage {
     announce_leaving(entry, 0, 1);
     registry.separate();
     registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
-      if (Slot::tenancy_of(word) == &entry) mark(slot, word, entry);
+      if (Slot::entry_of(word) == &entry) mark(slot, word, entry);
     });
     announce_dropped(entry);
     if (leave_to_holders(entry)) end();
@@ -63,7 +63,7 @@ struct Stage {
     registry.separate();
     bool held = false;
     registry.for_each_lease(
-        [&](Slot&, std::uintptr_t word) { held = held || Slot::tenancy_of(word) == &entry; });
+        [&](Slot&, std::uintptr_t word) { held = held || Slot::entry_of(word) == &entry; });
     if (held) {
       list_again(entry);
     } else {
@@ -82,7 +82,7 @@ struct Stage {
   }
 
   Registry registry{kBarriers};
-  Tenancy entry;
+  LeasedEntry entry;
   Slot slots[2];
   Chunk chunks[2];
   rl::var<int> copy;
@@ -175,7 +175,7 @@ struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<
     this->registry.separate();
     bool held = false;
     this->registry.for_each_lease(
-        [&](Slot&, std::uintptr_t word) { held = held || Slot::tenancy_of(word) == &this->entry; });
+        [&](Slot&, std::uintptr_t word) { held = held || Slot::entry_of(word) == &this->entry; });
     if (held || changed.load_relaxed() != 0) {
       list_again(this->entry);
     } else {

@@ -60,7 +60,7 @@ struct AChangerAndARefusal {
           return true;
         case DirtyRanges::Claim::done:
           if (claimed.entry == own) source($) = static_cast<int>(copy($));
-          dirty.settle(claimed);
+          dirty.mark_clean(claimed);
       }
     }
   }
@@ -80,7 +80,7 @@ struct AChangerAndARefusal {
   int read_at_once() {
     EntryState& entry = pool[wide];
     // relaxed: as in read().
-    const bool is_found = entry.standing.load_relaxed() == Standing::listed;
+    const bool is_found = entry.listing.load_relaxed() == Listing::listed;
     const Phase phase = entry.progress.now();
     if (is_found && phase == Phase::copied) return wide_copy($);
     if (!is_found || phase == Phase::pending) write_back_overlapping();
@@ -90,7 +90,7 @@ struct AChangerAndARefusal {
   int read() {
     EntryState& entry = pool[wide];
     // relaxed: as Shard::find; no lease, because nothing is freed here.
-    if (entry.standing.load_relaxed() != Standing::listed || entry.progress.now() == Phase::left) {
+    if (entry.listing.load_relaxed() != Listing::listed || entry.progress.now() == Phase::left) {
       write_back_overlapping();
       return source($);
     }

@@ -33,7 +33,7 @@ struct Lane {
     RL_ASSERT(look != Look::damaged);
     if (look != Look::ready) return 0;
     const unsigned number = units[cursor.position() % kCapacity]($);
-    cursor.lend(1);
+    cursor.advance(1);
     return number;
   }
 

@@ -38,7 +38,7 @@ class ChangesOfADroppedEntry : public testing::Test {
 TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheChange) {
   drop();
   ASSERT_TRUE(changes_.end(range_));
-  changes_.settle(range_);
+  changes_.mark_clean(range_);
   EXPECT_FALSE(changes_.any());
 }
 
@@ -47,7 +47,7 @@ TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheNextChange) {
   ASSERT_EQ(begin(true), DirtyRanges::Begin::done);
   drop();
   ASSERT_TRUE(changes_.end(range_)) << "no other thread returns what was changed before";
-  changes_.settle(range_);
+  changes_.mark_clean(range_);
   EXPECT_FALSE(changes_.any());
 }
 
@@ -58,13 +58,13 @@ TEST_F(ChangesOfADroppedEntry, AreNotHiddenByAChangeThatComesTooLate) {
   ASSERT_EQ(changes_.claim_overlapping(kRegion, claimed), DirtyRanges::Claim::done);
   EXPECT_EQ(claimed.region.address, kRegion.address);
   EXPECT_EQ(claimed.region.byte_count, kRegion.byte_count);
-  changes_.settle(claimed);
+  changes_.mark_clean(claimed);
   EXPECT_FALSE(changes_.any());
 }
 
 TEST_F(ChangesOfADroppedEntry, AreNoneWhereNoChangeBegan) {
   ASSERT_FALSE(changes_.end(range_));
-  changes_.settle(*changes_.claim_one(number_));
+  changes_.mark_clean(*changes_.claim_one(number_));
   EXPECT_EQ(begin(false), DirtyRanges::Begin::gone);
   EXPECT_FALSE(changes_.any());
   EXPECT_FALSE(pool_[number_].is_dirty());
