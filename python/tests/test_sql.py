@@ -253,6 +253,16 @@ def test_what_only_its_connection_sees_is_read_without_prefetching() -> None:
     assert notes == [f"{begin} own does not exist!", f"{begin} uncommitted does not exist!"]
 
 
+def test_notes_of_a_long_run_are_bounded(
+    connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headrace.sql, "_NOTES_MAX", 2)
+    for number in range(4):
+        connection.execute(f"CREATE TEMP TABLE own_{number} AS SELECT 7::BIGINT AS id")
+        connection.execute(f"SELECT count(*) FROM facts JOIN own_{number} USING (id)")  # noqa: S608
+    assert len(connection.notes) == 2
+
+
 def test_wrapping_leaves_a_pending_result() -> None:
     with duckdb.connect() as inner:
         inner.execute("SELECT * FROM range(3)")

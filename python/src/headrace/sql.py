@@ -51,6 +51,7 @@ _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
 """Statements that may read tables and that EXPLAIN accepts."""
 _TRIED = "prefetch for a connection"
 _PLANS_MAX = 256
+_NOTES_MAX = 100
 _PLAN_SHARE = 10
 """`auto` asks for a plan if moving the bytes takes at least this many times as long as planning."""
 _PLAN_NS_EXPECTED = 5_000_000
@@ -169,7 +170,7 @@ class Connection(Closing):
 
     @property
     def notes(self) -> list[str]:
-        """Why something was not prefetched, each reason once."""
+        """Why something was not prefetched, each reason once, and the first hundred of them."""
         return list(self._shared.notes)
 
     @property
@@ -534,7 +535,8 @@ class _Shared:
             self.plans[statement] = scans
 
     def note(self, text: str) -> None:
-        self.notes[text] = None
+        if len(self.notes) < _NOTES_MAX:
+            self.notes[text] = None
 
     def table_of(self, data: object) -> Table:
         return Table(data, chunk_rows=self.chunk_rows)
