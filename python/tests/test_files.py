@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 from conftest import Here
 
+from headrace import _signals
 from headrace._files import Output, is_there, read_file, write_file
 from headrace._samples import doctor_path
+from headrace._temporary import temporary_folder
 from headrace.errors import (
     CapacityExceededError,
     Error,
@@ -358,3 +361,17 @@ def test_the_file_that_stdout_goes_to_gets_the_record(command_path: Path, tmp_pa
     assert (tmp_path / "link").is_symlink()
     piped = subprocess.run(words, stdout=subprocess.PIPE, check=True)
     assert piped.stdout.startswith(b"{")
+
+
+def test_a_temporary_folder_does_not_survive_a_signal(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            _signals.end_at_signals()
+            with temporary_folder("folder-", tmp_path) as folder:
+                (folder / "file").write_bytes(b"1")
+                signal.raise_signal(signal.SIGTERM)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())

@@ -22,6 +22,7 @@ from headrace import _core
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.memory import available_bytes, too_little
 from headrace._direct import built, environment_given
+from headrace._temporary import run_child
 from headrace.errors import Error, NotFoundError
 
 GLIBC, CONTROL, TUNED, BESIDE = "glibc", "glibc again", "headrace", "beside"
@@ -191,17 +192,14 @@ def measure(
 
 def _times_of(words: list[str], environment: dict[str, str]) -> dict[Point, float]:
     try:
-        # Our program and arguments.
-        done = subprocess.run(  # noqa: S603
-            words, env=environment, capture_output=True, timeout=_TIME_LIMIT_S, check=False
-        )
+        done = run_child(words, env=environment, timeout_s=_TIME_LIMIT_S)
     except OSError as problem:
         cause = f"{words[0]} does not start"
         raise Error(_TRIED, cause, "reinstall the package", problem.errno or 0) from problem
     except subprocess.TimeoutExpired as problem:
         cause = f"{words[0]} did not end within {_TIME_LIMIT_S} s"
         raise Error(_TRIED, cause, "measure on a machine that does less") from problem
-    said = done.stderr.decode(errors="replace").strip()
+    said = done.stderr.strip()
     # The loader ignores a library that it cannot load, with a line on stderr.
     if done.returncode != 0 or "cannot be preloaded" in said:
         cause = said.rpartition("\n")[2] or f"{PROGRAM} ended with {done.returncode}"
