@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,10 @@ def test_a_view_has_the_order_of_its_source(cache: headrace.Cache) -> None:
 
 def test_dates_can_be_cached(cache: headrace.Cache) -> None:
     source = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]")
-    np.testing.assert_array_equal(ready(cache, source).view(), source)
+    view = ready(cache, source).view()
+    np.testing.assert_array_equal(view, source)
+    assert not np.shares_memory(view, source)
+    assert cache.statistics.bytes_moved == source.nbytes
 
 
 def test_any_buffer_can_be_cached(cache: headrace.Cache) -> None:
@@ -69,6 +73,9 @@ def test_any_buffer_can_be_cached(cache: headrace.Cache) -> None:
         view = ready(cache, source).view()
         assert view.dtype == np.uint8
         assert view.tobytes() == content
+        assert not np.shares_memory(view, np.frombuffer(source, np.uint8))
+    # The first, the third and the fourth are the same memory.
+    assert cache.statistics.bytes_moved == 2 * len(content)
 
 
 def test_a_second_access_finds_the_entry(cache: headrace.Cache) -> None:
@@ -550,13 +557,42 @@ def test_without_a_log_there_are_no_events(cache: headrace.Cache) -> None:
 def test_a_cache_may_ask_for_huge_pages(engine: headrace.Engine) -> None:
     source = np.arange(1 << 20)
     with headrace.Cache(engine, "64MiB", "local", huge_pages=True) as cache:
-        np.testing.assert_array_equal(ready(cache, source).view(), source)
+        view = ready(cache, source).view()
+        np.testing.assert_array_equal(view, source)
+        assert not np.shares_memory(view, source)
+        if Path("/sys/kernel/mm/transparent_hugepage").exists():
+            assert view.ctypes.data % (2 << 20) == 0
 
 
-def test_waits_that_block_are_counted(cache: headrace.Cache) -> None:
-    ready(cache, np.ones(10_000_000 // 2))
-    statistics = cache.statistics
-    assert (statistics.waits == 0) == (statistics.waited_ns == 0)
+def test_waits_that_block_are_counted() -> None:
+    source = np.ones(8 << 20, np.uint8)
+    target = np.zeros_like(source)
+    began = threading.Semaphore(0)
+    may_end = threading.Event()
+
+    def hold_the_worker(_end: headrace.Completion) -> None:
+        began.release()
+        may_end.wait(TIME_LIMIT_S)
+
+    with (
+        headrace.Engine(threads_per_node=1) as engine,
+        headrace.Cache(engine, "64MiB", "local") as made,
+    ):
+        workers = [each for each in engine.mover_infos if not each.hardware]
+        jobs = [
+            engine.submit(source=source, target=target, path="software", then=hold_the_worker)
+            for _ in workers
+        ]
+        for _ in workers:
+            assert began.acquire(timeout=TIME_LIMIT_S)
+        entry = made.access(np.ones(1 << 20, np.uint8))
+        assert made.statistics.waits == 0
+        threading.Timer(0.05, may_end.set).start()
+        entry.wait()
+        assert entry.cached
+        assert made.statistics.waits == 1
+        assert made.statistics.waited_ns > 0
+        assert all(job.wait() for job in jobs)
 
 
 @pytest.mark.parametrize(
@@ -595,17 +631,22 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
     assert "a callback of a job or the cache may not wait" in refusals[0]
 
 
-def test_changes_in_a_cycle_with_their_cache_are_written_back_before_python_ends() -> None:
+def test_changes_in_a_cycle_with_their_cache_are_written_back_before_python_ends(
+    tmp_path: Path,
+) -> None:
     program = """
-import numpy as np, headrace
+import sys, numpy as np, headrace
 engine = headrace.Engine(threads_per_node=1)
 cache = headrace.Cache(engine, capacity="128MiB", placement="local")
-column = np.ones(32 << 20, np.uint8)
+column = np.memmap(sys.argv[1], np.uint8, "w+", shape=32 << 20)
 with cache.change(column) as view:
     view[:] = 5
+assert not column.any(), "changed in the copy"
 clear = cache.clear
 def keeps_all_in_a_cycle():
     clear()
 """
     # A program of our own.
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    path = tmp_path / "column"
+    subprocess.run([sys.executable, "-c", program, path], check=True, timeout=60)
+    assert (np.fromfile(path, np.uint8) == 5).all()
