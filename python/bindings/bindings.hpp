@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/cache/cache.hpp"
@@ -166,7 +167,7 @@ bool wait_interruptibly(std::optional<std::int64_t> time_ns_max, const WaitFor& 
     const std::chrono::nanoseconds left = time_max - (Clock::now() - begin);
     if (left <= std::chrono::nanoseconds(0)) return false;
     {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       if (wait_for(std::min(left, kLookForSignals))) return true;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();

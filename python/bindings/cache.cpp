@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache and its entries. Code without the GIL is marked by gil_scoped_release.
+// The cache and its entries. Code without the GIL is marked by GilReleased.
 #include "headrace/cache/cache.hpp"
 
 #include <nanobind/ndarray.h>
@@ -97,17 +97,18 @@ class MoverFunction {
   explicit MoverFunction(nb::object function)
       : function_(new nb::object(std::move(function)), [](nb::object* object) {
           if (!nb::is_alive()) return;
-          const nb::gil_scoped_acquire acquired;
+          const GilAcquired acquired;
           delete object;
         }) {}
 
   /// Fails: throws after reporting the error to sys.unraisablehook.
   void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
-    const nb::gil_scoped_acquire acquired;
+    const GilAcquired acquired;
     const InCall in_call;
     in_mover_function = true;
     try {
-      for (const std::size_t index : ask(context)) choice.add(index);
+      const auto chosen = entering_python([&] { return ask(context); });
+      for (const std::size_t index : chosen) choice.add(index);
     } catch (nb::python_error& error) {
       in_mover_function = false;
       error.restore();
@@ -186,7 +187,7 @@ View view(nb::handle_t<EntryHandle> self) {
     data = handle.entry.data().data();
   } else {
     // data() may write back, and wait for a thread that does.
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     data = handle.entry.data().data();
   }
   return View(data, {handle.source->bytes().size()}, self);
@@ -247,7 +248,7 @@ struct ChangeHandle {
 
   void end() {
     std::optional<cache::Change> ending = std::exchange(change, std::nullopt);
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     ending.reset();
   }
 };
@@ -298,7 +299,7 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
   cache::Entry entry = [&] {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return weak ? cache->access_weak(buffer->bytes(), known)
                 : cache->access(buffer->bytes(), known);
   }();
@@ -321,7 +322,7 @@ std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<Cach
   }
   const std::shared_ptr<cache::Cache> cache = handle->cache();
   std::vector<cache::Entry> entries = [&] {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return cache->access_many(regions, known);
   }();
   std::vector<std::shared_ptr<EntryHandle>> made;
@@ -341,7 +342,7 @@ std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle,
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
   cache::Change change = [&] {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return value_of(cache->change(buffer->writable_bytes(), known));
   }();
   const cache::Entry entry = change.entry();
@@ -354,7 +355,7 @@ std::uint64_t write_back(CacheHandle& handle, const EntryHandle* entry) {
   refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   const Result<Bytes> written =
       entry != nullptr ? cache->write_back(entry->entry) : cache->write_back();
   return value_of(written).count();
@@ -396,7 +397,7 @@ std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
   refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   return cache->flush(node ? std::optional(NodeId(*node)) : std::nullopt);
 }
 
@@ -404,7 +405,7 @@ std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
   refuse_in_call();
   const Buffer buffer(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle.cache();
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   return cache->invalidate(buffer.bytes());
 }
 
@@ -481,7 +482,7 @@ void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
     // The holder of the cache's locks may be waiting for the access that called the function.
     postponed_.emplace_back(address, byte_count);
   } else {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     cache->invalidate(memory);
   }
 }
@@ -510,7 +511,7 @@ std::size_t CacheHandle::clear() {
   const Loans released = std::exchange(owners_, {});
   std::size_t count = 0;
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     count = held->clear();
   }
   reap();
@@ -527,7 +528,7 @@ void CacheHandle::close() {
     abandon(std::move(loans));
     return;
   }
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   // A call in another thread may hold the last reference and destroy the cache later; but changes
   // must be written back before the source may be freed.
   if (cache) static_cast<void>(cache->clear());

@@ -67,7 +67,7 @@ class ChannelHandle {
     engine::Completion end;
     busy_ = true;
     {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       end = channel.wait(flight->second.ticket);
     }
     busy_ = false;
@@ -117,7 +117,7 @@ class ChannelHandle {
   void end() {
     std::unique_ptr<engine::Channel> last = std::move(channel_);
     if (last) {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       last.reset();
     }
     Flights ended;

@@ -51,7 +51,7 @@ class MeterHandle {
     for (const std::string& subject : subjects) {
       chosen.push_back(subjects_.at(key_of(subject, conditions.bytes_max)));
     }
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return value_of(meter_.measure_round(chosen, conditions));
   }
   [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
@@ -152,7 +152,7 @@ void bind_copy(nb::module_& module) {
       .def_static(
           "make",
           [](std::size_t pool_bytes, std::size_t last_level_bytes, std::uint64_t seed) {
-            nb::gil_scoped_release released;
+            GilReleased released;
             return MeterHandle(value_of(copy::lab::Meter::make(
                 {.pool_bytes = pool_bytes, .last_level_bytes = last_level_bytes, .seed = seed})));
           },
@@ -173,7 +173,7 @@ void bind_copy(nb::module_& module) {
       .def("batch_count", &MeterHandle::batch_count)
       .def("find_cold_probe", &MeterHandle::find_cold_probe,
            "Minimum and maximum ticks to load a byte from memory; None if unknown.")
-      .def("find_wide_cost", &MeterHandle::find_wide_cost, nb::call_guard<nb::gil_scoped_release>(),
+      .def("find_wide_cost", &MeterHandle::find_wide_cost, nb::call_guard<GilReleased>(),
            "Factor by which a single copy through 64-byte registers is slower than one of many; "
            "None without such registers.")
       .def("use_cold_probe", &MeterHandle::use_cold_probe, "ticks_min"_a, "ticks_max"_a,

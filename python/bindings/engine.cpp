@@ -146,7 +146,7 @@ std::shared_ptr<EngineHandle> make_engine(
   options.waiting =
       of_name(waiting, {Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep});
   options.check_memory = check_memory;
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: submission, handles and Python callbacks. Code without the GIL is marked by
-// gil_scoped_release.
+// GilReleased.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -72,10 +72,11 @@ void Then::call(void* context) noexcept {
   auto* const self = static_cast<Then*>(context);
   const std::shared_ptr<PendingCalls> calls = std::move(self->calls);
   {
-    const nb::gil_scoped_acquire acquired;
+    const GilAcquired acquired;
     const InCall in_call;
     try {
-      self->function(fields_of(self->flight->job.completion()));
+      const Fields fields = fields_of(self->flight->job.completion());
+      entering_python([&] { return self->function(fields); });
     } catch (nb::python_error& error) {
       // No Python caller can catch it.
       error.restore();
@@ -211,7 +212,7 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
   engine::Completion completion;
   Submit answer = Submit::full;
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     answer = engine.engine().run(flight->operations[0]->what(), completion, options.made());
   }
   if (answer != Submit::accepted) {
@@ -264,7 +265,7 @@ struct Remains {
 
   void end() {
     {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       engine->stop();
       calls->wait_for_all();
     }
@@ -347,7 +348,7 @@ void EngineHandle::close() {
                        "close it outside callbacks"}};
   }
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     engine_->stop();
     calls_->wait_for_all();
   }

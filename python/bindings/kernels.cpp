@@ -39,7 +39,7 @@ class KernelMeter {
                                     const copy::lab::Conditions& conditions) {
     std::vector<copy::lab::Subject> chosen;
     for (const std::string& subject : subjects) chosen.push_back({.move = move_of(subject)});
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return value_of(meter_.measure_round(chosen, conditions));
   }
   [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
@@ -73,7 +73,7 @@ void bind_kernels(nb::module_& module) {
       .def_static(
           "make",
           [](std::size_t pool_bytes, bool fills, std::uint64_t seed) {
-            nb::gil_scoped_release released;
+            GilReleased released;
             return KernelMeter(value_of(copy::lab::Meter::make(
                                    {.pool_bytes = pool_bytes, .seed = seed, .alike = true})),
                                fills);

@@ -61,7 +61,7 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
     }
   }
   const query::lab::Q6Result answer = value_of([&] {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return query::lab::run_q6(machine, cache.get(), columns, query::lab::Q6Parameters{}, options);
   }());
 
@@ -94,9 +94,9 @@ nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_
                                   .stop_at_first = stop_at_first};
   bool interrupted = false;
   options.progress = [&](double share) {
-    const nb::gil_scoped_acquire acquired;
+    const GilAcquired acquired;
     try {
-      progress(share);
+      entering_python([&] { return progress(share); });
     } catch (nb::python_error& error) {
       error.restore();
       interrupted = true;
@@ -106,7 +106,7 @@ nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_
   };
   pmem::lab::CheckReport report;
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     report = value_of(pmem::lab::check_subject(subject, options));
   }
   if (interrupted) throw nb::python_error();

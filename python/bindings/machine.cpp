@@ -13,18 +13,17 @@ void bind_machine(nb::module_& module) {
   using topo::Machine;
   nb::class_<Machine>(module, "Machine")
       .def_static(
-          "discover", [] { return value_of(topo::discover()); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "discover", [] { return value_of(topo::discover()); }, nb::call_guard<GilReleased>())
       .def_static(
           "make_record",
           [] {
             topo::Recording made = value_of(topo::make_record());
             return std::pair{std::move(made.machine), std::move(made.text)};
           },
-          nb::call_guard<nb::gil_scoped_release>(), "The machine and the text of its record.")
+          nb::call_guard<GilReleased>(), "The machine and the text of its record.")
       .def_static(
           "replay", [](const std::string& path) { return value_of(topo::replay(path)); }, "path"_a,
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<GilReleased>())
       .def("to_json", [](const Machine& machine) { return topo::to_json(machine); })
       .def("has_faster_tier", &Machine::has_faster_tier)
       .def(

@@ -60,7 +60,7 @@ class TurnHandle {
   /// Fails: Failed (closed).
   template <typename Work>
   auto with(const Work& work) {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     const Lock lock(mutex_);
     if (!held_.has_value()) {
       throw Failed{Error{Code::closed, 0, "use a message queue", "this handle has been closed",
@@ -69,7 +69,7 @@ class TurnHandle {
     return work(*held_);
   }
   void close() {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     const Lock lock(mutex_);
     held_.reset();
   }
@@ -212,7 +212,7 @@ void bind_message(nb::module_& module) {
              std::uint64_t capacity_bytes, std::uint32_t producers_max, std::uint32_t permissions) {
             const message::QueueOptions options =
                 options_of(fixed, message_bytes, capacity_bytes, producers_max, permissions);
-            const nb::gil_scoped_release released;
+            const GilReleased released;
             return std::make_shared<QueueHandle>(
                 value_of(path.has_value() ? message::Queue::make_named(*path, options)
                                           : message::Queue::make(options)));
@@ -222,14 +222,14 @@ void bind_message(nb::module_& module) {
       .def_static(
           "open",
           [](const std::string& path, std::optional<std::uint32_t> owner) {
-            const nb::gil_scoped_release released;
+            const GilReleased released;
             return std::make_shared<QueueHandle>(value_of(message::Queue::open(path, owner)));
           },
           "path"_a, "owner"_a.none())
       .def_static(
           "from_descriptor",
           [](int descriptor, std::optional<std::uint32_t> owner) {
-            const nb::gil_scoped_release released;
+            const GilReleased released;
             return std::make_shared<QueueHandle>(
                 value_of(message::Queue::from_descriptor(descriptor, owner)));
           },

@@ -11,6 +11,8 @@
 NB_MODULE(_core, module) {
   using namespace headrace::python;
   module.doc() = "Bindings of libheadrace; use the package headrace instead.";
+  // At the end of the interpreter a daemon thread still holds what it uses.
+  nb::set_leak_warnings(false);
   bind_errors();
   bind_machine(module);
   bind_copy(module);

@@ -63,7 +63,7 @@ class EndHandle {
                          "forked: it belongs to the parent of this process",
                          "attach in the child after the parent has closed it"}};
     }
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     const Lock lock(mutex_);
     if (!end_.has_value()) {
       throw Failed{
@@ -77,7 +77,7 @@ class EndHandle {
       if (end_.has_value()) abandon(std::move(*end_));
       return;
     }
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     const Lock lock(mutex_);
     end_.reset();
   }
@@ -166,7 +166,7 @@ void bind_pmem(nb::module_& module) {
           [](const std::string& path, const std::optional<std::string>& granularity,
              const std::optional<std::string>& flush, bool prefault) {
             const pmem::AttachOptions options = options_of(granularity, flush, false, prefault);
-            const nb::gil_scoped_release released;
+            const GilReleased released;
             return std::make_shared<ProducerHandle>(
                 value_of(pmem::Producer::attach(path, options)));
           },
@@ -189,7 +189,7 @@ void bind_pmem(nb::module_& module) {
           [](const std::string& path, const std::optional<std::string>& granularity,
              const std::optional<std::string>& flush, bool lazy, bool prefault) {
             const pmem::AttachOptions options = options_of(granularity, flush, lazy, prefault);
-            const nb::gil_scoped_release released;
+            const GilReleased released;
             return std::make_shared<ConsumerHandle>(
                 value_of(pmem::Consumer::attach(path, options)));
           },
@@ -202,7 +202,7 @@ void bind_pmem(nb::module_& module) {
   module.def(
       "make_ring",
       [](const std::string& path, std::uint64_t capacity_bytes) {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes)}));
       },
       "path"_a, "capacity_bytes"_a);
@@ -211,7 +211,7 @@ void bind_pmem(nb::module_& module) {
       [](const std::string& path) {
         std::optional<pmem::RingState> state;
         {
-          const nb::gil_scoped_release released;
+          const GilReleased released;
           state = value_of(pmem::inspect_ring(path));
         }
         return to_dict(*state);
@@ -223,7 +223,7 @@ void bind_pmem(nb::module_& module) {
         pmem::Salvage found;
         std::vector<std::pair<std::uint64_t, std::string>> entries;
         {
-          const nb::gil_scoped_release released;
+          const GilReleased released;
           found = value_of(pmem::salvage_ring(path, [&](const pmem::Entry& entry) {
             entries.emplace_back(
                 entry.ordinal,

@@ -54,7 +54,7 @@ TablePointer import_table(const nb::handle& capsule, std::uint32_t rows_per_chun
   auto* const stream =
       static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kStreamCapsule));
   if (stream == nullptr) nb::raise_python_error();
-  const nb::gil_scoped_release released;
+  const GilReleased released;
   return std::const_pointer_cast<query::Table>(
       value_of(query::Table::import_stream(stream, rows_per_chunk)));
 }
@@ -79,7 +79,7 @@ class PrefetcherHandle {
     }
     keep_owner();
     const std::shared_ptr<cache::Cache> held = cache_->cache();
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan), {.wait = wait}));
   }
   PrefetcherHandle(const PrefetcherHandle&) = delete;
@@ -89,7 +89,7 @@ class PrefetcherHandle {
   [[nodiscard]] query::Prefetcher& prefetcher() const { return *prefetcher_; }
   void stop() {
     {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       prefetcher_->stop();
     }
     // Again, because the cache may have been cleared and refilled meanwhile.
@@ -190,7 +190,7 @@ void bind_table(nb::module_& module) {
           [](const TablePointer& table, CacheHandle& cache_handle) {
             const std::shared_ptr<cache::Cache> cache = cache_handle.cache();
             {
-              const nb::gil_scoped_release released;
+              const GilReleased released;
               table->invalidate(*cache);
             }
             cache_handle.release_owner(table.get());
@@ -218,7 +218,7 @@ void bind_table(nb::module_& module) {
           "table"_a, "columns"_a)
       .def("finish",
            [](const PrefetcherHandle& handle) {
-             const nb::gil_scoped_release released;
+             const GilReleased released;
              handle.prefetcher().finish();
            })
       .def("stop", &PrefetcherHandle::stop)

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "gil.hpp"
 #include "sim/answer.hpp"
 
 NB_MODULE(_simulator, module) {
@@ -11,7 +12,7 @@ NB_MODULE(_simulator, module) {
   module.doc() = "Bindings of the simulator; use headrace._apps.sim instead.";
   module.def("scenarios", &headrace::sim::list_scenarios, "All scenarios as JSON.");
   module.def("answer", &headrace::sim::answer, "request"_a,
-             nanobind::call_guard<nanobind::gil_scoped_release>(), "Run points of a scenario.");
+             nanobind::call_guard<headrace::python::GilReleased>(), "Run points of a scenario.");
   module.def("measure", &headrace::sim::measure, "request"_a,
-             nanobind::call_guard<nanobind::gil_scoped_release>(), "Measure this machine.");
+             nanobind::call_guard<headrace::python::GilReleased>(), "Measure this machine.");
 }

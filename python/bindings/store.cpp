@@ -67,7 +67,7 @@ class StoreHandle {
       return;
     }
     {
-      const nb::gil_scoped_release released;
+      const GilReleased released;
       for (const std::shared_ptr<Batch>& each : orphans) each->transfer.wait();
       store.reset();
     }
@@ -144,7 +144,7 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
   }
   Result<std::unique_ptr<store::Store>> made;
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     made = store::Store::make(engine->engine(), std::move(options));
   }
   return std::make_shared<StoreHandle>(engine, value_of(std::move(made)));
@@ -194,7 +194,7 @@ std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, 
         return store::PutBlock{.key = key, .source = buffer.bytes()};
       });
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     batch->transfer = store->put(blocks, tier);
   }
   return std::make_shared<TransferHandle>(handle, std::move(batch));
@@ -210,7 +210,7 @@ std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, 
         return store::GetBlock{.key = key, .target = buffer.writable_bytes()};
       });
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     batch->transfer = store->get(blocks);
   }
   return std::make_shared<TransferHandle>(handle, std::move(batch));

@@ -39,7 +39,7 @@ nb::dict dict_of(const telemetry::Process& process) {
 nb::dict read_telemetry(const std::string& directory) {
   telemetry::Everything everything;
   {
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     everything = value_of(telemetry::read_all(directory));
   }
   nb::list processes;
@@ -66,11 +66,11 @@ void bind_telemetry(nb::module_& module) {
   module.def(
       "start_telemetry",
       [](std::uint64_t interval_ns, const std::string& directory) {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         value_of(telemetry::start(std::chrono::nanoseconds(interval_ns), directory));
       },
       "interval_ns"_a, "directory"_a);
-  module.def("stop_telemetry", &telemetry::stop, nb::call_guard<nb::gil_scoped_release>());
+  module.def("stop_telemetry", &telemetry::stop, nb::call_guard<GilReleased>());
 }
 
 }  // namespace headrace::python
