@@ -19,8 +19,8 @@ namespace headrace::store::detail {
 /// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
 /// until it is replaced, removed or dropped; then kept until no transfer uses it.
 ///
-/// Invariant: uses = gets in flight + moves in flight. A block with uses is not evicted, and its
-/// slots are not reused.
+/// Invariant: uses = gets in flight + moves in flight + leaving copies + threads that invalidate
+/// its headers. A block with uses is not evicted, and its slots are not reused.
 ///
 /// Threading: confined: under the mutex of the store.
 struct alignas(64) Block {
@@ -41,13 +41,19 @@ struct alignas(64) Block {
   bool move_is_published = false;
   bool has_crc = false;
   bool live = false;
+  std::uint8_t leaving = 0;  ///< Set of tiers whose copies the keeper is about to drop.
+  bool ending = false;       ///< No header of it is stored any more.
+  bool cleared = false;      ///< Its headers are invalid: it may be replaced or removed.
 
+  [[nodiscard]] bool is_in(std::size_t tier) const {
+    return slots[tier] != 0 && (leaving >> tier & 1U) == 0;
+  }
   /// The first tier with a copy; kTiersMax if there is none.
-  [[nodiscard]] std::size_t fastest() const { return slots[0] != 0 ? 0 : next_below(0); }
+  [[nodiscard]] std::size_t fastest() const { return is_in(0) ? 0 : next_below(0); }
   /// The next tier below with a copy; kTiersMax if there is none.
   [[nodiscard]] std::size_t next_below(std::size_t tier) const {
     ++tier;
-    while (tier < kTiersMax && slots[tier] == 0) ++tier;
+    while (tier < kTiersMax && !is_in(tier)) ++tier;
     return tier;
   }
 };

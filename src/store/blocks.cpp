@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks and slots: recovery, eviction, moves between tiers.
+#include <algorithm>
+
 #include "state.hpp"
 
 namespace headrace::store {
@@ -9,7 +11,7 @@ using detail::SlotHeader;
 using detail::SlotState;
 using detail::TierFile;
 
-void StoreState::recover(std::size_t tier) {
+void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old) {
   Tier& here = *tiers_[tier];
   if (here.file == nullptr) {
     for (SlotNumber slot = here.slot_count; slot != 0; --slot) here.free_slot(slot);
@@ -29,10 +31,13 @@ void StoreState::recover(std::size_t tier) {
                          (header.sequence == block->sequence && block->slots[tier] == 0));
     if (!is_new) {
       if (state == SlotState::torn) ++here.statistics.dropped_torn;
+      old.push_back({here.file.get(), slot});
       release(tier, slot);
       continue;
     }
     if (block != nullptr && header.sequence > block->sequence) {
+      begin_ending(*block, old);
+      cleared(*block);
       retire(*block);
       block = nullptr;
     }
@@ -52,6 +57,11 @@ void StoreState::recover(std::size_t tier) {
   here.statistics.recovered = here.statistics.blocks;
 }
 
+StoreState::Block* StoreState::find(std::string_view key) const {
+  Block* const block = index_.find(key);
+  return block != nullptr && block->fastest() != kTiersMax ? block : nullptr;
+}
+
 bool StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
   if (Block* const before = index_.find(block.key, block.hash); before != nullptr) {
     if (before->sequence > block.sequence) return false;
@@ -67,44 +77,109 @@ bool StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
 void StoreState::retire(Block& block) {
   index_.erase(block);
   block.pins = 0;  // Pins belong to the key.
-  // Invalidate now, not after the last use: the process may end before, and the block would
-  // reappear.
-  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-    Tier& here = *tiers_[tier];
-    if (here.file == nullptr) continue;
-    pmem::Medium medium = here.file->mapping.medium();
-    if (block.slots[tier] != 0) {
-      detail::invalidate(medium, here.file->slots.header(block.slots[tier]));
-    }
-    if (block.moving && block.move_to == tier && block.move_is_published) {
-      detail::invalidate(medium, here.file->slots.header(block.move_slot));
-    }
-  }
-  end_if_unused(block);
+  tidy(block);
 }
 
-void StoreState::end_if_unused(Block& block) {
+void StoreState::tidy(Block& block) {
+  if (block.live && std::ranges::all_of(block.slots, [](SlotNumber slot) { return slot == 0; })) {
+    return retire(block);
+  }
   if (block.live || block.uses != 0) return;
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-    if (block.slots[tier] != 0) drop_copy(block, tier);
+    if (block.slots[tier] == 0) continue;
+    tiers_[tier]->remove(block.slots[tier]);
+    release(tier, block.slots[tier]);
+    block.slots[tier] = 0;
   }
   index_.give_back(block);
 }
 
 void StoreState::drop_copy(Block& block, std::size_t tier) {
+  Tier& here = *tiers_[tier];
   const SlotNumber slot = block.slots[tier];
-  tiers_[tier]->remove(slot);
+  if (here.file != nullptr) {
+    // Still a copy of the block, so that a put or a removal of the key finds its header.
+    ++block.uses;
+    block.leaving |= static_cast<std::uint8_t>(1U << tier);
+    here.given_up.push_back({slot, &block});
+    return wake_keeper();
+  }
+  here.remove(slot);
   block.slots[tier] = 0;
-  release(tier, slot);
+  here.free_slot(slot);
 }
 
 void StoreState::release(std::size_t tier, SlotNumber slot) {
   Tier& here = *tiers_[tier];
   if (here.file == nullptr) return here.free_slot(slot);
-  pmem::Medium medium = here.file->mapping.medium();
-  detail::invalidate(medium, here.file->slots.header(slot));
-  here.given_up.push_back(slot);
+  here.given_up.push_back({slot, nullptr});
   wake_keeper();
+}
+
+bool StoreState::has_headers(const Block& block) const {
+  if (!has_files_ || block.cleared) return false;
+  bool has = block.moving && block.move_is_published;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    has = has || (block.slots[tier] != 0 && tiers_[tier]->file != nullptr);
+  }
+  return has;
+}
+
+void StoreState::begin_ending(Block& block, std::vector<detail::HeaderPlace>& headers) {
+  ++block.uses;
+  block.ending = true;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    TierFile* const file = tiers_[tier]->file.get();
+    if (file == nullptr) continue;
+    if (block.slots[tier] != 0) headers.push_back({file, block.slots[tier]});
+    if (block.moving && block.move_is_published && block.move_to == tier) {
+      headers.push_back({file, block.move_slot});
+    }
+  }
+}
+
+void StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
+  for (const detail::HeaderPlace& each : headers) {
+    const Lock lock(each.file->headers);
+    pmem::Medium medium = each.file->mapping.medium();
+    detail::invalidate(medium, each.file->slots.header(each.slot));
+  }
+}
+
+void StoreState::cleared(Block& block) {
+  block.cleared = true;
+  --block.uses;
+  tidy(block);
+}
+
+std::size_t StoreState::take_out(const std::string_view* key) {
+  std::size_t count = 0;
+  std::vector<Block*> blocks;
+  std::vector<detail::HeaderPlace> headers;
+  {
+    const Lock lock(mutex_);
+    if (key == nullptr) blocks = index_.all();
+    if (key != nullptr) blocks.assign(1, index_.find(*key));
+    if (blocks == std::vector<Block*>{nullptr}) return 0;
+    for (Block* const block : blocks) begin_ending(*block, headers);
+  }
+  invalidate(headers);
+  Work work;
+  {
+    const Lock lock(mutex_);
+    for (Block* const block : blocks) {
+      // Unless it was replaced or removed meanwhile.
+      if (block->live) {
+        ++count;
+        index_.erase(*block);
+      }
+      block->pins = 0;
+      cleared(*block);
+    }
+    serve_waiting(work);
+  }
+  finish(work);
+  return count;
 }
 
 StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {
@@ -161,9 +236,8 @@ bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wai
   }
   ++here.statistics.evictions;
   drop_copy(block, tier);
-  if (block.fastest() != kTiersMax) return true;
-  ++statistics_.dropped;
-  retire(block);
+  if (block.fastest() == kTiersMax) ++statistics_.dropped;
+  tidy(block);
   return true;
 }
 
@@ -218,7 +292,7 @@ void StoreState::settle_move(Block& block, std::size_t from, std::size_t to, Slo
     target.free_slot(slot);
   }
   if (!done) ++block.failed_moves;
-  if (!block.live) return end_if_unused(block);
+  if (!block.live) return tidy(block);
   // A copy in a file is durable and kept; one in memory would waste room.
   const bool leaves =
       done && block.uses == 0 && block.pins == 0 && (is_demotion || source.file == nullptr);

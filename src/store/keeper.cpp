@@ -2,6 +2,7 @@
 // The keeper: the store's thread. It makes files durable, which may block, and polls movers without
 // a thread.
 #include <chrono>
+#include <utility>
 
 #include "headrace/platform/thread.hpp"
 #include "state.hpp"
@@ -75,14 +76,14 @@ void StoreState::keep() {
 
 void StoreState::settle(std::size_t tier) {
   std::vector<Publication> fresh;
-  std::vector<SlotNumber> freed;
+  std::vector<detail::GivenUp> freed;
   std::vector<std::span<const std::byte>> data;
-  const detail::TierFile* file = nullptr;
+  detail::TierFile* file = nullptr;
   {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     file = here.file.get();
-    if (file == nullptr || (here.fresh.empty() && here.given_up.empty())) return;
+    if (here.fresh.empty() && here.given_up.empty()) return;
     fresh.swap(here.fresh);
     freed.swap(here.given_up);
     here.settling = freed.size();
@@ -90,52 +91,111 @@ void StoreState::settle(std::size_t tier) {
       data.push_back(here.data(each.slot, each.block->byte_count));
     }
   }
-  pmem::Medium medium = file->mapping.medium();
-  detail::Round round(medium, file->slots);
-  for (const SlotNumber slot : freed) round.give_up(slot);
-  for (const std::span<const std::byte> each : data) round.add(each);
-  const bool is_settled = round.settle();
-  if (is_settled) {
-    // Headers are stored under the mutex, so that a removal finds them.
-    const Lock lock(mutex_);
-    for (Publication& each : fresh) {
-      Block& block = *each.block;
-      if (each.flight == nullptr && !block.live) continue;  // Removed during the move.
-      block.sequence = sequences_.at_publication(block.sequence);
-      const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
-      round.publish(each.slot, detail::slot_header(each.slot, block.key, block.byte_count,
-                                                   block.sequence, crc));
-      each.published = true;
-      block.move_is_published = block.moving;
-    }
-  }
-  const bool is_durable = is_settled && (fresh.empty() || round.finish());
+  const bool is_durable = file == nullptr || write(*file, freed, fresh, data);
   Work work;
   {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     for (const Publication& each : fresh) {
-      Block& block = *each.block;
-      if (each.flight == nullptr) {
-        settle_move(block, each.from, tier, each.slot, is_durable && each.published, false);
-        continue;
-      }
-      --here.filling;
-      const std::size_t byte_count = is_durable ? block.byte_count : 0;
-      if (!is_durable || !commit(block, tier, each.slot)) {
-        release(tier, each.slot);
-        index_.give_back(block);
-      }
-      if (is_durable) ++here.statistics.puts;
-      statistics_.bytes_in += byte_count;
-      end(each.flight, each.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
-          work);
+      if (each.flight != nullptr) continue;
+      settle_move(*each.block, each.from, tier, each.slot, is_durable && each.published, false);
     }
-    for (const SlotNumber slot : freed) here.free_slot(slot);
+    for (const detail::GivenUp& each : freed) {
+      if (each.block != nullptr) {
+        here.remove(each.slot);
+        each.block->slots[tier] = 0;
+        each.block->leaving &= static_cast<std::uint8_t>(~(1U << tier));
+        --each.block->uses;
+        tidy(*each.block);
+      }
+      here.free_slot(each.slot);
+    }
     here.settling = 0;
     serve_waiting(work);
   }
+  std::erase_if(fresh, [](const Publication& each) { return each.flight == nullptr; });
+  end_puts(tier, std::move(fresh), is_durable, work);
   finish(work);
+}
+
+bool StoreState::write(detail::TierFile& file, std::span<const detail::GivenUp> freed,
+                       std::span<Publication> fresh,
+                       std::span<const std::span<const std::byte>> data) {
+  pmem::Medium medium = file.mapping.medium();
+  detail::Round round(medium, file.slots);
+  for (const detail::GivenUp& each : freed) round.give_up(each.slot);
+  for (const std::span<const std::byte> each : data) round.add(each);
+  if (!round.settle()) return false;
+  if (fresh.empty()) return true;
+  std::vector<detail::SlotHeader> headers(fresh.size());
+  {
+    // A removal either finds a header of these, and waits for this mutex to invalidate it, or has
+    // marked the block as ending.
+    const Lock headers_lock(file.headers);
+    {
+      const Lock lock(mutex_);
+      for (std::size_t i = 0; i < fresh.size(); ++i) {
+        Block& block = *fresh[i].block;
+        // Removed or replaced during the move.
+        if (fresh[i].flight == nullptr && (!block.live || block.ending)) continue;
+        block.sequence = sequences_.at_publication(block.sequence);
+        const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
+        headers[i] =
+            detail::slot_header(fresh[i].slot, block.key, block.byte_count, block.sequence, crc);
+        fresh[i].published = true;
+        block.move_is_published = block.moving;
+      }
+    }
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      if (fresh[i].published) round.publish(fresh[i].slot, headers[i]);
+    }
+  }
+  return round.finish();
+}
+
+void StoreState::end_puts(std::size_t tier, std::vector<Publication> puts, bool is_durable,
+                          Work& work) {
+  std::vector<detail::HeaderPlace> headers;
+  std::vector<Block*> replaced;
+  while (!puts.empty()) {
+    invalidate(headers);
+    headers.clear();
+    std::vector<Publication> left;
+    {
+      const Lock lock(mutex_);
+      Tier& here = *tiers_[tier];
+      for (Block* const block : replaced) cleared(*block);
+      replaced.clear();
+      for (Publication& put : puts) {
+        Block& block = *put.block;
+        Block* const before = index_.find(block.key, block.hash);
+        put.outdated = put.outdated || (before != nullptr && before->sequence > block.sequence);
+        if (is_durable && put.outdated && std::exchange(put.published, false)) {
+          headers.push_back({here.file.get(), put.slot});
+          left.push_back(std::move(put));
+          continue;
+        }
+        if (is_durable && !put.outdated && before != nullptr && has_headers(*before)) {
+          begin_ending(*before, headers);
+          replaced.push_back(before);
+          left.push_back(std::move(put));
+          continue;
+        }
+        const std::size_t byte_count = is_durable ? block.byte_count : 0;
+        if (!is_durable || put.outdated || !commit(block, tier, put.slot)) {
+          release(tier, put.slot);
+          index_.give_back(block);
+        }
+        --here.filling;
+        if (is_durable) ++here.statistics.puts;
+        statistics_.bytes_in += byte_count;
+        end(put.flight, put.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
+            work);
+      }
+      serve_waiting(work);
+    }
+    puts = std::move(left);
+  }
 }
 
 }  // namespace headrace::store

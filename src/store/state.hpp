@@ -119,14 +119,30 @@ class StoreState final : public Store {
   [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count_; }
 
   // Blocks and slots: blocks.cpp.
-  void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
+  /// The key's block; null if it has none, or only copies that are being dropped.
+  [[nodiscard]] Block* find(std::string_view key) const HEADRACE_REQUIRES(mutex_);
+  /// Adds the headers of old entries to `old`, for invalidate().
+  void recover(std::size_t tier, std::vector<detail::HeaderPlace>& old) HEADRACE_REQUIRES(mutex_);
   /// Makes the block the current one of its key. False if the key already has that of a later put.
   [[nodiscard]] bool commit(Block& block, std::size_t tier, SlotNumber slot)
       HEADRACE_REQUIRES(mutex_);
-  /// Removes a live block from the index; it is freed when no transfer uses it.
+  /// Removes a live block, which has no valid header, from the index; it is freed when no transfer
+  /// uses it.
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
-  void end_if_unused(Block& block) HEADRACE_REQUIRES(mutex_);
+  /// Frees what nothing uses: a block that is not live or has no copy.
+  void tidy(Block& block) HEADRACE_REQUIRES(mutex_);
+  /// Drops a copy that nothing uses, in a file by the keeper; tidy() follows.
   void drop_copy(Block& block, std::size_t tier) HEADRACE_REQUIRES(mutex_);
+  /// Whether a file has, or is about to get, a valid header of the block.
+  [[nodiscard]] bool has_headers(const Block& block) const HEADRACE_REQUIRES(mutex_);
+  /// Adds its headers to `headers`, for invalidate(). Ends with cleared().
+  void begin_ending(Block& block, std::vector<detail::HeaderPlace>& headers)
+      HEADRACE_REQUIRES(mutex_);
+  /// Without the mutex: the stores may wait for the disk. They survive the end of the process.
+  static void invalidate(std::span<const detail::HeaderPlace> headers);
+  void cleared(Block& block) HEADRACE_REQUIRES(mutex_);
+  /// Removes the key's block, or every one. Returns the number of removed blocks.
+  std::size_t take_out(const std::string_view* key);
   void release(std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
   /// A free slot of the tier, or 0; `may_wait` is set if one may become free.
   [[nodiscard]] SlotNumber take(std::size_t tier, Work& work, bool& may_wait)
@@ -160,8 +176,6 @@ class StoreState final : public Store {
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_get(const FlightPointer& flight, Step step, std::span<std::byte> target, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
-  /// Drops the copies that did not match, and the block if it has no other.
-  void drop_corrupt(Block& block, std::uint8_t corrupt) HEADRACE_REQUIRES(mutex_);
   void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
   /// Submits the chunks of `work` and announces its transfers.
   void finish(Work& work);
@@ -178,10 +192,17 @@ class StoreState final : public Store {
   [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
   /// Makes the tier's new blocks durable, and frees its given-up slots.
   void settle(std::size_t tier);
+  /// The part of settle() without the mutex. False after a fault.
+  [[nodiscard]] bool write(detail::TierFile& file, std::span<const detail::GivenUp> freed,
+                           std::span<Publication> fresh,
+                           std::span<const std::span<const std::byte>> data);
+  /// Commits puts: first the headers of the blocks that they replace are invalidated.
+  void end_puts(std::size_t tier, std::vector<Publication> puts, bool is_durable, Work& work);
 
   engine::Engine& engine_;
   const StoreOptions options_;
   const std::uint32_t fork_count_;
+  bool has_files_ = false;
   bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls it.
 
   mutable Mutex mutex_;

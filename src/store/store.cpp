@@ -181,6 +181,7 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   const Result<void> valid = check(options);
   if (!valid) return fail(valid.error());
   std::unique_ptr<StoreState> state(new StoreState(engine, options));
+  std::vector<detail::HeaderPlace> old;
   {
     const Lock lock(state->mutex_);
     for (const TierOptions& tier : options.tiers) {
@@ -188,13 +189,18 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
       Result<std::unique_ptr<detail::Tier>> made =
           detail::Tier::make(tier, options.block_bytes.count(), is_last);
       if (!made) return fail(made.error());
+      state->has_files_ = state->has_files_ || (*made)->file != nullptr;
       state->tiers_.push_back(std::move(*made));
     }
-    for (std::size_t tier = 0; tier < options.tiers.size(); ++tier) state->recover(tier);
+    for (std::size_t tier = 0; tier < options.tiers.size(); ++tier) {
+      state->recover(tier, old);
+    }
     // Also beyond those of removed blocks, which a loss of power may bring back.
     state->sequences_.pass(static_cast<std::uint64_t>(
         std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)));
   }
+  // Before the first removal, which does not find them.
+  StoreState::invalidate(old);
   try {
     state->keeper_ = std::thread(&StoreState::keep, state.get());
   } catch (const std::system_error& error) {
@@ -239,14 +245,14 @@ void StoreState::announce(Flight& flight) {
 std::optional<std::size_t> StoreState::length(std::string_view key) const {
   if (is_forked()) return std::nullopt;
   const Lock lock(mutex_);
-  const Block* const block = index_.find(key);
+  const Block* const block = find(key);
   return block == nullptr ? std::nullopt : std::optional<std::size_t>(block->byte_count);
 }
 
 bool StoreState::pin(std::string_view key) {
   if (is_forked()) return false;
   const Lock lock(mutex_);
-  Block* const block = index_.find(key);
+  Block* const block = find(key);
   if (block != nullptr) ++block->pins;
   return block != nullptr;
 }
@@ -254,7 +260,7 @@ bool StoreState::pin(std::string_view key) {
 bool StoreState::unpin(std::string_view key) {
   if (is_forked()) return false;
   const Lock lock(mutex_);
-  Block* const block = index_.find(key);
+  Block* const block = find(key);
   if (block == nullptr || block->pins == 0) return false;
   --block->pins;
   return true;
@@ -262,30 +268,17 @@ bool StoreState::unpin(std::string_view key) {
 
 bool StoreState::remove(std::string_view key) {
   if (is_forked()) return false;
-  Work work;
-  {
+  bool is_known = true;
+  // Repeats if a put replaced the block meanwhile.
+  while (is_known && take_out(&key) == 0) {
     const Lock lock(mutex_);
-    Block* const block = index_.find(key);
-    if (block == nullptr) return false;
-    retire(*block);
-    serve_waiting(work);
+    is_known = index_.find(key) != nullptr;
   }
-  finish(work);
-  return true;
+  return is_known;
 }
 
 std::size_t StoreState::clear() {
-  if (is_forked()) return 0;
-  Work work;
-  std::size_t count = 0;
-  {
-    const Lock lock(mutex_);
-    count = index_.count();
-    for (Block* const block : index_.all()) retire(*block);
-    serve_waiting(work);
-  }
-  finish(work);
-  return count;
+  return is_forked() ? 0 : take_out(nullptr);
 }
 
 std::vector<std::string> StoreState::keys() const {
@@ -293,7 +286,9 @@ std::vector<std::string> StoreState::keys() const {
   if (is_forked()) return keys;
   const Lock lock(mutex_);
   keys.reserve(index_.count());
-  for (const Block* const block : index_.all()) keys.push_back(block->key);
+  for (const Block* const block : index_.all()) {
+    if (block->fastest() != kTiersMax) keys.push_back(block->key);
+  }
   return keys;
 }
 

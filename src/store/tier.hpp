@@ -14,6 +14,7 @@
 #include "../cache/order.hpp"
 #include "block.hpp"
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/pmem/mapping.hpp"
@@ -34,12 +35,28 @@ struct TierFile {
   platform::SharedFile lock;
   pmem::Mapping mapping;
   const Slots slots;
+  /// Held while headers are stored, and while a removal invalidates some. Never taken by a thread
+  /// with the store's mutex, as these stores may wait for the disk.
+  Mutex headers;
   std::uint64_t dropped = 0;  ///< By adopt().
   Atomic<std::uint32_t> forked{0};
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
 };
 
-/// A block copied into a slot by a put or move, which the keeper must make durable.
+/// A slot whose header the keeper must invalidate before it is free.
+struct GivenUp {
+  SlotNumber slot = 0;
+  Block* block = nullptr;  ///< If not null, its copy in the slot is leaving.
+};
+
+/// The header of a slot, of any tier.
+struct HeaderPlace {
+  TierFile* file = nullptr;
+  SlotNumber slot = 0;
+};
+
+/// A block copied into a slot by a put or move, which the keeper must make durable, or must commit
+/// because it replaces a block with headers.
 struct Publication {
   Block* block = nullptr;
   SlotNumber slot = 0;
@@ -47,6 +64,7 @@ struct Publication {
   std::uint32_t index = 0;         ///< Put: index in the batch.
   std::uint8_t from = 0;           ///< Move: tier.
   bool published = false;
+  bool outdated = false;  ///< Put: the key has the block of a later one.
 };
 
 /// A put waiting for a slot.
@@ -57,7 +75,8 @@ struct WaitingPut {
   std::uint32_t index = 0;
 };
 
-/// Invariant: slot_count = free + given_up + being settled + lost + filling + slots of blocks.
+/// Invariant: slot_count = free + given_up without a block + being settled + lost + filling + slots
+/// of blocks.
 /// A slot with a block that is not in the order has been proposed for eviction.
 ///
 /// Threading: confined: under the mutex of the store.
@@ -108,8 +127,7 @@ class Tier {
   std::uint32_t slot_count = 0;
   std::vector<Block*> owner;  ///< By slot.
   std::vector<SlotNumber> free;
-  /// File only: slots whose headers are invalidated, not yet durably.
-  std::vector<SlotNumber> given_up;
+  std::vector<GivenUp> given_up;  ///< File only.
   std::vector<Publication> fresh;
   std::deque<WaitingPut> waiting;
   std::size_t settling = 0;  ///< Slots that the keeper is about to free.

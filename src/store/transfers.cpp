@@ -127,13 +127,14 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const GetBlock& asked = blocks[i];
       Block* const block = index_.find(asked.key, hashes[i]);
-      if (block == nullptr || asked.target.size() < block->byte_count) {
-        if (block == nullptr) ++statistics_.misses;
-        end(flight, i, block == nullptr ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
+      const std::size_t tier = block == nullptr ? kTiersMax : block->fastest();
+      if (tier == kTiersMax || asked.target.size() < block->byte_count) {
+        if (tier == kTiersMax) ++statistics_.misses;
+        end(flight, i, tier == kTiersMax ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
         continue;
       }
       ++block->uses;
-      start_get({.block = block, .index = i, .from = static_cast<std::uint8_t>(block->fastest())},
+      start_get({.block = block, .index = i, .from = static_cast<std::uint8_t>(tier)},
                 asked.target.first(block->byte_count), flight, work);
     }
   }
@@ -310,7 +311,8 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
   if (outcome == Outcome::done) {
     block.has_crc = options_.checksums;
     block.crc = completion.result.crc;
-    if (here.file != nullptr) {
+    const Block* const before = has_files_ ? index_.find(block.key, block.hash) : nullptr;
+    if (here.file != nullptr || (before != nullptr && has_headers(*before))) {
       here.fresh.push_back(
           {.block = &block, .slot = step.slot, .flight = flight, .index = step.index});
       return wake_keeper();
@@ -358,22 +360,14 @@ void StoreState::end_get(const FlightPointer& flight, Step step, std::span<std::
     promote(block, step.from, work);  // While in use, so that the block does not evict itself.
   }
   --block.uses;
-  if (step.corrupt != 0 && block.live)
-    drop_corrupt(block, step.corrupt);
-  else
-    end_if_unused(block);
-}
-
-void StoreState::drop_corrupt(Block& block, std::uint8_t corrupt) {
-  bool has_other = false;
-  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-    if ((corrupt >> tier & 1U) == 0) {
-      has_other = has_other || block.slots[tier] != 0;
-    } else if (block.uses == 0 && block.slots[tier] != 0) {
-      drop_copy(block, tier);  // A copy in use is found again by the next get.
+  if (block.live && step.corrupt == 0) return;
+  if (block.live && block.uses == 0) {
+    // A copy in use is found again by the next get.
+    for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+      if ((step.corrupt >> tier & 1U) != 0 && block.is_in(tier)) drop_copy(block, tier);
     }
   }
-  if (!has_other) retire(block);
+  tidy(block);
 }
 
 void StoreState::end_move(const Step& step, Outcome outcome) {

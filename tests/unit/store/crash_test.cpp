@@ -151,6 +151,7 @@ struct Version {
   bool live = false;
   std::array<SlotNumber, kFiles> slots{};  ///< Published.
   std::array<bool, kFiles> durable{};
+  std::array<bool, kFiles> leaving{};  ///< Dropped at the end of the file's next round.
   bool in_memory = false;
   bool moving = false;
 };
@@ -199,11 +200,15 @@ class History {
     std::optional<std::size_t> from = std::nullopt;  ///< Of a move.
     bool published = false;
   };
+  struct GivenUp {
+    SlotNumber slot = 0;
+    VersionPointer version;  ///< If its copy is leaving.
+  };
   struct File {
     Durability durability = Durability::power;
     std::optional<Disk> disk;
     std::vector<SlotNumber> free;
-    std::vector<SlotNumber> given_up;
+    std::vector<GivenUp> given_up;
     std::vector<Copied> fresh;
   };
 
@@ -277,6 +282,7 @@ class History {
                                                     : std::optional<std::uint64_t>();
       if (!number) {
         if (state == SlotState::whole) wrong("a kill tore slot", slot);
+        invalidate(i, slot);
         give_up(i, slot);
         continue;
       }
@@ -284,6 +290,7 @@ class History {
       const auto known = index_.find(key);
       if (known != index_.end() && header.sequence <= known->second->sequence &&
           (header.sequence < known->second->sequence || known->second->slots[i] != 0)) {
+        invalidate(i, slot);
         give_up(i, slot);
         continue;
       }
@@ -349,7 +356,8 @@ class History {
     if (found == index_.end() || from == to || found->second->moving) return;
     Version& version = *found->second;
     if (version.slots[to] != 0 ||
-        (from == kMemory ? !version.in_memory : version.slots[from] == 0)) {
+        (from == kMemory ? !version.in_memory
+                         : version.slots[from] == 0 || version.leaving[from])) {
       return;
     }
     const SlotNumber slot = take(to);
@@ -376,9 +384,12 @@ class History {
     File& file = files_[i];
     recorder_.phase("round");
     if (random_.chance(1, 12)) file.disk->fail_next_drain();
-    std::vector<SlotNumber> freed = std::exchange(file.given_up, {});
+    const std::vector<GivenUp> freed = std::exchange(file.given_up, {});
+    for (const GivenUp& each : freed) {
+      if (each.version != nullptr) touched_.insert(each.version->key);
+    }
     detail::Round<Disk, R> round(*file.disk, slots(i));
-    for (const SlotNumber slot : freed) round.give_up(slot);
+    for (const GivenUp& each : freed) round.give_up(each.slot);
     for (const Copied& copied : file.fresh) {
       // What is not flushed replaces what was.
       if (file.durability == Durability::process) begin_change(copied.version->key);
@@ -413,8 +424,7 @@ class History {
           if (*copied.from == kMemory) {
             version.in_memory = false;
           } else if (random_.chance(1, 2)) {
-            version.durable[*copied.from] = false;
-            give_up(*copied.from, std::exchange(version.slots[*copied.from], 0));
+            drop(copied.version, *copied.from);
           }
         } else if (version.slots[i] == copied.slot) {
           version.slots[i] = 0;
@@ -426,12 +436,24 @@ class History {
         version.slots[i] = copied.slot;
         version.durable[i] = file.durability == Durability::power;
       } else {
+        // A later put is already acknowledged.
+        if (done) invalidate(i, copied.slot);
         give_up(i, copied.slot);
       }
     }
+    for (const GivenUp& each : freed) {
+      if (each.version != nullptr && each.version->live) {
+        each.version->slots[i] = 0;
+        each.version->leaving[i] = false;
+        if (!each.version->in_memory && each.version->slots[1 - i] == 0) {
+          each.version->live = false;
+          index_.erase(each.version->key);
+        }
+      }
+      if (R::frees_after_settling) file.free.push_back(each.slot);
+    }
     mark();
     file.fresh.clear();
-    for (const SlotNumber slot : freed) file.free.push_back(slot);
     touched_.clear();
   }
 
@@ -448,15 +470,28 @@ class History {
 
   void retire(const VersionPointer& version) {
     version->live = false;
+    // At once: a removed block must not return if the process is killed.
     for (std::size_t i = 0; i < kFiles; ++i) {
-      if (version->slots[i] != 0) give_up(i, std::exchange(version->slots[i], 0));
+      if (version->slots[i] != 0) invalidate(i, version->slots[i]);
+    }
+    for (std::size_t i = 0; i < kFiles; ++i) {
+      if (version->slots[i] != 0 && !version->leaving[i]) give_up(i, version->slots[i]);
+      version->slots[i] = 0;
     }
   }
 
-  /// The check is invalid at once: a removed block must not return if the process is killed.
-  void give_up(std::size_t i, SlotNumber slot) {
+  void invalidate(std::size_t i, SlotNumber slot) {
     detail::invalidate(*files_[i].disk, slots(i).header(slot));
-    (R::frees_after_settling ? files_[i].given_up : files_[i].free).push_back(slot);
+  }
+  void give_up(std::size_t i, SlotNumber slot, const VersionPointer& version = nullptr) {
+    files_[i].given_up.push_back({.slot = slot, .version = version});
+    if (!R::frees_after_settling) files_[i].free.push_back(slot);
+  }
+  /// A copy that is not needed: its header stays valid until the next round.
+  void drop(const VersionPointer& version, std::size_t i) {
+    version->durable[i] = false;
+    version->leaving[i] = true;
+    give_up(i, version->slots[i], version);
   }
 
   /// 0 if the file is broken or full; then a block is evicted.
@@ -466,16 +501,9 @@ class History {
     if (file.free.empty()) {
       for (auto each = index_.begin(); each != index_.end(); ++each) {
         Version& version = *each->second;
-        if (version.slots[i] == 0 || version.moving) continue;
-        begin_change(version.key);
-        give_up(i, std::exchange(version.slots[i], 0));
-        version.durable[i] = false;
-        if (!version.in_memory && version.slots[1 - i] == 0) {
-          version.live = false;
-          index_.erase(each);
-        }
+        if (version.slots[i] == 0 || version.leaving[i] || version.moving) continue;
+        drop(each->second, i);
         mark();
-        touched_.clear();
         break;
       }
       return 0;

@@ -3,9 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+
 #include <fstream>
+#include <functional>
+#include <future>
 #include <thread>
 
+#include "headrace/base/atomic.hpp"
 #include "store/protocol.hpp"
 #include "support/store_stage.hpp"
 
@@ -322,6 +329,89 @@ TEST_F(InFile, AFullFileMakesRoomInTheBackground) {
   const std::size_t count = store_->keys().size();
   EXPECT_LE(count, kBlocks);
   EXPECT_GE(count, kBlocks - 4);
+}
+
+// --- Headers whose stores wait -------------------------------------------------------------------
+
+/// A page that cannot be written for a while, as during its write-back. One at a time.
+class BusyPage {
+ public:
+  /// Of the mapping of the file at `path`.
+  BusyPage(const std::string& path, std::size_t offset) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find(path) == std::string::npos) continue;
+      page_ = reinterpret_cast<std::byte*>(std::stoull(line, nullptr, 16)) + offset;
+      break;
+    }
+    if (page_ == nullptr) std::abort();
+    busy_ = this;
+    struct sigaction action{};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &action, &before_);
+    ::mprotect(page_, 4096, PROT_READ);
+  }
+  BusyPage(const BusyPage&) = delete;
+  BusyPage& operator=(const BusyPage&) = delete;
+  ~BusyPage() {
+    release();
+    ::sigaction(SIGSEGV, &before_, nullptr);
+  }
+  /// Until a thread waits for the page.
+  [[nodiscard]] bool wait_until_stored_to() const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (waiting_.load_relaxed() == 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+    return waiting_.load_relaxed() != 0;
+  }
+  void release() {
+    ::mprotect(page_, 4096, PROT_READ | PROT_WRITE);
+    is_free_.store_relaxed(true);
+    while (waiting_.load_relaxed() != 0) std::this_thread::yield();
+  }
+
+ private:
+  static void on_fault(int /*number*/, siginfo_t* info, void* /*context*/) {
+    const auto* const at = static_cast<std::byte*>(info->si_addr);
+    if (at < busy_->page_ || at >= busy_->page_ + 4096) std::abort();
+    busy_->waiting_.fetch_add_relaxed(1);
+    while (!busy_->is_free_.load_relaxed()) ::sched_yield();
+    busy_->waiting_.fetch_sub_relaxed(1);
+  }
+  static inline BusyPage* busy_ = nullptr;
+  std::byte* page_ = nullptr;
+  struct sigaction before_{};
+  // Relaxed: the page fault orders nothing, and neither do they.
+  Atomic<bool> is_free_{false};
+  Atomic<int> waiting_{0};
+};
+
+TEST_F(InFile, ALookUpDoesNotWaitForTheStoreOfAHeader) {
+  StoreOptions both = options();
+  both.tiers.insert(both.tiers.begin(), {.capacity = Bytes(kBlocks * kBlockBytes)});
+  store_ = test::make_store(*engine_, both);
+  const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
+  const std::pair<const char*, std::function<void()>> changes[] = {
+      {"a removal", [&] { store_->remove("a"); }},
+      {"a put into the file", [&] { static_cast<void>(store_->put("c", bytes, 1)); }},
+      {"a put into memory", [&] { static_cast<void>(store_->put("b", bytes, 0)); }},
+      {"the removal of all", [&] { store_->clear(); }},
+  };
+  for (const auto& [what, change] : changes) {
+    for (const char* const key : {"a", "b"}) {
+      ASSERT_EQ(store_->put(key, bytes, 1).outcome, Outcome::done);
+    }
+    BusyPage page(path_, detail::kHeadBytes);
+    std::thread changing(change);
+    EXPECT_TRUE(page.wait_until_stored_to()) << what;
+    std::future<std::optional<std::size_t>> found =
+        std::async(std::launch::async, [&] { return store_->length("b"); });
+    EXPECT_EQ(found.wait_for(std::chrono::seconds(5)), std::future_status::ready) << what;
+    page.release();
+    changing.join();
+  }
 }
 
 }  // namespace
