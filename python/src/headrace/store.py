@@ -63,7 +63,8 @@ class Tier:
         node: NUMA node of the memory; None: chosen by the kernel.
         path: The file of the tier, regular or on DAX, or a DAX device; None for memory.
         durability: What an acknowledged block in a file survives: "power", a power failure;
-            "process", the end of the process.
+            "process", the end of the process; after a restart of the machine, and in a copy of the
+            file, blocks are kept that match their checksum.
         eviction: Which block is evicted first when the tier is full: "s3_fifo" or "lru".
     """
 
