@@ -605,7 +605,9 @@ bool headrace_poll(headrace_job* job) noexcept {
 }
 
 headrace_completion headrace_wait(headrace_job* job) noexcept {
-  return to_c(of(job).job.wait());
+  Completion end;  // `then` may release the job before this returns.
+  static_cast<void>(of(job).job.wait_for(std::chrono::nanoseconds::max(), &end));
+  return to_c(end);
 }
 
 bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) noexcept {

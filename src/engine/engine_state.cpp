@@ -7,6 +7,7 @@
 #include "decide.hpp"
 #include "dependants.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -191,6 +192,20 @@ SubmitOptions EngineState::with_nodes(const Operation& operation,
   return known;
 }
 
+/// `then` submits its job while other threads enter wait() or poll(): their pins end before long.
+/// Returns the word.
+std::uint32_t EngineState::await_visitors(const Job& job) noexcept {
+  std::uint32_t word = 0;
+  do {
+    HEADRACE_CHECK(job.then_ != nullptr,
+                   "a job without `then` is submitted again after wait() and poll() have returned");
+    platform::pause();
+    // edge: job-visited (acquire)
+    word = job.word_.load_acquire();
+  } while (detail::visitor_count(word) != 0);
+  return word;
+}
+
 /// `assign` writes the job's operation or batch.
 template <typename Assign>
 inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
@@ -203,8 +218,12 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
     if (valid != Submit::accepted) return valid;
     work.deferred = work.deferred || deferred;
   }
-  const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
+  // edge: job-ended (acquire)
+  // edge: job-visited (acquire)
+  std::uint32_t word_before = job.word_.load_acquire();
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
+  if (detail::visitor_count(word_before) != 0) [[unlikely]]
+    word_before = await_visitors(job);
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.route_);
@@ -224,14 +243,13 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.then_ = options.then;
   job.then_context_ = options.then_context;
   job.engine_ = this;
-  job.fork_count_ = fork_count_;
+  job.fork_count_.store_relaxed(fork_count_);  // Published by `job-submitted`, as what follows.
   job.turn_ = static_cast<std::uint32_t>(work.turn);
-  job.waiting_ = settings_.waiting;
   job.held_back_ = false;
   job.part_count_ = 1;
   job.dependants_.store_relaxed(nullptr);  // Published by `job-submitted`.
   job.begun_ticks_ = platform::ticks();
-  job.polled_ = polls(job.route_);
+  job.polled_.store_relaxed(polls(job.route_));  // As above.
   if (work.deferred) [[unlikely]] {
     hold_back(job, options.after);
     return Submit::accepted;

@@ -112,6 +112,10 @@ class EngineState final : public Engine {
   }
   /// True in a forked child of the process that made the engine; the engine cannot be used there.
   [[nodiscard]] bool is_forked() const noexcept { return platform::fork_count() != fork_count_; }
+  /// Adds a count to the gate, in which the caller has one. Released by leave().
+  void stay() noexcept {
+    static_cast<void>(gate_.fetch_add_acq_rel(1));  // edge: engine-gate (acq_rel)
+  }
   /// Releases one count of the gate. The engine must not be accessed afterwards.
   void leave() noexcept;
 
@@ -154,6 +158,7 @@ class EngineState final : public Engine {
     return infos_[chosen[0]].polled ||
            (route.any && any_polled_ && chosen[0] >= facts_.processor_count);
   }
+  [[gnu::noinline]] static std::uint32_t await_visitors(const Job& job) noexcept;
   [[gnu::noinline]] void split(Job& job) noexcept;
   /// Posts the running `job` to the movers of its route, which may complete it. Refuses only if no
   /// mover has taken any part of it.

@@ -36,14 +36,13 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   for (DependantLink& link : job.links_) link.job = &job;
   job.held_back_ = true;
   job.overdue_ = true;
-  job.polled_ = any_polled_;
+  job.polled_.store_relaxed(any_polled_);  // Published by `job-submitted`.
   // Plus one, held until this submission has linked all of them. Published with the links.
   job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   statistics_.count_submitted();
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
-  // edge: engine-gate (acq_rel)
-  static_cast<void>(gate_.fetch_add_acq_rel(1));
+  stay();
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
   std::uint32_t ended_count = 1;
   bool done = true;
@@ -75,8 +74,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
   }
   // The dependants may complete below and release their counts, so this call keeps one: the job's,
   // unless its last pin releases that.
-  // edge: engine-gate (acq_rel)
-  if (visited) static_cast<void>(gate_.fetch_add_acq_rel(1));
+  if (visited) stay();
   DependantLink* in_order = nullptr;
   while (dependants != nullptr) {
     DependantLink* const link = dependants;

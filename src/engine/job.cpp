@@ -2,6 +2,8 @@
 #include "headrace/engine/job.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "completions.hpp"
 #include "engine_state.hpp"
@@ -77,22 +79,78 @@ class Job::Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
   ~Visit() {
-    if (engine_ == nullptr) return;
-    // edge: job-visited (acq_rel)
-    const std::uint32_t before = job_.word_.fetch_sub_acq_rel(detail::kVisitor);
-    if (!detail::is_running(before) && detail::visitor_count(before) == 1) engine_->leave();
+    if (engine_ != nullptr) static_cast<void>(unpin(job_, *engine_));
   }
   /// Null if the job has completed.
   [[nodiscard]] EngineState* engine() const { return engine_; }
+  /// The caller unpins the job.
+  void hand_over() { engine_ = nullptr; }
+
+  /// Returns whether the job has ended.
+  static bool unpin(Job& job, EngineState& engine) {
+    // edge: job-ended (acq_rel)
+    // edge: job-visited (acq_rel)
+    const std::uint32_t before = job.word_.fetch_sub_acq_rel(detail::kVisitor);
+    if (detail::is_running(before)) return false;
+    if (detail::visitor_count(before) == 1) engine.leave();
+    return true;
+  }
 
  private:
   Job& job_;
   EngineState* engine_ = nullptr;
 };
 
+/// What a visit of a job with `then` becomes, because `then` may submit the job again during it, or
+/// destroy it on this thread: a count in the gate, and no pin.
+///
+/// Threading: owned.
+class Job::Stay {
+ public:
+  /// `end`: as in wait_for().
+  Stay(Job& job, EngineState& engine, Completion* end)
+      : job_(&job), engine_(engine), end_(end), outer_(std::exchange(innermost_, this)) {
+    // The job's other fields may change once it is not pinned.
+    if (!job.held_back_ && job.part_count_ == 1) mover_ = job.mover_.load_relaxed();  // A hint.
+    engine.stay();
+    static_cast<void>(Visit::unpin(job, engine));
+  }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+  ~Stay() {
+    innermost_ = outer_;
+    engine_.leave();
+  }
+  /// `then` has destroyed the job.
+  [[nodiscard]] bool is_over() const { return job_ == nullptr; }
+  void reap() const { mover_ != nullptr ? mover_->reap(*job_) : engine_.poll(); }
+  [[nodiscard]] bool rest() const { return mover_ != nullptr && mover_->rest(*job_); }
+  /// `job` is being destroyed.
+  static void end_those_of(const Job& job) {
+    for (Stay* stay = innermost_; stay != nullptr; stay = stay->outer_) {
+      if (stay->job_ != &job) continue;
+      stay->job_ = nullptr;
+      if (stay->end_ != nullptr) *stay->end_ = job.outcome;
+    }
+  }
+
+ private:
+  /// Those of this thread.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Stay* innermost_;
+
+  Job* job_;
+  EngineState& engine_;
+  Completion* const end_;
+  Stay* const outer_;
+  Mover* mover_ = nullptr;
+};
+
+constinit thread_local Job::Stay* Job::Stay::innermost_ = nullptr;
+
 Job::~Job() {
   stop();
   if (state() == JobState::running) wait();
+  Stay::end_those_of(*this);
 }
 
 JobState Job::state() const {
@@ -108,13 +166,21 @@ bool Job::poll() {
     return true;
   }
   if (end_in_child()) return true;
-  if (!polled_) return false;
-  {
-    const Visit visit(*this, word);
-    if (visit.engine() == nullptr) return true;
-    visit.engine()->poll_for(*this);
-  }
-  return state() != JobState::running;
+  if (!polled_.load_relaxed()) return false;  // Published with the word.
+  Visit visit(*this, word);
+  EngineState* const engine = visit.engine();
+  if (engine == nullptr) return true;
+  visit.hand_over();
+  if (then_ != nullptr) [[unlikely]]
+    return poll_in_stay(*engine);
+  engine->poll_for(*this);
+  return Visit::unpin(*this, *engine);
+}
+
+bool Job::poll_in_stay(EngineState& engine) {
+  const Stay stay(*this, engine, nullptr);
+  stay.reap();
+  return stay.is_over() || state() != JobState::running;
 }
 
 const Completion& Job::wait() {
@@ -122,46 +188,62 @@ const Completion& Job::wait() {
   return outcome;
 }
 
-bool Job::wait_for(std::chrono::nanoseconds time_max) {
+bool Job::wait_for(std::chrono::nanoseconds time_max, Completion* end) {
   // edge: job-ended (acquire)
   // edge: job-submitted (acquire)
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
-  if (!detail::is_running(word)) return true;
-  if (end_in_child()) return true;
-  const Visit visit(*this, word);
+  const auto ended = [&] {
+    if (end != nullptr) *end = outcome;
+    return true;
+  };
+  if (!detail::is_running(word) || end_in_child()) return ended();
+  Visit visit(*this, word);
   EngineState* const engine = visit.engine();
-  if (engine == nullptr) return true;
+  if (engine == nullptr) return ended();
+  std::optional<Stay> stay;
+  if (then_ != nullptr) {
+    visit.hand_over();
+    stay.emplace(*this, *engine, end);
+  }
   // Avoids overflow of the sum with the current time.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());
+  Waiter waiter(engine->waiting(), polled_.load_relaxed(), engine->wait_history(),
+                platform::ticks());
   // This thread may be the one that has to start it, if it waits inside a callback of another job.
-  if (held_back_) engine->begin_due();
-  while (true) {
-    if (polled_) engine->poll_for(*this);
+  engine->begin_due();
+  while (!stay || !stay->is_over()) {
+    const bool polled = polled_.load_relaxed();  // Of the current submission.
+    if (polled && !stay) {
+      engine->poll_for(*this);
+    } else if (polled && poll() && stay->is_over()) {
+      // `then` may also submit the job to another engine, so that each poll visits it.
+      return true;
+    }
     const std::uint64_t now = platform::ticks();
     if (state() != JobState::running) {
       waiter.end(now);
-      return true;
+      return ended();
     }
     // After the check of the state: a wait of no time is a poll.
     const std::chrono::nanoseconds left = for_ever ? kForever : until - steady_clock().now();
     if (left <= std::chrono::nanoseconds(0)) return false;
     const auto rest = [&] {
-      if (polled_) return engine->rest_for(*this);
+      if (polled) return stay ? stay->rest() : engine->rest_for(*this);
       return rest_on_line(&word_, kRestMax, [&] { return state() != JobState::running; });
     };
     waiter.pass(now, rest, [&](std::chrono::nanoseconds time) {
-      if (polled_) return platform::sleep(std::min(left, time));
+      if (polled) return platform::sleep(std::min(left, time));
       const std::uint32_t seen = detail::set_flag(word_, detail::kSleeperFlag);
       if (seen != 0) platform::sleep_on_word(word_, seen, left);
     });
   }
+  return true;
 }
 
 bool Job::end_in_child() {
-  if (platform::fork_count() == fork_count_) [[likely]]
+  if (platform::fork_count() == fork_count_.load_relaxed()) [[likely]]  // Published with the word.
     return false;
   // The movers and the job belong to the parent; the child's copy would never complete.
   detail::note_unbegun(*this, {.cause = Cause::forked});

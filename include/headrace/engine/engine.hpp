@@ -117,10 +117,10 @@ struct SubmitOptions {
   Job::Callback callback = nullptr;
   void* callback_context = nullptr;
   /// Called once after the job has ended, by the thread that ended it, without any lock held. May
-  /// submit jobs, this one included, and destroy this one unless a thread is inside its wait() or
-  /// poll(). That thread may be the current one, because polling ends jobs of devices: drive jobs
-  /// that `then` destroys by Engine::poll() only. Must not stop or destroy the engine, which would
-  /// deadlock (checked: aborts).
+  /// submit any ended job, this one included, while threads wait for it or poll it; they may then
+  /// see the end of a later submission only. May destroy this job, also inside wait() or poll() of
+  /// it on the same thread, but not while another thread is inside one. Must not block, nor stop or
+  /// destroy the engine, which would deadlock (checked: aborts).
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   /// Default: the engine's path.

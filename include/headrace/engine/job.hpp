@@ -88,7 +88,8 @@ struct DependantLink {
 /// Ownership: the caller owns the job and its buffers, and keeps both alive and in place until the
 ///            job has ended. Destroying a running job stops it and waits for it. The job may be
 ///            destroyed or submitted again once it has ended and every wait(), poll() and stop() of
-///            it, and every submission that names it (SubmitOptions::after), has returned.
+///            it, and every submission that names it (SubmitOptions::after), has returned; by its
+///            own `then` earlier (SubmitOptions::then).
 /// Threading: shared - any thread may poll, wait and stop; one at a time may submit.
 class HEADRACE_API Job final : private Request {
  public:
@@ -112,9 +113,12 @@ class HEADRACE_API Job final : private Request {
   [[nodiscard]] bool poll();
   /// Blocks until the job has ended, in the way of EngineOptions::waiting. The job must have been
   /// submitted (checked).
+  ///
+  /// Returns: outcome of the job; not to be read if `then` has destroyed or submitted the job.
   const Completion& wait();
-  /// As wait(), with a timeout; a century or more: none. Returns whether the job has ended.
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max);
+  /// As wait(), with a timeout; a century or more: none. Returns whether the job has ended, and
+  /// stores how to `end`, also if `then` has destroyed the job.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max, Completion* end = nullptr);
   /// The job must have ended (checked).
   [[nodiscard]] const Completion& completion() const;
   /// Requests cancellation and returns immediately. Movers finish what they have begun and skip the
@@ -130,7 +134,10 @@ class HEADRACE_API Job final : private Request {
  private:
   friend class EngineState;
   class Visit;
+  class Stay;
 
+  /// poll() of a job with `then`, which is pinned.
+  [[nodiscard, gnu::noinline]] bool poll_in_stay(EngineState& engine);
   /// In a child of the submitting process, ends the job and returns true. Does not access the
   /// engine, which may be destroyed once the job has ended; only a Visit keeps it alive.
   [[nodiscard]] bool end_in_child();
@@ -144,12 +151,11 @@ class HEADRACE_API Job final : private Request {
   void* then_context_ = nullptr;
   EngineState* engine_ = nullptr;
   /// Forks of the process before its engine was made.
-  std::uint32_t fork_count_ = 0;
+  Atomic<std::uint32_t> fork_count_{0};
   std::uint64_t begun_ticks_ = 0;
-  Waiting waiting_ = Waiting::adaptive;
   /// A mover of the job (of a job with predecessors: of the engine) has no thread: a waiting thread
   /// polls instead of sleeping.
-  bool polled_ = false;
+  Atomic<bool> polled_{false};
   /// Had to wait for predecessors when accepted: a waiting thread polls all movers.
   bool held_back_ = false;
   /// `fell_back` is written only while the submitter still holds a part.

@@ -268,9 +268,10 @@ class Engine(Closing):
                 or is stopped, this job never starts and fails with "predecessor_failed". Their
                 handles may be dropped once this returns.
             then: Called exactly once with the completion, whatever the outcome, by the thread that
-                ends the job: a worker, or a thread that polls, waits or closes. It may submit;
-                waiting for a running job or closing the engine raises InvalidArgumentError. Its
-                exceptions go to sys.unraisablehook. A waiting thread may continue before the call.
+                ends the job: a worker, or a thread that polls, waits or closes. It may submit
+                and drop its own handle; waiting for a running job or closing the engine raises
+                InvalidArgumentError. Its exceptions go to sys.unraisablehook. A waiting thread may
+                continue before the call.
 
         Raises:
             InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or a job of
