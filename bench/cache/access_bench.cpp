@@ -18,6 +18,7 @@
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 #include "no_copies.hpp"
 
 namespace {
@@ -27,7 +28,7 @@ using namespace headrace;
 constexpr std::size_t kRegionBytes = 4096;
 
 std::size_t region_count() {
-  return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? 64 : 4096;
+  return !bench::is_full() ? 64 : 4096;
 }
 
 /// Free list of regions of one length.

@@ -21,7 +21,6 @@
 //   HEADRACE_BENCH_FULL=1 taskset -c 1 copy_bench --benchmark_counters_tabular=true
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -37,6 +36,7 @@
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
 #include "headrace/copy/generated.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -54,7 +54,7 @@ struct Scale {
 };
 
 Scale scale() {
-  if (std::getenv("HEADRACE_BENCH_FULL") == nullptr) return {{64, 4096, 65536}, 1U << 20U};
+  if (!bench::is_full()) return {{64, 4096, 65536}, 1U << 20U};
   Scale full{{}, 256U << 20U};
   for (std::size_t bits = 6; bits <= 26; bits += 2) {
     full.lengths_bytes.push_back(std::size_t{1} << bits);
@@ -140,12 +140,6 @@ void baseline_of_dispatch(std::span<std::byte> target, std::span<const std::byte
   std::memmove(target.data(), source.data(), source.size());
 }
 
-double processor_time_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
 /// Walks the places and times batches of copies.
 class Course {
  public:
@@ -157,7 +151,7 @@ class Course {
 
   template <typename Copy>
   double measure_batch_ns(Copy&& copy_once) {
-    const double start_ns = processor_time_ns();
+    const double start_ns = bench::now_ns();
     for (std::size_t i = 0; i < batch_count_; ++i) {
       const Place& place = places_[next_];
       next_ = next_ + 1 == places_.size() ? 0 : next_ + 1;
@@ -169,7 +163,7 @@ class Course {
       benchmark::ClobberMemory();
       if (mode_ == Mode::cold_then_read) benchmark::DoNotOptimize(sum_of(target));
     }
-    return processor_time_ns() - start_ns;
+    return bench::now_ns() - start_ns;
   }
 
   [[nodiscard]] std::size_t batch_count() const { return batch_count_; }
@@ -188,36 +182,18 @@ class Course {
   std::size_t next_ = 0;
 };
 
-double quantile(std::vector<double> values, double share) {
-  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + rank, values.end());
-  return values[static_cast<std::size_t>(rank)];
-}
-
 template <typename Baseline, typename Subject>
 void compare(benchmark::State& state, Mode mode, std::size_t byte_count, Baseline baseline,
              Subject subject) {
   Course course(mode, byte_count);
   course.measure_batch_ns(baseline);
   course.measure_batch_ns(subject);
-  std::vector<double> baseline_ns;
-  std::vector<double> subject_ns;
-  std::vector<double> ratios;
-  for ([[maybe_unused]] auto _ : state) {
-    const bool subject_first = ratios.size() % 2 == 1;
-    if (subject_first) subject_ns.push_back(course.measure_batch_ns(subject));
-    baseline_ns.push_back(course.measure_batch_ns(baseline));
-    if (!subject_first) subject_ns.push_back(course.measure_batch_ns(subject));
-    ratios.push_back(subject_ns.back() / baseline_ns.back());
-    state.SetIterationTime((subject_ns.back() + baseline_ns.back()) * 1e-9);
-  }
+  const bench::Turns turns = bench::take_turns(
+      state, [&] { return course.measure_batch_ns(subject); },
+      [&] { return course.measure_batch_ns(baseline); });
   course.measure_batch_ns(subject);
   if (!course.last_copy_is_right()) state.SkipWithError("the copy differs from its source");
-  const double batch_ns = quantile(subject_ns, 0.5);
-  const double copy_ns = batch_ns / static_cast<double>(course.batch_count());
-  state.counters["ratio"] = batch_ns / quantile(baseline_ns, 0.5);
-  state.counters["ratio_q1"] = quantile(ratios, 0.25);
-  state.counters["ratio_q3"] = quantile(ratios, 0.75);
+  const double copy_ns = turns.above_ns / static_cast<double>(course.batch_count());
   state.counters["copy_ns"] = copy_ns;
   state.counters["GB/s"] = static_cast<double>(byte_count) / copy_ns;
 }

@@ -9,7 +9,6 @@
 // measure: HEADRACE_BENCH_FULL=1 copy_many_bench
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -28,18 +28,8 @@ using namespace headrace;
 constexpr std::size_t kListCount = 64;
 constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
 
-bool is_full() {
-  return std::getenv("HEADRACE_BENCH_FULL") != nullptr;
-}
-
 std::size_t pool_bytes() {
-  return is_full() ? std::size_t{96} << 20U : std::size_t{1} << 20U;
-}
-
-double processor_time_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+  return bench::is_full() ? std::size_t{96} << 20U : std::size_t{1} << 20U;
 }
 
 /// Lists of copies at random places of two pools, used cyclically.
@@ -67,9 +57,9 @@ class Lists {
     if (at_ + kListCount > items_.size()) at_ = 0;
     const auto list = std::span<const copy::CopyItem>(items_).subspan(at_, kListCount);
     at_ += kListCount;
-    const double start_ns = processor_time_ns();
+    const double start_ns = bench::now_ns();
     for (std::size_t i = 0; i < repeat_count_; ++i) copy_list(list);
-    return (processor_time_ns() - start_ns) / static_cast<double>(kListCount * repeat_count_);
+    return (bench::now_ns() - start_ns) / static_cast<double>(kListCount * repeat_count_);
   }
   [[nodiscard]] bool are_right() const {
     const auto copied = std::span(items_).first(list_count() * kListCount);
@@ -93,31 +83,14 @@ void one_by_one(std::span<const copy::CopyItem> list) {
   }
 }
 
-double quantile(std::vector<double> values, double share) {
-  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + rank, values.end());
-  return values[static_cast<std::size_t>(rank)];
-}
-
 void compare(benchmark::State& state, std::size_t byte_count, bool hot) {
   Lists lists(byte_count, hot);
-  std::vector<double> loop_ns;
-  std::vector<double> list_ns;
-  std::vector<double> ratios;
-  for ([[maybe_unused]] auto _ : state) {
-    const bool list_first = ratios.size() % 2 == 1;
-    if (list_first) list_ns.push_back(lists.measure_ns(copy::copy_many));
-    loop_ns.push_back(lists.measure_ns(one_by_one));
-    if (!list_first) list_ns.push_back(lists.measure_ns(copy::copy_many));
-    ratios.push_back(loop_ns.back() / list_ns.back());
-    state.SetIterationTime((loop_ns.back() + list_ns.back()) * kListCount * 1e-9);
-  }
+  const bench::Turns turns = bench::take_turns(
+      state, [&] { return lists.measure_ns(one_by_one); },
+      [&] { return lists.measure_ns(copy::copy_many); });
   for (std::size_t i = 0; i <= lists.list_count(); ++i) lists.measure_ns(copy::copy_many);
   if (!lists.are_right()) state.SkipWithError("a copy differs from its source");
-  state.counters["ratio"] = quantile(loop_ns, 0.5) / quantile(list_ns, 0.5);
-  state.counters["ratio_q1"] = quantile(ratios, 0.25);
-  state.counters["ratio_q3"] = quantile(ratios, 0.75);
-  state.counters["copy_ns"] = quantile(list_ns, 0.5);
+  state.counters["copy_ns"] = turns.below_ns;
 }
 
 }  // namespace
@@ -132,7 +105,7 @@ int main(int argc, char** argv) {
           fmt::format("{}/{}", hot ? "hot" : "cold", byte_count).c_str(),
           [byte_count, hot](benchmark::State& state) { compare(state, byte_count, hot); })
           ->UseManualTime()
-          ->Iterations(is_full() ? 1000 : 5);  // Fixed: set-up runs once, not per guess.
+          ->Iterations(bench::is_full() ? 1000 : 5);  // Fixed: set-up runs once, not per guess.
     }
   }
   benchmark::RunSpecifiedBenchmarks();

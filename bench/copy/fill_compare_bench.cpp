@@ -9,7 +9,6 @@
 // common in programs. Without HEADRACE_BENCH_FULL the sizes are too small for meaningful figures.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,12 +17,12 @@
 #include <vector>
 
 #include "headrace/copy/fill_compare.hpp"
+#include "measure.hpp"
 
 namespace {
 
 std::size_t pool_bytes() {
-  return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? std::size_t{2} << 20U
-                                                       : std::size_t{256} << 20U;
+  return !headrace::bench::is_full() ? std::size_t{2} << 20U : std::size_t{256} << 20U;
 }
 
 std::byte* pool() {
@@ -41,18 +40,6 @@ using headrace::copy::Fill;
 using headrace::copy::FillKernel;
 using headrace::copy::FirstDifference;
 
-double processor_time_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
-double quantile(std::vector<double> values, double share) {
-  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + rank, values.end());
-  return values[static_cast<std::size_t>(rank)];
-}
-
 /// Calls `work(left, right)` on the places of a batch and times it.
 template <typename Work>
 double batch_ns(bool cold, std::size_t byte_count, std::size_t& slot, Work work) {
@@ -60,13 +47,13 @@ double batch_ns(bool cold, std::size_t byte_count, std::size_t& slot, Work work)
   const std::size_t batch_count = std::max<std::size_t>(1, batch_bytes / byte_count);
   const std::size_t slot_bytes = std::max<std::size_t>(byte_count, 4096);
   const std::size_t slot_count = pool_bytes() / slot_bytes;
-  const double begin_ns = processor_time_ns();
+  const double begin_ns = headrace::bench::now_ns();
   for (std::size_t i = 0; i < batch_count; ++i) {
     // An odd stride visits every slot before repeating one, each far from the one before.
     if (cold) slot = (slot + (slot_count * 5 / 8 | 1U)) % slot_count;
     work(pool() + slot * slot_bytes, pool() + pool_bytes() + slot * slot_bytes);
   }
-  return processor_time_ns() - begin_ns;
+  return headrace::bench::now_ns() - begin_ns;
 }
 
 template <typename Baseline, typename Subject>
@@ -75,20 +62,9 @@ void measure(benchmark::State& state, bool cold, std::size_t byte_count, Baselin
   std::size_t slot = 0;
   batch_ns(cold, byte_count, slot, baseline);
   batch_ns(cold, byte_count, slot, subject);
-  std::vector<double> baseline_ns;
-  std::vector<double> subject_ns;
-  std::vector<double> ratios;
-  for ([[maybe_unused]] auto _ : state) {
-    const bool first = ratios.size() % 2 == 1;
-    if (first) subject_ns.push_back(batch_ns(cold, byte_count, slot, subject));
-    baseline_ns.push_back(batch_ns(cold, byte_count, slot, baseline));
-    if (!first) subject_ns.push_back(batch_ns(cold, byte_count, slot, subject));
-    ratios.push_back(subject_ns.back() / baseline_ns.back());
-    state.SetIterationTime((subject_ns.back() + baseline_ns.back()) * 1e-9);
-  }
-  state.counters["ratio"] = quantile(subject_ns, 0.5) / quantile(baseline_ns, 0.5);
-  state.counters["ratio_q1"] = quantile(ratios, 0.25);
-  state.counters["ratio_q3"] = quantile(ratios, 0.75);
+  headrace::bench::take_turns(
+      state, [&] { return batch_ns(cold, byte_count, slot, subject); },
+      [&] { return batch_ns(cold, byte_count, slot, baseline); });
 }
 
 void add_fill(const std::string& name, bool cold, std::size_t byte_count, Fill fill) {
@@ -119,7 +95,7 @@ void add_compare(const std::string& name, bool cold, std::size_t same_bytes, std
 }
 
 void register_all() {
-  const bool full = std::getenv("HEADRACE_BENCH_FULL") != nullptr;
+  const bool full = headrace::bench::is_full();
   constexpr std::size_t kEarly = 20;
   for (const char* const where : {"hot", "cold", "early"}) {
     const bool cold = std::string_view(where) == "cold";

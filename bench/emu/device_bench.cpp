@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -25,18 +26,6 @@ using namespace headrace;
 
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kWindow = 8;
-
-double now_ns() {
-  return std::chrono::duration<double, std::nano>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-double quantile(std::vector<double> values, double share) {
-  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + rank, values.end());
-  return values[static_cast<std::size_t>(rank)];
-}
 
 /// One device with one shared WQ and one engine, and descriptors to submit.
 struct Setup {
@@ -107,12 +96,12 @@ void copies(benchmark::State& state) {
   std::vector<std::byte> source(kBatch * byte_count, std::byte{1});
   std::vector<std::byte> target(kBatch * byte_count);
   const auto by_memcpy = [&] {
-    const double start_ns = now_ns();
+    const double start_ns = bench::now_ns(CLOCK_MONOTONIC);
     for (std::size_t i = 0; i < kBatch; ++i) {
       std::memcpy(&target[i * byte_count], &source[i * byte_count], byte_count);
       benchmark::ClobberMemory();
     }
-    return now_ns() - start_ns;
+    return bench::now_ns(CLOCK_MONOTONIC) - start_ns;
   };
   const auto by_device = [&] {
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -124,37 +113,24 @@ void copies(benchmark::State& state) {
       Setup::ask_for(copy, setup.records[i]);
       copy.flags |= dsa::flag::block_on_fault;
     }
-    const double start_ns = now_ns();
+    const double start_ns = bench::now_ns(CLOCK_MONOTONIC);
     setup.submit_batch(0, kBatch);
     Setup::wait_for(setup.summaries[0]);
-    return now_ns() - start_ns;
+    return bench::now_ns(CLOCK_MONOTONIC) - start_ns;
   };
   by_memcpy();
   by_device();
-  std::vector<double> device_ns;
-  std::vector<double> memcpy_ns;
-  std::vector<double> ratios;
-  for ([[maybe_unused]] auto _ : state) {
-    const bool device_first = ratios.size() % 2 == 1;
-    if (device_first) device_ns.push_back(by_device());
-    memcpy_ns.push_back(by_memcpy());
-    if (!device_first) device_ns.push_back(by_device());
-    ratios.push_back(memcpy_ns.back() / device_ns.back());
-    state.SetIterationTime((device_ns.back() + memcpy_ns.back()) * 1e-9);
-  }
+  const bench::Turns turns = bench::take_turns(state, by_memcpy, by_device);
   std::fill(target.begin(), target.end(), std::byte{0});
   by_device();
   if (target != source || setup.summaries[0].status != DSA_COMP_SUCCESS) {
     state.SkipWithError("the copies differ from their sources");
   }
-  state.counters["ratio"] = quantile(memcpy_ns, 0.5) / quantile(device_ns, 0.5);
-  state.counters["ratio_q1"] = quantile(ratios, 0.25);
-  state.counters["ratio_q3"] = quantile(ratios, 0.75);
-  state.counters["GB/s"] = static_cast<double>(kBatch * byte_count) / quantile(device_ns, 0.5);
+  state.counters["GB/s"] = static_cast<double>(kBatch * byte_count) / turns.below_ns;
 }
 
 void copy_sizes(benchmark::internal::Benchmark* benchmark) {
-  const bool full = std::getenv("HEADRACE_BENCH_FULL") != nullptr;
+  const bool full = bench::is_full();
   for (std::int64_t bytes = 1 << 12; bytes <= (full ? 1 << 21 : 1 << 14); bytes *= 4) {
     benchmark->Arg(bytes);
   }

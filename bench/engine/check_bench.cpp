@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -38,12 +39,6 @@ double ns_of(Engine& engine, const Operation& operation, int times) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begun).count() / times;
 }
 
-double at_quantile(std::vector<double>& values, double quantile) {
-  const auto place = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + place, values.end());
-  return values[static_cast<std::size_t>(place)];
-}
-
 void check(benchmark::State& state) {
   const auto machine = headrace::topo::discover({.find_movers = false});
   if (!machine) return state.SkipWithError("no machine");
@@ -63,10 +58,10 @@ void check(benchmark::State& state) {
     more.push_back(one - other);
     ratios.push_back(one / other);
   }
-  state.counters["more_ns"] = at_quantile(more, 0.5);
-  state.counters["ratio_low"] = at_quantile(ratios, 0.25);
-  state.counters["ratio"] = at_quantile(ratios, 0.5);
-  state.counters["ratio_high"] = at_quantile(ratios, 0.75);
+  state.counters["more_ns"] = headrace::bench::quantile(more, 0.5);
+  state.counters["ratio_low"] = headrace::bench::quantile(ratios, 0.25);
+  state.counters["ratio"] = headrace::bench::quantile(ratios, 0.5);
+  state.counters["ratio_high"] = headrace::bench::quantile(ratios, 0.75);
 }
 
 BENCHMARK(check)->RangeMultiplier(16)->Range(64, 16 << 20)->Arg(2 << 20);

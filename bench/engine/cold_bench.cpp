@@ -17,6 +17,7 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -93,12 +94,6 @@ constexpr std::array<Subject, 8> kSubjects{{{"memcpy", &ns_of<&by_memcpy<0, 0, 0
                                             {"all", &ns_of<&by_memcpy<35, 4, 100>>},
                                             {"run", &ns_of<&by_run>}}};
 
-double at_quantile(std::vector<double>& values, double quantile) {
-  const auto place = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + place, values.end());
-  return values[static_cast<std::size_t>(place)];
-}
-
 void cold(benchmark::State& state) {
   const auto machine = headrace::topo::discover({.find_movers = false});
   if (!machine) return state.SkipWithError("no machine");
@@ -124,9 +119,9 @@ void cold(benchmark::State& state) {
   }
   for (std::size_t i = 0; i < kSubjects.size(); ++i) {
     const std::string name = kSubjects[i].name + std::string(i == 0 ? "_ns" : "_more_ns");
-    state.counters[name] = at_quantile(more[i], 0.5);
-    state.counters[name + "_low"] = at_quantile(more[i], 0.25);
-    state.counters[name + "_high"] = at_quantile(more[i], 0.75);
+    state.counters[name] = headrace::bench::quantile(more[i], 0.5);
+    state.counters[name + "_low"] = headrace::bench::quantile(more[i], 0.25);
+    state.counters[name + "_high"] = headrace::bench::quantile(more[i], 0.75);
   }
 }
 

@@ -7,7 +7,6 @@
 // and upper decile), and `cpu_us`, the waiting thread's processor time per job (mean). Arguments: 1
 // if polled, microseconds.
 #include <benchmark/benchmark.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +20,7 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -116,18 +116,6 @@ class TimedMover final : public Mover {
   std::thread thread_;
 };
 
-double cpu_us_of_this_thread() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
-}
-
-double at_quantile(std::vector<double>& values, double quantile) {
-  const auto place = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), values.begin() + place, values.end());
-  return values[static_cast<std::size_t>(place)];
-}
-
 struct Subject {
   TimedMover* mover = nullptr;
   std::unique_ptr<Engine> engine;
@@ -136,7 +124,7 @@ struct Subject {
 };
 
 void do_jobs(Subject& subject) {
-  const double begun_us = cpu_us_of_this_thread();
+  const double begun_ns = headrace::bench::now_ns();
   for (int i = 0; i < kJobs; ++i) {
     Job job;
     if (subject.engine->submit(job, Operation::no_op()) != Submit::accepted) std::abort();
@@ -144,7 +132,7 @@ void do_jobs(Subject& subject) {
     const std::chrono::duration<double, std::micro> late = Clock::now() - subject.mover->ended();
     subject.late_us.push_back(late.count());
   }
-  subject.cpu_us += (cpu_us_of_this_thread() - begun_us) / kJobs;
+  subject.cpu_us += (headrace::bench::now_ns() - begun_ns) / 1e3 / kJobs;
 }
 
 void wait(benchmark::State& state) {
@@ -169,8 +157,8 @@ void wait(benchmark::State& state) {
   }
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     const std::string way(name(kWays[i]));
-    state.counters[way + "_late_us"] = at_quantile(subjects[i].late_us, 0.5);
-    state.counters[way + "_late_us_p90"] = at_quantile(subjects[i].late_us, 0.9);
+    state.counters[way + "_late_us"] = headrace::bench::quantile(subjects[i].late_us, 0.5);
+    state.counters[way + "_late_us_p90"] = headrace::bench::quantile(subjects[i].late_us, 0.9);
     state.counters[way + "_cpu_us"] = subjects[i].cpu_us / static_cast<double>(rounds);
   }
 }

@@ -20,6 +20,7 @@
 #include "headrace/engine/engine.hpp"
 #include "headrace/lab/q6.hpp"
 #include "headrace/topo/machine.hpp"
+#include "measure.hpp"
 
 namespace {
 
@@ -49,12 +50,8 @@ struct Table {
   }
 };
 
-bool full() {
-  return std::getenv("HEADRACE_BENCH_FULL") != nullptr;
-}
-
 const Table& table() {
-  static const Table kTable(full() ? 6'001'215 : 60'012);
+  static const Table kTable(bench::is_full() ? 6'001'215 : 60'012);
   return kTable;
 }
 
@@ -68,11 +65,6 @@ void fill(cache::Cache& cache, Bytes chunk) {
       cache.access(bytes.subspan(first, count)).wait();
     }
   }
-}
-
-double quantile(std::vector<double>& samples, std::size_t percent) {
-  std::sort(samples.begin(), samples.end());
-  return samples[(samples.size() - 1) * percent / 100];
 }
 
 enum Way : std::size_t { off, automatic, on_cold, on_warm, way_count };
@@ -114,13 +106,13 @@ void q6(benchmark::State& state) {
     run(on_warm, query::lab::Prefetch::on);
     (*cache)->clear();
   }
-  const double off_ms = quantile(times_ms[off], 50);
+  const double off_ms = bench::quantile(times_ms[off], 0.5);
   state.counters["off_ms"] = off_ms;
   state.counters["off_spread"] =
-      (quantile(times_ms[off], 75) - quantile(times_ms[off], 25)) / off_ms;
+      (bench::quantile(times_ms[off], 0.75) - bench::quantile(times_ms[off], 0.25)) / off_ms;
   for (const auto& [way, name] : {std::pair(automatic, "automatic"), std::pair(on_cold, "on_cold"),
                                   std::pair(on_warm, "on_warm")}) {
-    state.counters[std::string(name) + "_vs_off"] = off_ms / quantile(times_ms[way], 50);
+    state.counters[std::string(name) + "_vs_off"] = off_ms / bench::quantile(times_ms[way], 0.5);
   }
   state.counters["on_cold_from_cache"] = cache_share[on_cold];
   state.counters["on_warm_from_cache"] = cache_share[on_warm];
@@ -132,7 +124,7 @@ BENCHMARK(q6)
     ->Arg(1)
     ->Arg(2)
     ->Arg(0)
-    ->Iterations(full() ? 31 : 3)
+    ->Iterations(bench::is_full() ? 31 : 3)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

@@ -115,11 +115,11 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
              const MissCounter& counter) {
   Control& control = *new (shared_memory(sizeof(Control))) Control;
   const message::Queue queue =
-      value_of(message::Queue::make({.framing = message::Framing::fixed,
-                                     .message_bytes = cell.message_bytes,
-                                     .capacity = Bytes(4 * cell.message_bytes)}));
+      must(message::Queue::make({.framing = message::Framing::fixed,
+                                 .message_bytes = cell.message_bytes,
+                                 .capacity = Bytes(4 * cell.message_bytes)}));
   const pid_t child = run_child(places.sender, [&] {
-    message::Producer producer = value_of(queue.producer());
+    message::Producer producer = must(queue.producer());
     producer.place(cell.placement);
     const std::vector<std::byte> source(cell.message_bytes, std::byte{1});
     control.ready.store_release(1);
@@ -132,7 +132,7 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
       ++sent;
     }
   });
-  message::Consumer consumer = value_of(queue.consumer());
+  message::Consumer consumer = must(queue.consumer());
   std::vector<std::byte> working_set(cell.working_set_bytes, std::byte{1});
   while (control.ready.load_acquire() == 0) platform::pause();
   const std::size_t step_count = std::clamp<std::size_t>(
@@ -179,14 +179,6 @@ std::vector<std::size_t> sizes(std::string_view text) {
   return values;
 }
 
-template <typename Get>
-std::string list(const std::vector<Step>& rounds, const Get& get) {
-  std::string text;
-  for (const Step& each : rounds)
-    text += fmt::format("{}{:.2f}", text.empty() ? "" : ", ", get(each));
-  return "[" + text + "]";
-}
-
 int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>& messages,
         const std::vector<std::size_t>& working_sets) {
   const Places places = find_places();
@@ -222,10 +214,11 @@ int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>&
         "\"computation_ns\": {}, \"total_ns\": {}, \"misses\": {}}}",
         text.empty() ? "" : ",\n  ", cell.message_bytes, cell.working_set_bytes,
         message::name(cell.placement),
-        list(cell.rounds, [](const Step& each) { return each.computation_ns; }),
-        list(cell.rounds, [](const Step& each) { return each.total_ns; }),
-        counter.problem().empty() ? list(cell.rounds, [](const Step& each) { return each.misses; })
-                                  : "null");
+        list_of(cell.rounds, [](const Step& each) { return each.computation_ns; }),
+        list_of(cell.rounds, [](const Step& each) { return each.total_ns; }),
+        counter.problem().empty()
+            ? list_of(cell.rounds, [](const Step& each) { return each.misses; })
+            : "null");
   }
   fmt::print(
       "{{\"sender_cpu\": {}, \"receiver_cpu\": {}, \"same_core\": {}, \"counters\": \"{}\",\n"

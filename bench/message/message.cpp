@@ -62,14 +62,14 @@ template <std::size_t kBytes, message::Placement kPlacement = message::Placement
 class Ours {
  public:
   Ours()
-      : queue_(value_of(Queue::make({.framing = message::Framing::fixed,
-                                     .message_bytes = kBytes,
-                                     .capacity = Bytes(kBytes * slots_for(kBytes))}))) {}
+      : queue_(must(Queue::make({.framing = message::Framing::fixed,
+                                 .message_bytes = kBytes,
+                                 .capacity = Bytes(kBytes * slots_for(kBytes))}))) {}
   void begin_send() {
-    producer_.emplace(value_of(queue_.producer()));
+    producer_.emplace(must(queue_.producer()));
     producer_->place(kPlacement);
   }
-  void begin_receive() { consumer_.emplace(value_of(queue_.consumer())); }
+  void begin_receive() { consumer_.emplace(must(queue_.consumer())); }
 
   std::size_t send(const Payload<kBytes>* source, std::size_t count) {
     std::span<std::byte> room;
@@ -469,14 +469,6 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
     add("udp_loopback", [=] { return measure_round_trip<kBytes, Udp<kBytes>>(places); });
 }
 
-template <typename Values, typename Get>
-std::string list(const Values& values, const Get& get) {
-  std::string text;
-  for (const auto& each : values)
-    text += fmt::format("{}{:.3f}", text.empty() ? "" : ", ", get(each));
-  return "[" + text + "]";
-}
-
 int run(int round_count) {
   const Places places = find_places();
   if (places.same_cpu) die("two processors are needed and this process may use one; allow another");
@@ -511,7 +503,7 @@ int run(int round_count) {
       throughput += fmt::format(
           "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"batch\": {}, \"times_ns\": {}}}",
           throughput.empty() ? "" : ",\n  ", row.name, row.bytes, row.batch,
-          list(row.ns, [](double each) { return each; }));
+          list_of(row.ns, [](double each) { return each; }));
     }
   }
   std::string round_trips;
@@ -521,9 +513,9 @@ int run(int round_count) {
           "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"p50_ns\": {}, \"p99_ns\": {}, "
           "\"p999_ns\": {}}}",
           round_trips.empty() ? "" : ",\n  ", row.name, row.bytes,
-          list(row.trips, [](const Trips& each) { return each.p50; }),
-          list(row.trips, [](const Trips& each) { return each.p99; }),
-          list(row.trips, [](const Trips& each) { return each.p999; }));
+          list_of(row.trips, [](const Trips& each) { return each.p50; }),
+          list_of(row.trips, [](const Trips& each) { return each.p99; }),
+          list_of(row.trips, [](const Trips& each) { return each.p999; }));
     }
   }
   fmt::print(

@@ -9,36 +9,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "headrace/base/atomic.hpp"
-#include "headrace/base/result.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/thread.hpp"
+#include "measure.hpp"
 
 namespace headrace::bench {
 
 using Clock = std::chrono::steady_clock;
-
-[[noreturn]] inline void die(const std::string& message) {
-  fmt::print(stderr, "{}\n", message);
-  std::exit(1);
-}
-
-template <typename T>
-T value_of(Result<T> result) {
-  if (!result.has_value()) die(result.error().message());
-  return std::move(*result);
-}
 
 /// The processors: the first that this process may use, and the last, preferably of another core.
 struct Places {
@@ -71,7 +57,7 @@ inline Places find_places() {
 
 inline void pin(CpuId cpu) {
   const std::array cpus = {cpu};
-  static_cast<void>(value_of(platform::pin_this_thread(cpus).map([] { return 0; })));
+  must(platform::pin_this_thread(cpus));
 }
 
 /// Memory shared by parent and child, zeroed and faulted in.
@@ -93,11 +79,6 @@ pid_t run_child(CpuId cpu, const Work& work) {
   pin(cpu);
   work();
   ::_exit(0);
-}
-
-inline double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 inline void wait_for_child(pid_t child) {

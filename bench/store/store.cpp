@@ -26,7 +26,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -45,6 +44,7 @@
 #include "headrace/copy/copy.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/store/store.hpp"
+#include "measure.hpp"
 
 namespace headrace::bench {
 namespace {
@@ -53,24 +53,6 @@ constexpr std::size_t kLarge = std::size_t{1} << 20U;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kInFlight = 4;
-
-template <typename T>
-T must(Result<T> result) {
-  if (result.has_value()) return std::move(*result);
-  fmt::print(stderr, "headrace: {}\n", result.error().message());
-  std::exit(1);
-}
-
-[[noreturn]] void die(const std::string& what) {
-  fmt::print(stderr, "headrace: {}\n", what);
-  std::exit(1);
-}
-
-double now_ns(clockid_t clock) {
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return 1e9 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec);
-}
 
 using Series = std::map<std::string, std::vector<double>>;
 

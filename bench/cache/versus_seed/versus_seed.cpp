@@ -45,10 +45,10 @@
 #include <vector>
 
 #include <malloc.h>
-#include <time.h>
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 #include "no_copies.hpp"
 #include "seed_cache.hpp"
 #include "threads.hpp"
@@ -211,12 +211,6 @@ Operations mixed(const Scale& scale, std::size_t thread_index) {
   return operations;
 }
 
-double thread_time_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
 /// Runs each thread's operations; returns nanoseconds per operation over all threads.
 template <typename Cache>
 double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall = false) {
@@ -227,7 +221,7 @@ double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall
     // The first access of a thread may initialise thread-local state.
     std::uintptr_t sum = reinterpret_cast<std::uintptr_t>(cache.access(0));
     wait_for_start();
-    const double begin_ns = thread_time_ns();
+    const double begin_ns = headrace::bench::now_ns();
     for (const std::uint32_t operation : per_thread[t]) {
       if (static_cast<std::int32_t>(operation) < 0) {
         cache.invalidate(~operation);
@@ -235,7 +229,7 @@ double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall
         sum += reinterpret_cast<std::uintptr_t>(cache.access(operation));
       }
     }
-    if (t == 0) thread_ns = thread_time_ns() - begin_ns;
+    if (t == 0) thread_ns = headrace::bench::now_ns() - begin_ns;
     if (sum == 1) std::fputs("", stderr);  // Uses the sum.
   };
   const std::chrono::duration<double, std::nano> wall =
@@ -295,10 +289,6 @@ double allocations_per_hit(const Scale& scale) {
          static_cast<double>(operations.size());
 }
 
-std::string list(const std::vector<double>& values) {
-  return fmt::format("[{:.2f}]", fmt::join(values, ", "));
-}
-
 bool parse(std::string_view text, std::size_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value > 0;
@@ -338,7 +328,7 @@ int scale_up(std::size_t thread_count_max, const Scale& scale) {
     std::string times;
     for (const Scenario& scenario : scenarios) {
       times += fmt::format("{}\"{}\": {}", times.empty() ? "" : ", ", scenario.per_thread.size(),
-                           list(scenario.ours_ns));
+                           headrace::bench::list_of(scenario.ours_ns));
     }
     series += fmt::format("{}\"{}\": {{{}}}", series.empty() ? "" : ", ", kind.name, times);
   }
@@ -445,7 +435,8 @@ int main(int argc, char** argv) {
   for (const Scenario& scenario : scenarios) {
     series +=
         fmt::format("{}\"{}\": {{\"fuerst_ns\": {}, \"ours_ns\": {}}}", series.empty() ? "" : ", ",
-                    scenario.name, list(scenario.fuerst_ns), list(scenario.ours_ns));
+                    scenario.name, headrace::bench::list_of(scenario.fuerst_ns),
+                    headrace::bench::list_of(scenario.ours_ns));
   }
   fmt::print(
       "{{\"round_count\": {}, \"entry_count\": {}, \"operation_count\": {}, \"series\": {{{}}}, "

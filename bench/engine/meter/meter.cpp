@@ -35,6 +35,7 @@
 #include "engine/dsa/queue.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 #include "stepper.hpp"
 #include "threads.hpp"
 
@@ -65,6 +66,7 @@ extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_cou
 
 namespace {
 
+using headrace::bench::die;
 using headrace::engine::Batch;
 using headrace::engine::Channel;
 using headrace::engine::Completion;
@@ -112,11 +114,6 @@ class IdleDevice final : public dsa::Portal {
   dsa::Descriptor last_{};
 };
 
-[[noreturn]] void stop_with(const char* text) {
-  fmt::print(stderr, "headrace-bench-engine: {}\n", text);
-  std::exit(2);
-}
-
 /// Buffers and operations of a run.
 struct Memory {
   std::vector<std::byte> source = std::vector<std::byte>(kBatch * kBytes);
@@ -140,7 +137,7 @@ void channel_copy(Channel& channel, IdleDevice& device, Memory& memory, std::uin
   for (std::uint64_t i = 0; i < count; ++i) {
     const bool taken = channel.submit_copy(plan, ticket) == Submit::accepted;
     device.complete();
-    if (!taken || !channel.poll(ticket, end)) stop_with("a copy did not end");
+    if (!taken || !channel.poll(ticket, end)) die("a copy did not end");
   }
 }
 
@@ -150,7 +147,7 @@ void channel_batch32(Channel& channel, IdleDevice& device, Memory& memory, std::
   for (std::uint64_t i = 0; i < count; i += kBatch) {
     const bool taken = channel.submit_batch(memory.batch(), ticket) == Submit::accepted;
     device.complete();
-    if (!taken || !channel.poll(ticket, end)) stop_with("a batch did not end");
+    if (!taken || !channel.poll(ticket, end)) die("a batch did not end");
   }
 }
 
@@ -161,7 +158,7 @@ void job_copy(Engine& engine, IdleDevice& device, Memory& memory, std::uint64_t 
   for (std::uint64_t i = 0; i < count; ++i) {
     const bool taken = engine.submit_copy(job, plan) == Submit::accepted;
     device.complete();
-    if (!taken || !job.poll()) stop_with("a copy did not end");
+    if (!taken || !job.poll()) die("a copy did not end");
   }
 }
 
@@ -170,7 +167,7 @@ void job_batch32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64
   for (std::uint64_t i = 0; i < count; i += kBatch) {
     const bool taken = engine.submit_batch(job, memory.batch()) == Submit::accepted;
     device.complete();
-    if (!taken || !job.poll()) stop_with("a batch did not end");
+    if (!taken || !job.poll()) die("a batch did not end");
   }
 }
 
@@ -181,7 +178,7 @@ void run_copy(Engine& engine, Memory& memory, std::uint64_t count) {
   Completion end;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (engine.run(copy, end, {.path = Path::software}) != Submit::accepted) {
-      stop_with("a copy was refused");
+      die("a copy was refused");
     }
   }
 }
@@ -201,7 +198,7 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
   }
   dsa::Portal& portal = device;
   for (std::uint64_t i = 0; i < count; i += batch ? kBatch : 1) {
-    if (!portal.submit(descriptor)) stop_with("the device refused");
+    if (!portal.submit(descriptor)) die("the device refused");
     device.complete();
   }
 }
@@ -216,8 +213,7 @@ void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevi
   if (mode == "run_copy") return run_copy(engine, memory, count);
   if (mode == "device") return device_alone(device, count, false);
   if (mode == "device_batch32") return device_alone(device, count, true);
-  stop_with(
-      "the mode is channel_copy, channel_batch32, job_copy, job_batch32, run_copy, device or "
+  die("the mode is channel_copy, channel_batch32, job_copy, job_batch32, run_copy, device or "
       "device_batch32");
 }
 
@@ -232,12 +228,12 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
   auto mover = DsaQueue::make(std::move(portal), {});
-  if (!mover) stop_with(mover.error().message().c_str());
+  if (!mover) die(mover.error().message());
   movers.push_back(std::move(*mover));
   auto engine = Engine::make(std::move(movers));
-  if (!engine) stop_with(engine.error().message().c_str());
+  if (!engine) die(engine.error().message());
   auto channel = (*engine)->open_channel();
-  if (!channel) stop_with(channel.error().message().c_str());
+  if (!channel) die(channel.error().message());
   Memory memory;
   // Warm-up: allocations of the first use.
   counted([&] { carry_out(mode, **engine, **channel, device, memory, kBatch); });
@@ -289,7 +285,7 @@ void copies_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
   Job job;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (engine.submit(job, memory.operations[i % kBatch]) != Submit::accepted) {
-      stop_with("a copy was refused");
+      die("a copy was refused");
     }
     job.wait();
   }
@@ -299,7 +295,7 @@ void batches_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
   Job job;
   for (std::uint64_t i = 0; i < count; i += kBatch) {
     if (engine.submit_batch(job, memory.batch()) != Submit::accepted) {
-      stop_with("a batch was refused");
+      die("a batch was refused");
     }
     job.wait();
   }
@@ -308,10 +304,10 @@ void batches_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
 int scale_up(std::size_t thread_count_max, std::size_t round_count, std::uint64_t count) {
   std::vector<std::unique_ptr<Mover>> movers;
   auto mover = DsaQueue::make(std::make_unique<InstantDevice>(), {});
-  if (!mover) stop_with(mover.error().message().c_str());
+  if (!mover) die(mover.error().message());
   movers.push_back(std::move(*mover));
   auto engine = Engine::make(std::move(movers), {});
-  if (!engine) stop_with(engine.error().message().c_str());
+  if (!engine) die(engine.error().message());
   struct Kind {
     const char* name;
     void (*work)(Engine& engine, Memory& memory, std::uint64_t count);
@@ -355,14 +351,13 @@ int main(int argument_count, char** arguments) {
   if (argument_count >= 4 && std::string_view(arguments[1]) == "scaling") {
     const std::uint64_t count = argument_count == 5 ? number(4) : 64'000;
     if (number(2) == 0 || number(3) == 0 || count == 0 || argument_count > 5) {
-      stop_with("usage: headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
+      die("usage: headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
     }
     return scale_up(number(2), number(3), count);
   }
   const bool steps = argument_count == 4 && std::string_view(arguments[3]) == "step";
   if (argument_count != 3 && !steps) {
-    stop_with(
-        "usage: headrace-bench-engine MODE COUNT [step]\n"
+    die("usage: headrace-bench-engine MODE COUNT [step]\n"
         "       headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
   }
   return measure(arguments[1], number(2), steps);

@@ -35,9 +35,11 @@
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "measure.hpp"
 
 namespace {
 
+using headrace::bench::die;
 using headrace::engine::Batch;
 using headrace::engine::Completion;
 using headrace::engine::DsaQueue;
@@ -67,11 +69,6 @@ struct ModelPoint {
   double batched_ns;
 };
 std::vector<ModelPoint> model_points;
-
-[[noreturn]] void stop_with(const char* text) {
-  fmt::print(stderr, "headrace-bench-engine-paths: {}\n", text);
-  std::exit(2);
-}
 
 /// Interpolates linearly between the points of the model, and extrapolates beyond the last.
 ModelPoint model(double byte_count) {
@@ -154,7 +151,7 @@ class PacedMover final : public Mover {
  public:
   PacedMover() {
     auto made = DsaQueue::make(device_, {});
-    if (!made) stop_with(made.error().message().c_str());
+    if (!made) die(made.error().message());
     mover_ = std::move(*made);
   }
   [[nodiscard]] const MoverInfo& info() const override { return mover_->info(); }
@@ -199,7 +196,7 @@ void run_one_by_one(Engine& engine, Walk& walk, Path path, std::size_t count) {
   const headrace::engine::SubmitOptions options{.path = path};
   for (std::size_t i = 0; i < count; ++i) {
     Completion end;
-    if (engine.run(walk.next(), end, options) != Submit::accepted) stop_with("run refused");
+    if (engine.run(walk.next(), end, options) != Submit::accepted) die("run refused");
   }
 }
 
@@ -209,7 +206,7 @@ void submit_many(Engine& engine, Walk& walk, Path path, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     Job& job = jobs[i % kInFlight];
     if (i >= kInFlight) job.wait();
-    if (engine.submit(job, walk.next(), options) != Submit::accepted) stop_with("submit refused");
+    if (engine.submit(job, walk.next(), options) != Submit::accepted) die("submit refused");
   }
   for (std::size_t i = 0; i < std::min(count, kInFlight); ++i) jobs[i].wait();
 }
@@ -228,7 +225,7 @@ void submit_batches(Engine& engine, Walk& walk, Path path, std::size_t count) {
     for (std::size_t k = 0; k < std::min(kInFlight, count - i); ++k) list.push_back(walk.next());
     if (engine.submit_batch(job, {.operations = list, .completions = {}}, options) !=
         Submit::accepted) {
-      stop_with("submit_batch refused");
+      die("submit_batch refused");
     }
   }
   for (std::size_t i = 0; i < std::min<std::size_t>(turn, 2); ++i) jobs[i].wait();
@@ -276,17 +273,17 @@ std::string measure(const Round& round, std::size_t round_count, double round_ns
 int measure_all(std::size_t round_count, double round_us, const PathThresholds& thresholds) {
   std::vector<std::unique_ptr<Mover>> movers;
   const auto machine = headrace::topo::discover({.find_movers = false});
-  if (!machine) stop_with(machine.error().message().c_str());
+  if (!machine) die(machine.error().message());
   const headrace::topo::Node& node = machine->nodes.front();
   auto processor =
       headrace::engine::make_cpu_mover({.node = node.id, .cpus = node.cpus, .thread_count = 1});
-  if (!processor) stop_with(processor.error().message().c_str());
+  if (!processor) die(processor.error().message());
   movers.push_back(std::move(*processor));
   movers.push_back(std::make_unique<PacedMover>());
   EngineSettings settings;
   settings.thresholds = thresholds;
   auto engine = Engine::make(std::move(movers), {}, settings);
-  if (!engine) stop_with(engine.error().message().c_str());
+  if (!engine) die(engine.error().message());
   struct Named {
     const char* name;
     Way way;
@@ -319,15 +316,15 @@ std::vector<ModelPoint> parse_model(const char* text) {
     ModelPoint point{};
     for (double* const part : {&point.byte_count, &point.alone_ns, &point.batched_ns}) {
       *part = std::strtod(text, &end);
-      if (end == text || *part <= 0) stop_with("MODEL is not BYTES:ALONE_NS:BATCHED_NS,...");
+      if (end == text || *part <= 0) die("MODEL is not BYTES:ALONE_NS:BATCHED_NS,...");
       text = *end == ':' || *end == ',' ? end + 1 : end;
     }
     if (!points.empty() && points.back().byte_count >= point.byte_count) {
-      stop_with("the sizes of MODEL do not ascend");
+      die("the sizes of MODEL do not ascend");
     }
     points.push_back(point);
   }
-  if (points.size() < 2) stop_with("MODEL has less than two sizes");
+  if (points.size() < 2) die("MODEL has less than two sizes");
   return points;
 }
 
@@ -339,8 +336,7 @@ std::size_t number(const char* text) {
 
 int main(int argument_count, char** arguments) {
   if (argument_count != 4 && argument_count != 7) {
-    stop_with(
-        "usage: headrace-bench-engine-paths ROUNDS ROUND_US MODEL [SYNCHRONOUS ASYNCHRONOUS "
+    die("usage: headrace-bench-engine-paths ROUNDS ROUND_US MODEL [SYNCHRONOUS ASYNCHRONOUS "
         "BATCHED]");
   }
   model_points = parse_model(arguments[3]);

@@ -23,9 +23,11 @@
 
 #include "engine/software/software.hpp"
 #include "headrace/engine/engine.hpp"
+#include "measure.hpp"
 
 namespace {
 
+using headrace::bench::die;
 using headrace::engine::Completion;
 using headrace::engine::DifBlock;
 using headrace::engine::Engine;
@@ -37,11 +39,6 @@ using Clock = std::chrono::steady_clock;
 /// Duration of one side's turn.
 constexpr double kTurnNs = 20'000;
 constexpr std::size_t kPairs = 20;  ///< Fewer for calls that take longer than a turn.
-
-[[noreturn]] void stop_with(const char* text) {
-  fmt::print(stderr, "headrace-bench-engine-software: {}\n", text);
-  std::exit(2);
-}
 
 /// Hides the value from the optimiser, which must then compute it.
 template <typename Value>
@@ -87,12 +84,6 @@ struct Memory {
   std::vector<std::byte> second;
 };
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 template <typename Call>
 double ns_per_call(const Call& call, std::size_t count) {
   const Clock::time_point begin = Clock::now();
@@ -124,8 +115,8 @@ Times compare(const Setting& setting, const Ours& ours, const Theirs& theirs) {
       their_ns[i] = ns_per_call(theirs, count);
       if (i % 2 != 0) our_ns[i] = ns_per_call(ours, count);
     }
-    times.ours.push_back(median(our_ns));
-    times.theirs.push_back(median(their_ns));
+    times.ours.push_back(headrace::bench::median(our_ns));
+    times.theirs.push_back(headrace::bench::median(their_ns));
   }
   return times;
 }
@@ -163,9 +154,9 @@ Times run_in_pool(const Setting& setting, std::size_t pool_bytes) {
   const std::size_t size = setting.byte_count;
   Memory memory(pool_bytes);
   const auto machine = headrace::topo::discover({.find_movers = false});
-  if (!machine) stop_with(machine.error().message().c_str());
+  if (!machine) die(machine.error().message());
   auto engine = Engine::make(*machine, {.threads_per_node = 1, .devices = {.use = false}});
-  if (!engine) stop_with(engine.error().message().c_str());
+  if (!engine) die(engine.error().message());
   const std::size_t place_count = pool_bytes / size;
   std::size_t turn = 0;
   const auto next = [&] {
@@ -387,7 +378,7 @@ int main(int argument_count, char** arguments) {
   const std::size_t round_count =
       argument_count >= 2 ? std::strtoull(arguments[1], nullptr, 10) : 0;
   const std::string_view only = argument_count == 3 ? arguments[2] : "";
-  if (round_count == 0) stop_with("usage: headrace-bench-engine-software ROUNDS [NAME]");
+  if (round_count == 0) die("usage: headrace-bench-engine-software ROUNDS [NAME]");
   const char* separator = "";
   fmt::print(R"({{"comparisons": [)");
   measure(kOperations, kSizes, round_count, only, separator);

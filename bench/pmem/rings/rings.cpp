@@ -22,11 +22,9 @@
 // "flush_ns" is the time per line stored and flushed by each instruction, with one fence per
 // sixteen lines.
 #include <fmt/format.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -43,31 +41,13 @@
 #include "headrace/pmem/ring.hpp"
 #include "libpmem_ring.hpp"
 #include "mapping_state.hpp"
+#include "measure.hpp"
 #include "position_ring.hpp"
 
 namespace headrace::bench {
 namespace {
 
 using pmem::Acknowledgement;
-
-[[noreturn]] void die(const std::string& message) {
-  fmt::print(stderr, "{}\n", message);
-  std::exit(1);
-}
-
-template <typename T>
-T value_of(Result<T> result) {
-  if (!result.has_value()) die(result.error().message());
-  if constexpr (!std::is_void_v<T>) {
-    return std::move(*result);
-  }
-}
-
-double thread_ns() {
-  struct timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
 
 /// One ring for entries of one length.
 struct Subject {
@@ -91,7 +71,7 @@ struct Arena {
   std::string make_file() {
     const std::string path =
         fmt::format("{}/headrace-bench-pmem-{}-{}", directory, ::getpid(), files.size());
-    value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes)}));
+    must(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes)}));
     files.push_back(path);
     return path;
   }
@@ -132,8 +112,8 @@ void add_ours(Arena& arena, std::vector<Subject>& subjects, const char* name,
               Acknowledgement acknowledgement, std::size_t entry_bytes, std::size_t batch = 1) {
   const std::string path = arena.make_file();
   const pmem::AttachOptions options{.acknowledgement = acknowledgement, .map = map_options()};
-  auto producer = std::make_shared<pmem::Producer>(value_of(pmem::Producer::attach(path, options)));
-  auto consumer = std::make_shared<pmem::Consumer>(value_of(pmem::Consumer::attach(path, options)));
+  auto producer = std::make_shared<pmem::Producer>(must(pmem::Producer::attach(path, options)));
+  auto consumer = std::make_shared<pmem::Consumer>(must(pmem::Consumer::attach(path, options)));
   arena.persistent = producer->is_persistent_memory();
   arena.note = producer->note();
   add_ring(arena, subjects, name, producer, consumer, entry_bytes, batch);
@@ -143,9 +123,9 @@ void add_ours(Arena& arena, std::vector<Subject>& subjects, const char* name,
 template <typename End>
 struct PositionEnd {
   PositionEnd(const std::string& path, pmem::FlushInstruction instruction)
-      : mapping(value_of(pmem::Mapping::map(path, map_options()))),
+      : mapping(must(pmem::Mapping::map(path, map_options()))),
         medium(mapping.medium()),
-        end(medium, value_of(pmem::detail::open_ring(mapping.bytes(), "measure")), instruction) {}
+        end(medium, must(pmem::detail::open_ring(mapping.bytes(), "measure")), instruction) {}
   pmem::Mapping mapping;
   pmem::Medium medium;
   End end;
@@ -158,8 +138,8 @@ void add_positions(Arena& arena, std::vector<Subject>& subjects, pmem::FlushInst
   const std::string path = arena.make_file();
   auto producer = std::make_shared<PositionEnd<Producer>>(path, instruction);
   auto consumer = std::make_shared<PositionEnd<Consumer>>(path, instruction);
-  value_of(producer->end.attach("measure"));
-  value_of(consumer->end.attach("measure", false));
+  must(producer->end.attach("measure"));
+  must(consumer->end.attach("measure", false));
   const bool is_naive = instruction == pmem::FlushInstruction::clflush;
   add_ring(arena, subjects, std::string(is_naive ? "naive" : name(instruction)),
            std::shared_ptr<Producer>(producer, &producer->end),
@@ -174,7 +154,7 @@ struct Pmem2File {
 };
 
 Pmem2File map_by_libpmem2(const std::string& path) {
-  const platform::SharedFile file = value_of(platform::SharedFile::open(path, true));
+  const platform::SharedFile file = must(platform::SharedFile::open(path, true));
   pmem2_source* source = nullptr;
   pmem2_config* config = nullptr;
   pmem2_map* map = nullptr;
@@ -215,12 +195,12 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   struct Ends {
     explicit Ends(Pmem2File mapped)
         : file(std::move(mapped)),
-          ring(value_of(pmem::detail::open_ring(file.bytes, "measure"))),
+          ring(must(pmem::detail::open_ring(file.bytes, "measure"))),
           producer(file.memory, ring),
           staged(file.memory, ring),
           consumer(file.memory, ring, Acknowledgement::lazy) {
-      value_of(producer.attach("measure"));
-      value_of(consumer.attach("measure", true));
+      must(producer.attach("measure"));
+      must(consumer.attach("measure", true));
     }
     Pmem2File file;
     pmem::detail::RingMemory ring;
@@ -242,8 +222,8 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
 /// Writes records of entries sequentially and cyclically.
 void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, bool fences,
                 std::size_t entry_bytes) {
-  auto mapping = std::make_shared<pmem::Mapping>(
-      value_of(pmem::Mapping::map(arena.make_file(), map_options())));
+  auto mapping =
+      std::make_shared<pmem::Mapping>(must(pmem::Mapping::map(arena.make_file(), map_options())));
   const std::size_t record_bytes = pmem::detail::record_bytes(entry_bytes);
   const auto next = [mapping, record_bytes](std::size_t& at) {
     if (at + record_bytes > mapping->bytes().size()) at = 0;
@@ -280,11 +260,11 @@ std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
 
 /// Nanoseconds per entry.
 double measure(const std::function<bool()>& step, std::size_t step_count, std::size_t entry_count) {
-  const double begin = thread_ns();
+  const double begin = now_ns();
   for (std::size_t i = 0; i < step_count; ++i) {
     if (!step()) die("a ring was full or empty where it must not be");
   }
-  return (thread_ns() - begin) / static_cast<double>(entry_count);
+  return (now_ns() - begin) / static_cast<double>(entry_count);
 }
 
 /// Rounds before the files are made again.
@@ -326,19 +306,11 @@ void add_to(std::vector<Subject>& measured, const std::vector<Subject>& subjects
   }
 }
 
-std::string list_of(const std::vector<double>& values) {
-  std::string text;
-  for (const double value : values) {
-    fmt::format_to(std::back_inserter(text), "{}{:.2f}", text.empty() ? "" : ", ", value);
-  }
-  return "[" + text + "]";
-}
-
 /// Nanoseconds per line, one value per round for each instruction.
 std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
   constexpr std::size_t kLines = 16;
   constexpr std::size_t kStepBytes = kLines * kLineBytes;
-  const pmem::Mapping mapping = value_of(pmem::Mapping::map(arena.make_file(), map_options()));
+  const pmem::Mapping mapping = must(pmem::Mapping::map(arena.make_file(), map_options()));
   pmem::Medium medium = mapping.medium();
   const std::vector<std::byte> source(kStepBytes, std::byte{1});
   const std::size_t step_count = mapping.bytes().size() / kStepBytes / 8;
@@ -364,15 +336,6 @@ std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
                    name(instructions[i]), list_of(times[i]));
   }
   return text;
-}
-
-std::uint64_t parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number == 0) {
-    die(fmt::format("'{}' is not a positive number", text));
-  }
-  return number;
 }
 
 int main_of(const std::vector<std::string>& arguments) {
