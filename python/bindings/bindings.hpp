@@ -73,9 +73,10 @@ T field(nb::handle structure) {
 class Buffer {
  public:
   enum class Use : bool { read, write };
-  /// Fails: Failed (invalid_argument) if the buffer is empty or null; nb::python_error if it cannot
-  ///        be exported for `use`.
-  Buffer(nb::handle object, Use use);
+  enum class Length : bool { any, positive };
+  /// Fails: Failed (invalid_argument) if the buffer is empty or null, unless any length will do;
+  ///        nb::python_error if it cannot be exported for `use`.
+  Buffer(nb::handle object, Use use, Length length = Length::positive);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { PyBuffer_Release(&view_); }

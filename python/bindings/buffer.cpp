@@ -31,12 +31,13 @@ void bind_exporter(nb::module_& module) {
   module.attr("Exporter") = nb::steal(PyType_FromSpec(&specification));
 }
 
-Buffer::Buffer(nb::handle object, Use use) {
+Buffer::Buffer(nb::handle object, Use use, Length length) {
   const char* const tried = use == Use::write ? "use a target buffer" : "use a source buffer";
   const int flags = use == Use::write ? PyBUF_WRITABLE : PyBUF_SIMPLE;
   if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
     throw nb::python_error();
   }
+  if (length == Length::any) return;
   const char* cause = nullptr;
   if (view_.len == 0) {
     cause = "it is empty";

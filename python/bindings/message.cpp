@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "headrace/base/mutex.hpp"
+#include "closable.hpp"
 #include "headrace/message/queue.hpp"
 
 namespace headrace::python {
@@ -25,63 +25,15 @@ namespace {
 
 using message::Outcome;
 
-/// The bytes of a Python object, exported while this object lives; may be empty.
-///
-/// Threading: made and destroyed with the GIL held.
-class MessageBytes {
- public:
-  explicit MessageBytes(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  MessageBytes(const MessageBytes&) = delete;
-  MessageBytes& operator=(const MessageBytes&) = delete;
-  ~MessageBytes() { PyBuffer_Release(&view_); }
-  [[nodiscard]] std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
+struct QueueWords {
+  static constexpr const char* kTried = "use a message queue";
+  static constexpr const char* kClosed = "this handle has been closed";
+  static constexpr const char* kRemedy = "open the queue or attach again";
+  static constexpr bool kStays = false;  ///< The library refuses its ends in a child.
 };
-
-/// A queue or an end that can be closed while Python still refers to it. Calls of several threads
-/// are serialised.
-///
-/// Threading: shared.
-template <typename Held>
-class TurnHandle {
- public:
-  explicit TurnHandle(Held held) : held_(std::move(held)) {}
-  TurnHandle(const TurnHandle&) = delete;
-  TurnHandle& operator=(const TurnHandle&) = delete;
-
-  /// Calls `work` with the held object, without the GIL.
-  ///
-  /// Fails: Failed (closed).
-  template <typename Work>
-  auto with(const Work& work) {
-    const GilReleased released;
-    const Lock lock(mutex_);
-    if (!held_.has_value()) {
-      throw Failed{Error{Code::closed, 0, "use a message queue", "this handle has been closed",
-                         "open the queue or attach again"}};
-    }
-    return work(*held_);
-  }
-  void close() {
-    const GilReleased released;
-    const Lock lock(mutex_);
-    held_.reset();
-  }
-
- private:
-  Mutex mutex_;
-  std::optional<Held> held_ HEADRACE_GUARDED_BY(mutex_);
-};
-
-using QueueHandle = TurnHandle<message::Queue>;
-using SenderHandle = TurnHandle<message::Producer>;
-using ReceiverHandle = TurnHandle<message::Consumer>;
+using QueueHandle = Closable<message::Queue, QueueWords>;
+using SenderHandle = Closable<message::Producer, QueueWords>;
+using ReceiverHandle = Closable<message::Consumer, QueueWords>;
 
 message::QueueOptions options_of(bool fixed, std::uint64_t message_bytes,
                                  std::uint64_t capacity_bytes, std::uint32_t producers_max,
@@ -110,7 +62,7 @@ message::Wait wait_of(std::uint64_t wait_ns) {
 }
 
 std::string send(SenderHandle& handle, nb::handle object, std::uint64_t wait_ns) {
-  const MessageBytes held(object);
+  const Buffer held(object, Buffer::Use::read, Buffer::Length::any);
   return std::string(message::name(handle.with([&](message::Producer& producer) {
     return wait_ns == 0 ? producer.try_send(held.bytes())
                         : producer.send(held.bytes(), wait_of(wait_ns));
@@ -119,10 +71,10 @@ std::string send(SenderHandle& handle, nb::handle object, std::uint64_t wait_ns)
 
 /// Sends messages that become visible together. Returns the outcome and how many were sent.
 std::tuple<std::string, std::size_t> send_all(SenderHandle& handle, const nb::list& objects) {
-  std::vector<std::unique_ptr<MessageBytes>> held;
+  std::vector<std::unique_ptr<Buffer>> held;
   std::vector<std::span<const std::byte>> messages;
   for (const nb::handle each : objects) {
-    held.push_back(std::make_unique<MessageBytes>(each));
+    held.push_back(std::make_unique<Buffer>(each, Buffer::Use::read, Buffer::Length::any));
     messages.push_back(held.back()->bytes());
   }
   std::size_t sent = 0;
@@ -156,15 +108,11 @@ std::tuple<std::string, nb::object> receive(ReceiverHandle& handle, std::uint64_
 /// Returns the outcome and the length of the message.
 std::tuple<std::string, std::size_t> receive_into(ReceiverHandle& handle, nb::handle object,
                                                   std::uint64_t wait_ns) {
-  Py_buffer view{};
-  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_WRITABLE) != 0) throw nb::python_error();
-  const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
-  const std::span<std::byte> target(static_cast<std::byte*>(view.buf),
-                                    static_cast<std::size_t>(view.len));
+  const Buffer target(object, Buffer::Use::write, Buffer::Length::any);
   std::size_t received = 0;
   const Outcome outcome = handle.with([&](message::Consumer& consumer) {
-    return wait_ns == 0 ? consumer.try_receive(target, received)
-                        : consumer.receive(target, received, wait_of(wait_ns));
+    return wait_ns == 0 ? consumer.try_receive(target.writable_bytes(), received)
+                        : consumer.receive(target.writable_bytes(), received, wait_of(wait_ns));
   });
   return {std::string(message::name(outcome)), received};
 }

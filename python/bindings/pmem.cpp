@@ -15,81 +15,20 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "headrace/base/mutex.hpp"
+#include "closable.hpp"
 #include "headrace/pmem/ring.hpp"
 
 namespace headrace::python {
 namespace {
 
-/// The bytes of a Python object, exported while this object lives; may be empty.
-///
-/// Threading: made and destroyed with the GIL held.
-class Held {
- public:
-  explicit Held(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() { PyBuffer_Release(&view_); }
-  [[nodiscard]] std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
+struct RingWords {
+  static constexpr const char* kTried = "use an end of a ring";
+  static constexpr const char* kClosed = "it has been closed";
+  static constexpr const char* kRemedy = "attach again";
+  static constexpr bool kStays = true;
 };
-
-/// An end of a ring that can be closed while Python still refers to it. Calls of several threads
-/// are serialised.
-///
-/// Threading: shared.
-template <typename End>
-class EndHandle {
- public:
-  explicit EndHandle(End end) : end_(std::move(end)) {}
-  EndHandle(const EndHandle&) = delete;
-  EndHandle& operator=(const EndHandle&) = delete;
-  ~EndHandle() { close(); }
-
-  /// Calls `work` with the end, without the GIL.
-  ///
-  /// Fails: Failed (closed), also in a child of fork().
-  template <typename Work>
-  auto with(const Work& work) {
-    // Before the lock, which another thread of the parent may have held at the fork.
-    if (origin_.is_elsewhere()) {
-      throw Failed{Error{Code::closed, 0, "use an end of a ring",
-                         "forked: it belongs to the parent of this process",
-                         "attach in the child after the parent has closed it"}};
-    }
-    const GilReleased released;
-    const Lock lock(mutex_);
-    if (!end_.has_value()) {
-      throw Failed{
-          Error{Code::closed, 0, "use an end of a ring", "it has been closed", "attach again"}};
-    }
-    return work(*end_);
-  }
-  void close() {
-    // A child of fork() shares the memory and the role with its parent, which still uses them.
-    if (origin_.is_elsewhere()) {
-      if (end_.has_value()) abandon(std::move(*end_));
-      return;
-    }
-    const GilReleased released;
-    const Lock lock(mutex_);
-    end_.reset();
-  }
-
- private:
-  const Origin origin_;
-  Mutex mutex_;
-  std::optional<End> end_ HEADRACE_GUARDED_BY(mutex_);
-};
-
-using ProducerHandle = EndHandle<pmem::Producer>;
-using ConsumerHandle = EndHandle<pmem::Consumer>;
+using ProducerHandle = Closable<pmem::Producer, RingWords>;
+using ConsumerHandle = Closable<pmem::Consumer, RingWords>;
 
 pmem::AttachOptions options_of(const std::optional<std::string>& granularity,
                                const std::optional<std::string>& flush, bool lazy, bool prefault) {
@@ -132,10 +71,10 @@ void bind_common(nb::class_<Handle>& type) {
 }
 
 std::string enqueue(ProducerHandle& handle, const nb::list& entries) {
-  std::vector<std::unique_ptr<Held>> held;
+  std::vector<std::unique_ptr<Buffer>> held;
   std::vector<std::span<const std::byte>> spans;
   for (const nb::handle entry : entries) {
-    held.push_back(std::make_unique<Held>(entry));
+    held.push_back(std::make_unique<Buffer>(entry, Buffer::Use::read, Buffer::Length::any));
     spans.push_back(held.back()->bytes());
   }
   return std::string(
