@@ -30,6 +30,10 @@ CpuFeatures detect() {
   unsigned edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     features.erms = (ebx & (1U << 9U)) != 0;
+    features.clflushopt = (ebx & (1U << 23U)) != 0;
+    features.clwb = (ebx & (1U << 24U)) != 0;
+    features.cldemote = (ecx & (1U << 25U)) != 0;
+    features.waitpkg = (ecx & (1U << 5U)) != 0;
   }
 #endif
   return features;
@@ -119,7 +123,7 @@ const CpuIdentity& cpu_identity() {
   return kIdentity;
 }
 
-const CpuFeatures& cpu_features() {
+const CpuFeatures& cpu_features() noexcept {
   static const CpuFeatures kFeatures = detect();
   return kFeatures;
 }

@@ -13,10 +13,14 @@ struct CpuFeatures {
   bool avx512 =
       false;          ///< Foundation, BW, VL and DQ, and the operating system saves the registers.
   bool erms = false;  ///< Fast rep movsb.
+  bool clflushopt = false;
+  bool clwb = false;
+  bool cldemote = false;
+  bool waitpkg = false;  ///< umonitor and umwait.
 };
 
 /// Detected once. A build without vector kernels reports no vector instructions.
-[[nodiscard]] const CpuFeatures& cpu_features();
+[[nodiscard]] const CpuFeatures& cpu_features() noexcept;
 
 /// Model of the processor, and its caches as one core sees them; zero and empty are unknown.
 struct CpuIdentity {

@@ -3,8 +3,9 @@
 
 #include <cstring>
 
+#include "headrace/platform/cpu.hpp"
+
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <emmintrin.h>
 #endif
 
@@ -13,14 +14,7 @@ namespace headrace::platform {
 bool has_line_flush(LineFlush flush) noexcept {
 #if defined(__x86_64__)
   if (flush == LineFlush::clflush) return true;  // Part of SSE2, and so of x86-64.
-  static const unsigned kFeatures = [] {
-    unsigned eax = 0;
-    unsigned ebx = 0;
-    unsigned ecx = 0;
-    unsigned edx = 0;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 ? ebx : 0U;
-  }();
-  return (kFeatures & (flush == LineFlush::clflushopt ? 1U << 23U : 1U << 24U)) != 0;
+  return flush == LineFlush::clflushopt ? cpu_features().clflushopt : cpu_features().clwb;
 #else
   static_cast<void>(flush);
   return false;
@@ -96,18 +90,7 @@ void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept
 }
 
 bool has_line_demote() noexcept {
-#if defined(__x86_64__)
-  static const bool kHas = [] {
-    unsigned eax = 0;
-    unsigned ebx = 0;
-    unsigned ecx = 0;
-    unsigned edx = 0;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & 1U << 25U) != 0;
-  }();
-  return kHas;
-#else
-  return false;
-#endif
+  return cpu_features().cldemote;
 }
 
 void demote_lines(std::span<const std::byte> bytes) noexcept {

@@ -6,10 +6,6 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/cpu.hpp"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 namespace headrace::platform {
 
 namespace {
@@ -18,18 +14,6 @@ namespace {
 Atomic<const LineWait*> replacement{nullptr};
 
 #if defined(__x86_64__)
-
-bool has_instructions() noexcept {
-  static const bool kHas = [] {
-    constexpr unsigned kWaitpkg = 1U << 5U;
-    unsigned eax = 0;
-    unsigned ebx = 0;
-    unsigned ecx = 0;
-    unsigned edx = 0;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kWaitpkg) != 0;
-  }();
-  return kHas;
-}
 
 void umonitor(const void* address) noexcept {
   // umonitor rax; as bytes for assemblers that lack it.
@@ -47,9 +31,6 @@ void umwait(std::uint64_t until_ticks) noexcept {
 
 #else
 
-bool has_instructions() noexcept {
-  return false;
-}
 void umonitor(const void*) noexcept {}
 void umwait(std::uint64_t) noexcept {
   pause();
@@ -61,7 +42,7 @@ const LineWait* line_wait() noexcept {
   // relaxed: it points to constants, or is set before other threads wait.
   const LineWait* const other = replacement.load_relaxed();
   if (other != nullptr) return other;
-  return has_instructions() ? &kLineWait : nullptr;
+  return cpu_features().waitpkg ? &kLineWait : nullptr;
 }
 
 }  // namespace
