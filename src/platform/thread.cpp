@@ -43,6 +43,19 @@ Result<void> pin(pthread_t thread, std::span<const CpuId> cpus) {
 
 }  // namespace
 
+SignalBlock::SignalBlock() noexcept {
+  sigset_t sent;
+  ::sigfillset(&sent);
+  for (const int raised : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS}) {
+    ::sigdelset(&sent, raised);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &sent, &before_);
+}
+
+SignalBlock::~SignalBlock() {
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 std::vector<CpuId> allowed_cpus() {
   std::vector<CpuId> cpus;
   for (int count = 1024; count <= kCpuCountMax; count *= 2) {

@@ -1,18 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads: affinity, current processor, CPU time and names.
+// Threads: start, affinity, current processor, CPU time and names.
 #pragma once
+
+#include <csignal>
 
 #include <chrono>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 
 namespace headrace::platform {
+
+/// Blocks all signals that are sent to the calling thread or its process, and leaves those that its
+/// own instructions raise (SIGSEGV, SIGBUS, ...), whose handlers a thread of the library may need.
+///
+/// Threading: owned.
+class SignalBlock {
+ public:
+  SignalBlock() noexcept;
+  SignalBlock(const SignalBlock&) = delete;
+  SignalBlock& operator=(const SignalBlock&) = delete;
+  ~SignalBlock();
+
+ private:
+  sigset_t before_{};
+};
+
+/// Starts a thread of the library, with a SignalBlock: handlers of the program run on its own
+/// threads. All threads of the library are started here.
+///
+/// Fails: unsupported if the system's thread limit is reached; `tried` says what for.
+template <typename Thread = std::thread, typename... Arguments>
+[[nodiscard]] Result<Thread> start_thread(std::string tried, Arguments&&... arguments) {
+  const SignalBlock block;
+  try {
+    return Thread(std::forward<Arguments>(arguments)...);
+  } catch (const std::system_error& error) {
+    return fail(Code::unsupported, std::move(tried), "the system's thread limit is reached",
+                "use fewer threads, or raise the limit", error.code().value());
+  }
+}
 
 /// Processors that this thread may run on, ascending; never empty.
 [[nodiscard]] std::vector<CpuId> allowed_cpus();

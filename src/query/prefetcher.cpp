@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "headrace/base/clock.hpp"
 #include "headrace/base/mutex.hpp"
+#include "headrace/platform/thread.hpp"
 
 namespace headrace::query {
 namespace {
@@ -42,9 +42,12 @@ class PrefetchState {
     }
   }
 
-  void start() {
+  [[nodiscard]] Result<void> start() {
+    auto thread = platform::start_thread<std::jthread>("start a prefetcher", [this] { walk(); });
+    if (!thread) return fail(std::move(thread.error()));
     const Lock lock(stop_mutex_);
-    thread_ = std::jthread([this] { walk(); });
+    thread_ = std::move(*thread);
+    return {};
   }
   [[nodiscard]] bool expects(const Table& table, const std::vector<std::uint32_t>& columns) const {
     const Lock lock(mutex_);
@@ -365,12 +368,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
     }
   }
   auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan), options);
-  try {
-    state->start();
-  } catch (const std::system_error& error) {
-    return fail(Code::capacity_exceeded, "start a prefetcher", "a thread cannot be created",
-                "end other threads", error.code().value());
-  }
+  if (const Result<void> started = state->start(); !started) return fail(started.error());
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(state)));
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "../engine/waiter.hpp"
@@ -15,6 +14,7 @@
 #include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
+#include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "state.hpp"
 
@@ -201,13 +201,10 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   }
   // Before the first removal, which does not find them.
   StoreState::invalidate(old);
-  try {
-    state->keeper_ = std::thread(&StoreState::keep, state.get());
-  } catch (const std::system_error& error) {
-    return fail(Code::unsupported, "make the thread of a store",
-                "the system's thread limit is reached", "use fewer threads, or raise the limit",
-                error.code().value());
-  }
+  auto keeper =
+      platform::start_thread("make the thread of a store", &StoreState::keep, state.get());
+  if (!keeper) return fail(std::move(keeper.error()));
+  state->keeper_ = std::move(*keeper);
   return state;
 }
 

@@ -171,10 +171,13 @@ class Publisher {
       const Lock also(mutex_);
       stopping_ = false;
     }
-    thread_ = std::thread([this, interval, kept = std::shared_ptr<File>(std::move(*file))] {
-      platform::name_this_thread("hr-telemetry");
-      run(*kept, interval);
-    });
+    auto thread = platform::start_thread(
+        tried, [this, interval, kept = std::shared_ptr<File>(std::move(*file))] {
+          platform::name_this_thread("hr-telemetry");
+          run(*kept, interval);
+        });
+    if (!thread) return fail(std::move(thread.error()));
+    thread_ = std::move(*thread);
     static const int kRegistered = std::atexit([] { telemetry::stop(); });
     static_cast<void>(kRegistered);
     return {};

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <thread>
 
 #include "../completions.hpp"
@@ -50,13 +49,10 @@ class CpuMover final : public Mover {
   [[nodiscard]] Result<void> start() {
     workers_.reserve(options_.thread_count);
     for (std::size_t i = 0; i < options_.thread_count; ++i) {
-      try {
-        workers_.emplace_back(&CpuMover::run_worker, this, i);
-      } catch (const std::system_error& error) {
-        return fail(Code::unsupported, fmt::format("start worker {} of {}", i + 1, info_.name),
-                    "the system's thread limit is reached", "use fewer threads, or raise the limit",
-                    error.code().value());
-      }
+      auto worker = platform::start_thread(fmt::format("start worker {} of {}", i + 1, info_.name),
+                                           &CpuMover::run_worker, this, i);
+      if (!worker) return fail(std::move(worker.error()));
+      workers_.push_back(std::move(*worker));
       const Result<void> pinned = platform::pin_thread(workers_[i], options_.cpus);
       if (!pinned) {
         Error error = pinned.error().within(fmt::format("start a worker of {}", info_.name));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine with worker threads.
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <sys/mman.h>
 
@@ -406,6 +408,25 @@ TEST(CpuEngine, AWaitOfCenturiesEndsWithTheJob) {
   roadblock.open();
   waiter.join();
   EXPECT_TRUE(ended);
+}
+
+TEST(Cpu, WorkersRunNoSignalHandlerOfTheProgram) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  Buffers buffers(100);
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(),
+                                {.callback =
+                                     [](void* context, const Completion&) noexcept {
+                                       ::pthread_sigmask(SIG_BLOCK, nullptr,
+                                                         static_cast<sigset_t*>(context));
+                                     },
+                                 .callback_context = &mask}),
+            Submit::accepted);
+  job.wait();
+  EXPECT_EQ(::sigismember(&mask, SIGUSR1), 1);
+  EXPECT_EQ(::sigismember(&mask, SIGBUS), 0);
 }
 
 }  // namespace
