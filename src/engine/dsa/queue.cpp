@@ -64,7 +64,7 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
       device_(options.device),
       piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
       batch_max_(options.batches && detail::takes(portal.info().opcodes, dsa::Opcode::batch)
-                     ? std::min<std::size_t>(portal.info().batch_max, kBatchMax)
+                     ? std::clamp<std::size_t>(portal.info().batch_max, 1, kBatchMax)
                      : 1),
       slot_count_(std::min<std::uint32_t>(portal.info().entry_count, SlotWords::kSlotMax)),
       silent_max_(std::min(kSilentMax, slot_count_)),
