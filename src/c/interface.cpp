@@ -191,6 +191,14 @@ void store(headrace_error* into, const headrace::Error& error) {
   store(into->text, error.message());
 }
 
+/// Not by an Error, whose texts would allocate.
+void store(headrace_error* into, headrace::Code code, std::string_view text) {
+  if (into == nullptr) return;
+  into->os_errno = 0;
+  store(into->code, headrace::name(code));
+  store(into->text, text);
+}
+
 /// The C++ object of a C handle.
 engine::Engine& of(const headrace_engine* handle) {
   HEADRACE_CHECK(handle != nullptr, "an engine is not null");
@@ -297,7 +305,7 @@ headrace::Result<std::unique_ptr<engine::Channel>> open_channel(
 }
 
 /// Returns the result of make_one(), or null with the reason in `error`: `without_memory` if out of
-/// memory.
+/// memory. No exception of the standard library leaves it.
 template <typename Made, typename Make>
 Made* make_for_c(const char* without_memory, headrace_error* error, Make make_one) {
   try {
@@ -305,12 +313,9 @@ Made* make_for_c(const char* without_memory, headrace_error* error, Make make_on
     if (made) return reinterpret_cast<Made*>(made->release());
     store(error, made.error());
   } catch (const std::bad_alloc&) {
-    // Not by an Error, whose texts would allocate.
-    if (error != nullptr) {
-      error->os_errno = 0;
-      store(error->code, headrace::name(headrace::Code::out_of_memory));
-      store(error->text, without_memory);
-    }
+    store(error, headrace::Code::out_of_memory, without_memory);
+  } catch (const std::exception& thrown) {
+    store(error, headrace::Code::unsupported, thrown.what());
   }
   return nullptr;
 }
@@ -625,10 +630,9 @@ void headrace_stop(headrace_job* job) noexcept {
 headrace_channel* headrace_channel_open(headrace_engine* engine,
                                         const headrace_channel_options* options,
                                         headrace_error* error) noexcept {
-  engine::Engine& asked = of(engine);
   return make_for_c<headrace_channel>(
       "cannot open a channel: there is no memory left; free some", error, [&] {
-        return open_channel(asked, options == nullptr ? headrace_channel_options{} : *options);
+        return open_channel(of(engine), options == nullptr ? headrace_channel_options{} : *options);
       });
 }
 
