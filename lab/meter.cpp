@@ -221,31 +221,20 @@ class Draft {
   std::vector<Pair> pairs_;  ///< Empty unless hot.
 };
 
-/// As a profile's entry point, for any table, with the table as last argument.
-// NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
-[[gnu::noinline]] void* move_by_table(void* target, const void* source, std::size_t byte_count,
-                                      const Dispatch* table) noexcept {
-  return table->move_for(byte_count)(target, source, byte_count);
-}
-
-void copy_all(const Subject& subject, std::span<const Errand> errands) {
-  if (subject.table != nullptr) {
-    for (const Errand& errand : errands) {
-      move_by_table(errand.target, errand.source, errand.byte_count, subject.table);
-    }
-  } else if (subject.move == libc_move()) {
+void copy_all(Move move, std::span<const Errand> errands) {
+  if (move == libc_move()) {
     // As a program calls it: through the PLT.
     for (const Errand& errand : errands) {
       std::memmove(errand.target, errand.source, errand.byte_count);
     }
   } else {
     for (const Errand& errand : errands) {
-      subject.move(errand.target, errand.source, errand.byte_count);
+      move(errand.target, errand.source, errand.byte_count);
     }
   }
 }
 
-double time_batch_ns(const Subject& subject, std::span<const Errand> errands) {
+double time_batch_ns(Move subject, std::span<const Errand> errands) {
   const auto begin = platform::thread_cpu_time();
   copy_all(subject, errands);
   const auto end = platform::thread_cpu_time();
@@ -261,7 +250,7 @@ bool is_right(const Errand& errand) {
 
 /// One thread's part of a round: every subject in turn, started together with the other threads.
 struct Runner {
-  std::span<const Subject> subjects;
+  std::span<const Move> subjects;
   std::span<const std::size_t> order;
   Conditions conditions;
   Terrain terrain;
@@ -286,7 +275,7 @@ struct Runner {
       if (hot) {
         const auto warming = std::span(errands).first(std::min(errands.size(), kHotPairsMax));
         for (int i = index == order.front() ? 0 : 1; i < kHotWarmings; ++i) {
-          copy_all(Subject{.move = std::memmove}, warming);
+          copy_all(std::memmove, warming);
         }
         copy_all(subjects[index], warming);
       } else {
@@ -351,7 +340,7 @@ Result<Meter> Meter::make(const Options& options) {
                                              .alike = options.alike}));
 }
 
-Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjects,
+Result<std::vector<double>> Meter::measure_round(std::span<const Move> subjects,
                                                  const Conditions& conditions) {
   const std::vector<CpuId> cpus = platform::allowed_cpus();
   if (conditions.thread_count == 0 || conditions.thread_count > cpus.size()) {

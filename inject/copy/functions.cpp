@@ -10,6 +10,7 @@
 #include "headrace/platform/enqueue.hpp"
 #include "inject/copy/device.hpp"
 #include "inject/copy/program.hpp"
+#include "inject/copy/slots.hpp"
 #include "inject/plain.hpp"
 
 namespace headrace::preload {
@@ -17,8 +18,6 @@ namespace headrace::preload {
 constinit Program program{};
 
 namespace {
-
-constexpr std::size_t kShortestBytesMax = 32;
 
 Path path_of(Move move) noexcept {
   return move == program.libc_move ? Path::libc : Path::tuned;
@@ -194,45 +193,12 @@ int compare_by_device(Path alone, const void* left, const void* right,
   return compare_by(kernel, left, right, byte_count);
 }
 
-/// Copies the first and the last `Word`, which may overlap; loads both before storing.
-template <typename Word>
-[[gnu::always_inline]] inline void move_ends(void* target, const void* source,
-                                             std::size_t byte_count) noexcept {
-  const std::size_t last = byte_count - sizeof(Word);
-  Word head;
-  Word tail;
-  __builtin_memcpy(&head, source, sizeof head);
-  __builtin_memcpy(&tail, static_cast<const std::byte*>(source) + last, sizeof tail);
-  __builtin_memcpy(target, &head, sizeof head);
-  __builtin_memcpy(static_cast<std::byte*>(target) + last, &tail, sizeof tail);
-}
-
-/// As in the C library. Some programs make mostly such calls, and a jump there would double their
-/// cost.
-[[gnu::always_inline]] inline void* move_shortest(void* target, const void* source,
-                                                  std::size_t byte_count) noexcept {
-  using Vector = char __attribute__((vector_size(16)));
-  if (byte_count >= sizeof(Vector)) {
-    move_ends<Vector>(target, source, byte_count);
-  } else if (byte_count >= sizeof(std::uint64_t)) {
-    move_ends<std::uint64_t>(target, source, byte_count);
-  } else if (byte_count >= sizeof(std::uint32_t)) {
-    move_ends<std::uint32_t>(target, source, byte_count);
-  } else if (byte_count >= sizeof(std::uint16_t)) {
-    move_ends<std::uint16_t>(target, source, byte_count);
-  } else if (byte_count != 0) {
-    *static_cast<std::byte*>(target) = *static_cast<const std::byte*>(source);
-  }
-  return target;
-}
-
 [[gnu::always_inline]] inline void* move(Function function, void* target, const void* source,
                                          std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (byte_count >= program.move_bytes_min.load_acquire()) [[unlikely]] {
     return move_long(function, target, source, byte_count);
   }
-  if (byte_count <= kShortestBytesMax) return move_shortest(target, source, byte_count);
   return program.libc_move(target, source, byte_count);
 }
 
@@ -258,35 +224,36 @@ template <typename Word>
 
 using headrace::preload::Function;
 
+extern "C" {
+
+// Where the slots lead until the constructor fills them (slots.hpp), and for what they leave.
+
+void* headrace_initial_memcpy(void* target, const void* source, std::size_t byte_count) noexcept {
+  return headrace::preload::move(Function::memcpy, target, source, byte_count);
+}
+
+void* headrace_initial_memmove(void* target, const void* source, std::size_t byte_count) noexcept {
+  return headrace::preload::move(Function::memmove, target, source, byte_count);
+}
+
+void* headrace_initial_memset(void* target, int value, std::size_t byte_count) noexcept {
+  return headrace::preload::fill(target, value, byte_count);
+}
+
+int headrace_initial_memcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
+  return headrace::preload::compare(left, right, byte_count);
+}
+
+}  // extern "C"
+
 #pragma GCC visibility push(default)
 extern "C" {
 
 /// The C library's: reports a buffer overflow and ends the process.
 [[noreturn]] void __chk_fail() noexcept;
 
-void* memcpy(void* target, const void* source, std::size_t byte_count) noexcept {
-  return headrace::preload::move(Function::memcpy, target, source, byte_count);
-}
-
-void* memmove(void* target, const void* source, std::size_t byte_count) noexcept {
-  return headrace::preload::move(Function::memmove, target, source, byte_count);
-}
-
-void* memset(void* target, int value, std::size_t byte_count) noexcept {
-  return headrace::preload::fill(target, value, byte_count);
-}
-
-int memcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
-  return headrace::preload::compare(left, right, byte_count);
-}
-
-/// Compilers emit this for comparisons with zero.
-int bcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
-  return headrace::preload::compare(left, right, byte_count);
-}
-
 void* mempcpy(void* target, const void* source, std::size_t byte_count) noexcept {
-  headrace::preload::move(Function::memcpy, target, source, byte_count);
+  headrace_slot_memcpy(target, source, byte_count);
   return static_cast<std::byte*>(target) + byte_count;
 }
 
@@ -297,7 +264,7 @@ void* __memcpy_chk(void* target, const void* source, std::size_t byte_count,
   if (byte_count > room) [[unlikely]] {
     __chk_fail();
   }
-  return headrace::preload::move(Function::memcpy, target, source, byte_count);
+  return headrace_slot_memcpy(target, source, byte_count);
 }
 
 void* __mempcpy_chk(void* target, const void* source, std::size_t byte_count,
@@ -305,7 +272,7 @@ void* __mempcpy_chk(void* target, const void* source, std::size_t byte_count,
   if (byte_count > room) [[unlikely]] {
     __chk_fail();
   }
-  headrace::preload::move(Function::memcpy, target, source, byte_count);
+  headrace_slot_memcpy(target, source, byte_count);
   return static_cast<std::byte*>(target) + byte_count;
 }
 
@@ -314,14 +281,14 @@ void* __memmove_chk(void* target, const void* source, std::size_t byte_count,
   if (byte_count > room) [[unlikely]] {
     __chk_fail();
   }
-  return headrace::preload::move(Function::memmove, target, source, byte_count);
+  return headrace_slot_memmove(target, source, byte_count);
 }
 
 void* __memset_chk(void* target, int value, std::size_t byte_count, std::size_t room) noexcept {
   if (byte_count > room) [[unlikely]] {
     __chk_fail();
   }
-  return headrace::preload::fill(target, value, byte_count);
+  return headrace_slot_memset(target, value, byte_count);
 }
 
 }  // extern "C"

@@ -4,18 +4,26 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "default_kernels.hpp"
+#include "generator.hpp"
+#include "headrace/base/line.hpp"
 #include "headrace/copy/profile.hpp"
 #include "headrace/platform/environment.hpp"
+#include "headrace/platform/executable.hpp"
 #include "inject/arena.hpp"
 #include "inject/copy/device.hpp"
 #include "inject/copy/program.hpp"
+#include "inject/copy/slots.hpp"
 
 namespace headrace::preload {
 namespace {
@@ -91,6 +99,7 @@ void leave_out_cold_copies(copy::Profile& profile) {
 }
 
 struct Tuning {
+  std::vector<copy::Range> ranges = {};                ///< Of the entry for copies.
   std::size_t bytes_min = SIZE_MAX;                    ///< Shortest copy that uses the table.
   std::size_t fill_bytes_min = SIZE_MAX;               ///< The same for fills ...
   std::size_t compare_bytes_min = SIZE_MAX;            ///< ... and for comparisons.
@@ -116,7 +125,8 @@ Tuning use_tuned_copies() {
     return {.note = copy::of_profile(path, used.error()).message()};
   }
   const std::size_t wanted = bytes_min_wanted();
-  Tuning tuning{.bytes_min = std::max(first_tuned_length(*profile), wanted),
+  Tuning tuning{.ranges = copy::detail::ranges_of(*profile, dispatch()),
+                .bytes_min = std::max(first_tuned_length(*profile), wanted),
                 .fill_bytes_min = std::max(first_kernel_length(profile->fills), wanted),
                 .compare_bytes_min = std::max(first_kernel_length(profile->comparisons), wanted),
                 .device_bytes_min = profile->dsa_bytes_min,
@@ -173,6 +183,59 @@ void report(Counters& counters, const Tuning& tuning) noexcept {
   std::copy_n(tuning.note.data(), length, counters.note.data());
 }
 
+/// Splits a range, so that one ends at `bytes_max`.
+void cut(std::vector<copy::Range>& ranges, std::size_t bytes_max) {
+  const auto at = std::ranges::find_if(
+      ranges, [bytes_max](const copy::Range& each) { return each.bytes_max >= bytes_max; });
+  copy::Range first = *at;
+  first.bytes_max = bytes_max;
+  if (at->bytes_max != bytes_max) ranges.insert(at, first);
+}
+
+/// Puts code for these ranges and lengths into the slots; from `device_bytes_min` on they lead to
+/// where they lead now. Without executable memory nothing changes.
+void fill_slots(const Tuning& tuning, std::size_t device_bytes_min) {
+  constexpr std::size_t kAll = SIZE_MAX;
+  std::vector<copy::Range> ranges = tuning.ranges;
+  if (ranges.empty()) ranges.push_back({.bytes_max = kAll});
+  if (const std::size_t wanted = bytes_min_wanted(); wanted > 1) {
+    cut(ranges, wanted - 1);
+    for (copy::Range& each : ranges) {
+      if (each.bytes_max < wanted) each.move = nullptr;
+    }
+  }
+  if (device_bytes_min != kAll) {
+    cut(ranges, device_bytes_min - 1);
+    std::erase_if(ranges,
+                  [&](const copy::Range& each) { return each.bytes_max >= device_bytes_min; });
+    ranges.push_back({.bytes_max = kAll});
+  }
+  struct alignas(kLineBytes) Code {
+    std::array<std::byte, kSlotsBytes> bytes;
+  };
+  const auto code = std::make_unique<Code>();
+  const auto room = [&](std::size_t slot) { return std::span(code->bytes).subspan(slot); };
+  const auto place = [](std::size_t slot) {
+    return reinterpret_cast<std::uintptr_t>(headrace_slots) + slot;
+  };
+  const auto copies = [&](std::size_t slot, Move initial) {
+    if (device_bytes_min != kAll) ranges.back().move = initial;
+    static_cast<void>(
+        copy::detail::generate_entry(ranges, program.libc_move, room(slot), place(slot)));
+  };
+  copies(0, headrace_initial_memcpy);
+  copies(kMemmoveSlot, headrace_initial_memmove);
+  copy::detail::generate_jumps(reinterpret_cast<const void*>(program.libc_fill),
+                               reinterpret_cast<const void*>(headrace_initial_memset),
+                               std::min(tuning.fill_bytes_min, device_bytes_min), room(kMemsetSlot),
+                               place(kMemsetSlot));
+  copy::detail::generate_jumps(reinterpret_cast<const void*>(program.libc_compare),
+                               reinterpret_cast<const void*>(headrace_initial_memcmp),
+                               std::min(tuning.compare_bytes_min, device_bytes_min),
+                               room(kMemcmpSlot), place(kMemcmpSlot));
+  static_cast<void>(platform::replace_code({headrace_slots, kSlotsBytes}, code->bytes));
+}
+
 std::size_t dispatch_bytes_min = SIZE_MAX;
 std::size_t fill_kernel_bytes_min = SIZE_MAX;
 std::size_t compare_kernel_bytes_min = SIZE_MAX;
@@ -199,12 +262,21 @@ void begin() {
   dispatch_bytes_min = tuning.bytes_min;
   fill_kernel_bytes_min = tuning.fill_bytes_min;
   compare_kernel_bytes_min = tuning.compare_bytes_min;
-  if (program.counters != nullptr) report(*program.counters, tuning);
+  const std::size_t device_bytes_min =
+      program.device != nullptr ? program.device_bytes_min : SIZE_MAX;
+  if (program.counters != nullptr) {
+    report(*program.counters, tuning);
+  } else {
+    try {
+      // Before `ready`: what this copies itself goes to no device.
+      fill_slots(tuning, device_bytes_min);
+    } catch (...) {  // No memory: the slots stay as they are.
+      tuning.ranges.clear();
+    }
+  }
   // edge: preload-ready (release)
   program.ready.store_release(true);
   if (program.counters != nullptr) return;
-  const std::size_t device_bytes_min =
-      program.device != nullptr ? program.device_bytes_min : SIZE_MAX;
   // edge: preload-ready (release)
   program.move_bytes_min.store_release(std::min(tuning.bytes_min, device_bytes_min));
   // edge: preload-ready (release)

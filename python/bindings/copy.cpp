@@ -7,8 +7,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <bit>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,14 +39,14 @@ class MeterHandle {
  public:
   explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
 
-  /// A subject is "libc", "stays" (memmove as called for a class that a profile leaves to it),
-  /// "tuned" (what copy_bytes uses now), the text of a variant, or two variants separated by " | ":
-  /// for cached and for uncached bytes. The first of the two may be "libc". All but "libc" are
-  /// called as in use: short lengths through an entry, others through a table.
+  /// A subject is "libc" (memmove, through the PLT), "tuned" (what copy_bytes uses now), the text
+  /// of a variant, or two variants separated by " | ": for cached and for uncached bytes. The first
+  /// of the two may be "libc". All but "libc" are called as in use: short lengths through an entry,
+  /// others through a table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     generate(subjects, conditions.bytes_max);
-    std::vector<copy::lab::Subject> chosen;
+    std::vector<copy::Move> chosen;
     chosen.reserve(subjects.size());
     for (const std::string& subject : subjects) {
       chosen.push_back(subjects_.at(key_of(subject, conditions.bytes_max)));
@@ -80,31 +80,22 @@ class MeterHandle {
 
   using Key = std::pair<std::string, std::size_t>;
 
-  /// How a subject is called: by the entry for this class, or by the table if the class is 0.
+  /// Short copies are called through an entry for their class; for longer ones its compares do not
+  /// matter, and the class is 0.
   static Key key_of(const std::string& subject, std::size_t byte_count) {
-    constexpr std::size_t kShorter = copy::kEntryBytesMax >> copy::kEntryClassesMax;
-    const bool by_entry = byte_count > kShorter && byte_count <= copy::kEntryBytesMax;
-    return {subject, by_entry ? std::bit_ceil(byte_count) : 0};
+    constexpr std::size_t kByEntryBytesMax = 2048;
+    return {subject, byte_count <= kByEntryBytesMax ? std::bit_ceil(byte_count) : 0};
   }
 
-  /// The entry of a profile with `variant` for the class of `bytes_asked`; nullopt leaves the class
-  /// to memmove. The other classes get generated copies: memmove reached past such code is slower
-  /// than in an entry without any, and a class left to memmove is rarely the only one.
-  copy::Move entry_with(std::optional<copy::Variant> variant, std::size_t bytes_asked) {
-    static const copy::Dispatch kTable(copy::libc_move());
-    std::optional<copy::Variant> other(copy::Variant{});
-    if (!copy::can_run(*other)) other.reset();
-    std::vector<copy::Entry::Class> shortest;
-    for (std::size_t bytes_max = copy::kEntryBytesMax; shortest.size() < copy::kEntryClassesMax;
-         bytes_max /= 2) {
-      const bool asked = bytes_asked <= bytes_max && bytes_asked > bytes_max / 2;
-      shortest.insert(shortest.begin(),
-                      {.bytes_max = bytes_max, .variant = asked ? variant : other});
-    }
-    codes_.push_back(value_of(copy::GeneratedCode::make(
-        std::span<const copy::Routine>(), {}, copy::libc_move(),
-        {.shortest = shortest, .shorter_stay = true, .table = kTable.table()})));
-    return codes_.back().entry();
+  /// The function of a subject, as a profile with it alone would have it.
+  copy::Move entry_for(const copy::Routine& routine, copy::Move move, std::size_t bytes_max) {
+    const std::array<copy::Range, 2> ranges{
+        {{.bytes_max = bytes_max / 2},
+         {.bytes_max = bytes_max,
+          .move = move,
+          .variant = routine.cold ? std::nullopt : routine.warm}}};
+    codes_.push_back(value_of(copy::GeneratedCode::make_entry(ranges)));
+    return codes_.back().moves().front();
   }
 
   void generate(const std::vector<std::string>& subjects, std::size_t bytes_max) {
@@ -114,35 +105,28 @@ class MeterHandle {
       const Key key = key_of(subject, bytes_max);
       if (subject == "tuned") {
         // Looked up each time: the profile may have changed.
-        subjects_[key] = {.move = copy::detail::default_dispatch.entry()};
-      } else if (subjects_.contains(key)) {
-        continue;
+        subjects_[key] = copy::detail::default_dispatch.entry();
       } else if (subject == "libc") {
-        subjects_[key] = {.move = copy::libc_move()};
-      } else if (subject == "stays") {
-        subjects_[key] = {.move = entry_with({}, bytes_max)};
-      } else if (key.second != 0) {
-        const copy::Move move = entry_with(parse_routine(subject).warm, bytes_max);
-        subjects_[key] = {.move = move};
-      } else {
+        subjects_[key] = copy::libc_move();
+      } else if (!subjects_.contains(key)) {
         routines.push_back(parse_routine(subject));
         keys.push_back(key);
       }
     }
     if (routines.empty()) return;
     codes_.push_back(value_of(copy::GeneratedCode::make(routines, probe_)));
+    const std::vector<copy::Move> moves(codes_.back().moves().begin(), codes_.back().moves().end());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const copy::Move move = codes_.back().moves()[i];
-      subjects_[keys[i]] = {.move = move, .table = &tables_.emplace_back(move)};
+      subjects_[keys[i]] =
+          keys[i].second == 0 ? moves[i] : entry_for(routines[i], moves[i], keys[i].second);
     }
   }
 
   copy::lab::Meter meter_;
   copy::ColdProbe probe_;
   std::vector<copy::GeneratedCode> codes_;
-  std::deque<copy::Dispatch> tables_;
   /// By name and class.
-  std::map<Key, copy::lab::Subject> subjects_;
+  std::map<Key, copy::Move> subjects_;
 };
 
 }  // namespace

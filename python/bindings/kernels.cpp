@@ -37,8 +37,8 @@ class KernelMeter {
   /// A subject is "libc", "tuned" (by the profile in use) or a kernel.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
-    std::vector<copy::lab::Subject> chosen;
-    for (const std::string& subject : subjects) chosen.push_back({.move = move_of(subject)});
+    std::vector<copy::Move> chosen;
+    for (const std::string& subject : subjects) chosen.push_back(move_of(subject));
     const GilReleased released;
     return value_of(meter_.measure_round(chosen, conditions));
   }

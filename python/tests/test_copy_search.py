@@ -20,7 +20,6 @@ from headrace._apps.tune.search import (
     LIBC,
     PAIR,
     SCREENED_MAX,
-    STAYS,
     WIDE_BYTES_MIN,
     WIDE_HANDICAP,
     Bench,
@@ -94,7 +93,7 @@ class MadeUpMachine:
         return [
             100
             * self._drift
-            / (1.0 if subject in {LIBC, STAYS} else self._speed(subject, temperature))
+            / (1.0 if subject == LIBC else self._speed(subject, temperature))
             * math.exp(self._random.gauss(0, self._noise))
             for subject in subjects
         ]

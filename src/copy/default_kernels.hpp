@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables behind set_bytes and first_difference, and the mutex of the code that fills them.
+// The tables behind set_bytes and first_difference, the mutex of the code that fills them, and the
+// ranges of an entry.
 #pragma once
+
+#include <vector>
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/copy/fill_compare.hpp"
+#include "headrace/copy/profile.hpp"
 
 namespace headrace::copy::detail {
 
 [[nodiscard]] KernelTable<Fill>& default_fills();
 [[nodiscard]] KernelTable<FirstDifference>& default_comparisons();
+/// The ranges of an entry for a profile whose functions are in `chosen`.
+[[nodiscard]] std::vector<Range> ranges_of(const Profile& profile, const Dispatch& chosen);
 /// Held while a profile is put into the tables, so that they never mix two profiles. Copies do not
 /// take it.
 [[nodiscard]] Mutex& profile_mutex();

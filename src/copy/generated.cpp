@@ -34,21 +34,11 @@ Result<void> can_generate(const Variant& variant) {
               "choose another");
 }
 
-/// The C library's copy for a class, to be inlined in an entry; nothing for classes where the jump
-/// costs little.
-std::optional<Variant> in_place_of_jump(std::size_t bytes_max) {
-  std::optional<Variant> own;
-  if (bytes_max == 256) own = {.through = Register::ymm, .block_line_count = 2};
-  if (bytes_max == 512) own = {.through = Register::zmm, .block_line_count = 4};
-  return own && can_run(*own) ? own : std::nullopt;
-}
-
 }  // namespace
 
 struct GeneratedCode::State {
   std::optional<platform::ExecutablePages> pages;  ///< Nothing if there is no code.
   std::vector<Move> moves;
-  Move entry = nullptr;
   std::size_t code_bytes = 0;
 };
 
@@ -62,16 +52,9 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Variant> variants, Mov
 }
 
 Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, const ColdProbe& probe,
-                                          Move fallback, const Entry& wanted) {
-  std::vector<Entry::Class> shortest(wanted.shortest.begin(), wanted.shortest.end());
-  for (Entry::Class& each : shortest) {
-    if (!each.variant) each.variant = in_place_of_jump(each.bytes_max);
-  }
-  Entry entry = wanted;
-  entry.shortest = shortest;
+                                          Move fallback) {
   // Generate into scratch first: only then is the size of the pages known.
-  std::vector<std::byte> scratch(
-      kLineBytes + (entry.table != nullptr ? detail::kEntryCodeBytesMax : detail::kCodeBytesMax));
+  std::vector<std::byte> scratch(kLineBytes + detail::kCodeBytesMax);
   const std::span<std::byte> room = from_a_line_on(scratch);
   std::vector<std::byte> code;
   /// Offsets of the functions; nothing is the fallback.
@@ -98,29 +81,15 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     if (routine.cold) each.cold = append(detail::generate(*routine.cold, fallback, room));
     if (routine.cold) ++probe_count;
   }
-  for (const Entry::Class& each : entry.shortest) {
-    if (!each.variant) continue;
-    if (const auto possible = can_generate(*each.variant); !possible) return fail(possible.error());
-  }
-  std::optional<std::size_t> entry_begins;
-  if (entry.table != nullptr && detail::kHasGenerator) {
-    // Only to reserve its length; it is generated again in its final place.
-    entry_begins = append(detail::generate_entry(entry, fallback, room, false));
-  }
   if (code.empty()) {
-    return GeneratedCode(std::make_unique<State>(State{
-        .pages = {}, .moves = std::vector<Move>(routines.size(), fallback), .entry = fallback}));
+    return GeneratedCode(std::make_unique<State>(
+        State{.pages = {}, .moves = std::vector<Move>(routines.size(), fallback)}));
   }
   const std::size_t probes_begin = code.size();
   code.resize(probes_begin + probe_count * detail::kProbeCodeBytesMax);
   auto pages = platform::ExecutablePages::make(code.size());
   if (!pages) return fail(std::move(pages.error()));
   std::memcpy(pages->bytes().data(), code.data(), code.size());
-  if (entry_begins) {
-    const std::span<std::byte> place =
-        pages->bytes().subspan(*entry_begins, probes_begin - *entry_begins);
-    static_cast<void>(detail::generate_entry(entry, fallback, place, true));
-  }
   const auto function_at = [&](std::optional<std::size_t> begin) {
     return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
   };
@@ -138,11 +107,25 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     next += detail::kProbeCodeBytesMax;
   }
   if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
-  const Move entered = function_at(entry_begins);
+  return GeneratedCode(std::make_unique<State>(
+      State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));
+}
+
+Result<GeneratedCode> GeneratedCode::make_entry(std::span<const Range> ranges, Move fallback) {
+  if (!detail::kHasGenerator) {
+    return fail(Code::unsupported, "generate an entry", "this build generates no code",
+                "call the fallback");
+  }
+  auto pages = platform::ExecutablePages::make(detail::kEntryCodeBytesMax +
+                                               ranges.size() * detail::kRangeCodeBytesMax);
+  if (!pages) return fail(std::move(pages.error()));
+  const std::span<std::byte> room = pages->bytes();
+  const auto place = reinterpret_cast<std::uintptr_t>(room.data());
+  const std::size_t used = detail::generate_entry(ranges, fallback, room, place);
+  if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
   return GeneratedCode(std::make_unique<State>(State{.pages = std::move(*pages),
-                                                     .moves = std::move(moves),
-                                                     .entry = entered,
-                                                     .code_bytes = code.size()}));
+                                                     .moves = {reinterpret_cast<Move>(room.data())},
+                                                     .code_bytes = used}));
 }
 
 GeneratedCode::GeneratedCode(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -152,10 +135,6 @@ GeneratedCode::~GeneratedCode() = default;
 
 std::span<const Move> GeneratedCode::moves() const {
   return state_ != nullptr ? std::span<const Move>(state_->moves) : std::span<const Move>();
-}
-
-Move GeneratedCode::entry() const {
-  return state_ != nullptr ? state_->entry : nullptr;
 }
 
 std::size_t GeneratedCode::code_bytes() const {

@@ -26,7 +26,6 @@
 #include <xbyak/xbyak.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "headrace/base/check.hpp"
@@ -40,18 +39,13 @@ namespace {
 
 constexpr int kLine = static_cast<int>(kLineBytes);
 constexpr int kPage = 4096;
-/// Longest copy of the first class that an entry serves.
-constexpr std::size_t kShortestBytesMax = kEntryBytesMax >> (kEntryClassesMax - 1);
-/// Range of a near jump, less the longest code.
-constexpr std::uintptr_t kReachBytes = (std::uintptr_t{1} << 31U) - kEntryCodeBytesMax;
 
 class Writer : public Xbyak::CodeGenerator {
  public:
-  Writer(const Variant& variant, Move fallback, std::span<std::byte> room, const Lengths& lengths)
+  Writer(const Variant& variant, Move fallback, std::span<std::byte> room)
       : Xbyak::CodeGenerator(room.size(), room.data()),
         variant_(variant),
         fallback_(fallback),
-        lengths_(lengths),
         block_bytes_(variant.block_line_count * kLine),
         forward_(variant.direction == Direction::forward),
         high_registers_(platform::cpu_features().avx512) {}
@@ -175,23 +169,14 @@ class Writer : public Xbyak::CodeGenerator {
     jb(to_fallback_, T_NEAR);
   }
 
-  /// Whether no length exceeds two blocks.
-  [[nodiscard]] bool only_ends() const {
-    return has_ends(variant_) && lengths_.max <= 2 * static_cast<std::size_t>(block_bytes_);
-  }
-
   /// Copies up to two blocks, with any overlap.
   void write_ends() {
     Xbyak::Label longer;
     const int count = block_bytes_ / register_bytes();
-    if (!only_ends()) {
-      cmp(rdx, 2 * block_bytes_);
-      ja(longer, T_NEAR);
-    }
-    if (lengths_.min < static_cast<std::size_t>(block_bytes_)) {
-      cmp(rdx, block_bytes_);
-      jb(to_fallback_, T_NEAR);
-    }
+    cmp(rdx, 2 * block_bytes_);
+    ja(longer, T_NEAR);
+    cmp(rdx, block_bytes_);
+    jb(to_fallback_, T_NEAR);
     for (int i = 0; i < count; ++i) {
       load(i, ptr[rsi + static_cast<std::size_t>(i * register_bytes())], false);
     }
@@ -216,8 +201,7 @@ class Writer : public Xbyak::CodeGenerator {
   void write_loops() {
     if (has_ends(variant_)) {
       write_ends();
-      if (only_ends()) return;
-    } else if (lengths_.min <= 2 * static_cast<std::size_t>(block_bytes_)) {
+    } else {
       cmp(rdx, 2 * block_bytes_);
       jbe(to_fallback_, T_NEAR);
     }
@@ -505,7 +489,6 @@ class Writer : public Xbyak::CodeGenerator {
  private:
   Variant variant_;
   Move fallback_;
-  Lengths lengths_;
   int block_bytes_;
   bool forward_;
   bool high_registers_;
@@ -549,102 +532,7 @@ class ProbeWriter : public Xbyak::CodeGenerator {
   }
 };
 
-/// Lays out the first class after its compares, without a taken jump; then the compares of the
-/// other classes, contiguous, and then their bodies. Jumps cost most when the processor waits for
-/// memory, lines of code after a mispredicted length. A class that stays with the fallback is left
-/// by its compare.
-class EntryWriter : public Xbyak::CodeGenerator {
- public:
-  EntryWriter(const Entry& entry, Move fallback, std::span<std::byte> room)
-      : Xbyak::CodeGenerator(room.size(), room.data()),
-        entry_(entry),
-        fallback_(fallback),
-        room_(room) {}
-
-  void write(bool fallback_in_reach) {
-    fallback_in_reach_ = fallback_in_reach;
-    std::span<const Entry::Class> classes = entry_.shortest;
-    Xbyak::Label longer;
-    if (!classes.empty() && classes.front().variant) {
-      cmp(rdx, static_cast<std::uint32_t>(classes.front().bytes_max));
-      ja(longer, T_NEAR);
-      leave_shorter();
-      write_body(classes.front());
-      classes = classes.subspan(1);
-      align(kLine);
-    } else if (!classes.empty() && !entry_.shorter_stay) {
-      leave_shorter();
-    }
-    L(longer);
-    std::array<Xbyak::Label, kEntryClassesMax> bodies;
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (classes[i].variant) {
-        cmp(rdx, static_cast<std::uint32_t>(classes[i].bytes_max));
-        jbe(bodies[i], T_NEAR);
-      } else if (i + 1 == classes.size() || classes[i + 1].variant) {
-        // Adjacent classes that stay share a compare.
-        leave_up_to(classes[i].bytes_max);
-      }
-    }
-    L(to_table_);
-    // As Dispatch::class_of. On x86 a plain load is an acquire (edge: copy-choice).
-    lea(rax, ptr[rdx - 1]);
-    or_(rax, 1);
-    bsr(rax, rax);
-    mov(rcx, reinterpret_cast<std::uintptr_t>(entry_.table));
-    jmp(ptr[rcx + rax * static_cast<int>(sizeof(Move))]);
-    for (std::size_t i = 0; i < classes.size(); ++i) {
-      if (!classes[i].variant) continue;
-      align(kLine);
-      L(bodies[i]);
-      write_body(classes[i]);
-    }
-    L(to_fallback_);
-    mov(r11, reinterpret_cast<std::uintptr_t>(fallback_));
-    jmp(r11);
-  }
-
- private:
-  void leave_shorter() {
-    const std::size_t bytes_max = entry_.shortest.front().bytes_max / 2;
-    if (entry_.shorter_stay) return leave_up_to(bytes_max);
-    cmp(rdx, static_cast<std::uint32_t>(bytes_max));
-    jbe(to_table_, T_NEAR);
-  }
-
-  void leave_up_to(std::size_t bytes_max) {
-    cmp(rdx, static_cast<std::uint32_t>(bytes_max));
-    if (fallback_in_reach_) return jbe(reinterpret_cast<const void*>(fallback_));
-    jbe(to_fallback_, T_NEAR);
-  }
-
-  void write_body(const Entry::Class& of) {
-    const Lengths lengths{.min = of.bytes_max / 2 + 1, .max = of.bytes_max};
-    Xbyak::Label unaligned;
-    Variant wide = *of.variant;
-    wide.through = Register::zmm;
-    if (of.bytes_max == kShortestBytesMax && of.variant->through == Register::ymm &&
-        can_run(wide)) {
-      // One register per line is faster if no store crosses a line, two if stores do.
-      test(edi, kLine - 1);
-      jnz(unaligned, T_NEAR);
-      append(wide, lengths);
-    }
-    L(unaligned);
-    append(*of.variant, lengths);
-  }
-
-  void append(const Variant& variant, const Lengths& lengths) {
-    setSize(getSize() + generate(variant, fallback_, room_.subspan(getSize()), lengths));
-  }
-
-  const Entry& entry_;
-  Move fallback_;
-  std::span<std::byte> room_;
-  bool fallback_in_reach_ = false;
-  Xbyak::Label to_table_;
-  Xbyak::Label to_fallback_;
-};
+}  // namespace
 
 void check_written() {
   const int problem = Xbyak::GetError();
@@ -652,7 +540,9 @@ void check_written() {
                  Xbyak::ConvertErrorToString(problem));
 }
 
-}  // namespace
+bool has_ends(const Variant& variant) {
+  return Writer::has_ends(variant);
+}
 
 std::size_t loop_bytes_min(const Variant& variant) {
   if (variant.through == Register::rep_movsb && variant.align == Align::none) return 1;
@@ -663,22 +553,10 @@ std::size_t loop_bytes_min(const Variant& variant) {
   return Writer::has_ends(variant) ? block_bytes : 2 * block_bytes + 1;
 }
 
-std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room,
-                     const Lengths& lengths) {
+std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room) {
   Xbyak::ClearError();
-  Writer writer(variant, fallback, room, lengths);
+  Writer writer(variant, fallback, room);
   writer.write();
-  check_written();
-  return writer.getSize();
-}
-
-std::size_t generate_entry(const Entry& entry, Move fallback, std::span<std::byte> room,
-                           bool stays) {
-  Xbyak::ClearError();
-  EntryWriter writer(entry, fallback, room);
-  const auto from = reinterpret_cast<std::uintptr_t>(room.data());
-  const auto to = reinterpret_cast<std::uintptr_t>(fallback);
-  writer.write(stays && std::max(from, to) - std::min(from, to) < kReachBytes);
   check_written();
   return writer.getSize();
 }

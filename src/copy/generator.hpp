@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a variant to machine code. Implemented by generator.cpp with Xbyak, or by
+// From a variant to machine code. Implemented by generator.cpp and entry.cpp with Xbyak, or by
 // generator_absent.cpp in builds without a generator.
 #pragma once
 
@@ -16,30 +16,34 @@ inline constexpr bool kHasGenerator = HEADRACE_HAS_GENERATOR != 0;
 /// Upper bound on the code of a variant; generate() checks it.
 inline constexpr std::size_t kCodeBytesMax = std::size_t{16} << 10U;
 
+/// Checks that the assembler met no error in this thread.
+void check_written();
+
+/// Whether a variant copies up to two of its blocks by a head and a tail.
+[[nodiscard]] bool has_ends(const Variant& variant);
+
 /// The shortest copy that a variant does not pass to its fallback.
 [[nodiscard]] std::size_t loop_bytes_min(const Variant& variant);
-
-/// Lengths that a function is called with.
-struct Lengths {
-  std::size_t min = 0;
-  std::size_t max = SIZE_MAX;
-};
 
 /// Writes the function of a valid variant to the start of `room`, which is writable and has
 /// kCodeBytesMax bytes. It may be moved, but only by whole lines: loops are aligned. Returns the
 /// bytes used.
-[[nodiscard]] std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room,
-                                   const Lengths& lengths = {});
+[[nodiscard]] std::size_t generate(const Variant& variant, Move fallback,
+                                   std::span<std::byte> room);
 
-/// Upper bound on the bytes that generate_entry writes.
-inline constexpr std::size_t kEntryCodeBytesMax = kCodeBytesMax * (kEntryClassesMax + 2);
+/// Upper bound on the bytes that generate_entry writes, besides those for each range; it checks
+/// them.
+inline constexpr std::size_t kEntryCodeBytesMax = 3072;
+inline constexpr std::size_t kRangeCodeBytesMax = 64;
 
-/// Writes a function into `room`, which has kEntryCodeBytesMax bytes. It serves the lengths of
-/// `entry.shortest` inline and the others by `entry.table`. If it `stays` there, it may jump to the
-/// fallback directly, and is no longer than otherwise; else it may be moved by whole lines. Returns
-/// the bytes used.
-[[nodiscard]] std::size_t generate_entry(const Entry& entry, Move fallback,
-                                         std::span<std::byte> room, bool stays);
+/// Writes an entry (GeneratedCode::make_entry) into `room`, to be run at `place`, which begins a
+/// line as the room does. Returns the bytes used.
+[[nodiscard]] std::size_t generate_entry(std::span<const Range> ranges, Move fallback,
+                                         std::span<std::byte> room, std::uintptr_t place);
+/// Writes jumps to functions whose third argument is a length: to `shorter` below `bytes_min`, else
+/// to `longer`.
+void generate_jumps(const void* shorter, const void* longer, std::size_t bytes_min,
+                    std::span<std::byte> room, std::uintptr_t place);
 
 /// Upper bound on the bytes that generate_probe writes.
 inline constexpr std::size_t kProbeCodeBytesMax = 256;

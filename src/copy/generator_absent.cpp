@@ -10,16 +10,20 @@ std::size_t loop_bytes_min(const Variant& /*variant*/) {
   return 0;
 }
 
-std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<std::byte> /*room*/,
-                     const Lengths& /*lengths*/) {
+std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<std::byte> /*room*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
   return 0;
 }
 
-std::size_t generate_entry(const Entry& /*entry*/, Move /*fallback*/, std::span<std::byte> /*room*/,
-                           bool /*stays*/) {
+std::size_t generate_entry(std::span<const Range> /*ranges*/, Move /*fallback*/,
+                           std::span<std::byte> /*room*/, std::uintptr_t /*place*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
   return 0;
+}
+
+void generate_jumps(const void* /*shorter*/, const void* /*longer*/, std::size_t /*bytes_min*/,
+                    std::span<std::byte> /*room*/, std::uintptr_t /*place*/) {
+  HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
 }
 
 void generate_probe(const ColdProbe& /*probe*/, Move /*warm*/, Move /*cold*/,

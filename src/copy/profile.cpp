@@ -28,8 +28,6 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
-/// The table serves shorter copies.
-constexpr std::size_t kEntryBytesMin = 256;
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
@@ -235,34 +233,20 @@ bool read_cold_probe(const Json& json, Profile& profile) {
   return true;
 }
 
-/// The classes that the entry serves inline: the first ones, as far as they are consecutive.
-std::vector<Entry::Class> shortest_classes(const Profile& profile) {
-  std::vector<Entry::Class> shortest;
-  for (const SizeClass& each : profile.classes) {
-    const bool follows = shortest.empty() || each.bytes_max == 2 * shortest.back().bytes_max;
-    if (!follows || each.bytes_max > kEntryBytesMax || each.cold_variant) break;
-    // Copies too short for a loop would take a detour to the fallback.
-    if (each.bytes_max < kEntryBytesMin) continue;
-    shortest.push_back({.bytes_max = each.bytes_max, .variant = each.variant});
-    if (shortest.size() == kEntryClassesMax) break;
-  }
-  return shortest;
-}
-
 /// Keeps code for the life of the process: a thread may be executing it.
 void keep(GeneratedCode code) HEADRACE_REQUIRES(detail::profile_mutex()) {
   static auto* const kKept = new std::vector<GeneratedCode>;
   kKept->push_back(std::move(code));
 }
 
-/// Generated code and its function for each class of lengths.
+/// Generated functions, and the entry that leads to them; nothing if the fallback serves all.
 struct Moves {
   GeneratedCode code;
-  std::array<Move, Dispatch::kClassCount> chosen{};
+  std::optional<GeneratedCode> entry;
 };
 
-/// Generates the functions of the profile. Has no side effects.
-Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
+/// Generates the functions of the profile and puts them into `chosen`, which is no other thread's.
+Result<Moves> generate(const Profile& profile, Dispatch& chosen) {
   if (auto ours = check_machine(profile); !ours) return fail(std::move(ours.error()));
   const bool probes = profile.cold_probe && platform::may_read_ticks();
   std::vector<Routine> routines;
@@ -270,42 +254,54 @@ Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
   for (const SizeClass& each : profile.classes) {
     routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }
-  const std::vector<Entry::Class> shortest = shortest_classes(profile);
-  Entry entry;
-  // If the fallback serves all classes, no entry code is needed.
-  if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
-    const bool shorter_stay = std::ranges::none_of(profile.classes, [](const SizeClass& each) {
-      return each.bytes_max < kEntryBytesMin && (each.variant || each.cold_variant);
-    });
-    entry = {.shortest = shortest, .shorter_stay = shorter_stay, .table = dispatch.table()};
-  }
-  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
-                                  dispatch.fallback(), entry);
+  auto code =
+      GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}), chosen.fallback());
   if (!code) return fail(code.error().within("use the copy profile"));
-  Moves moves{.code = std::move(*code)};
-  moves.chosen.fill(dispatch.fallback());
   std::size_t next = 0;
   for (const SizeClass& each : profile.classes) {
-    const Move move = moves.code.moves()[next++];
+    const Move move = code->moves()[next++];
     const std::size_t first = Dispatch::class_of(each.bytes_max);
-    moves.chosen[first] = move;
+    chosen.choose(first, move);
     if (&each != &profile.classes.back()) continue;
     // The last class serves longer copies too. Length zero is in the last row of the table;
     // generated functions pass it to the fallback.
-    for (std::size_t i = first; i < moves.chosen.size(); ++i) moves.chosen[i] = move;
+    for (std::size_t i = first; i < Dispatch::kClassCount; ++i) chosen.choose(i, move);
+  }
+  Moves moves{.code = std::move(*code), .entry = {}};
+  const std::vector<Range> ranges = detail::ranges_of(profile, chosen);
+  if (std::ranges::any_of(ranges, [](const Range& each) { return each.move != nullptr; })) {
+    auto entry = GeneratedCode::make_entry(ranges, chosen.fallback());
+    if (!entry) return fail(entry.error().within("use the copy profile"));
+    moves.entry = std::move(*entry);
   }
   return moves;
 }
 
-void choose_moves(Moves moves, Dispatch& dispatch) HEADRACE_REQUIRES(detail::profile_mutex()) {
-  const Move entered = moves.code.entry();
+void choose_moves(Moves moves, const Dispatch& chosen, Dispatch& dispatch)
+    HEADRACE_REQUIRES(detail::profile_mutex()) {
+  const Move entered = moves.entry ? moves.entry->moves().front() : dispatch.fallback();
   keep(std::move(moves.code));
-  for (std::size_t i = 0; i < moves.chosen.size(); ++i) dispatch.choose(i, moves.chosen[i]);
-  // Last: it may look up the table.
+  if (moves.entry) keep(std::move(*moves.entry));
+  for (std::size_t i = 0; i < Dispatch::kClassCount; ++i) dispatch.choose(i, chosen.function(i));
+  // Last: it leads to the others.
   dispatch.choose_entry(entered);
 }
 
 }  // namespace
+
+std::vector<Range> detail::ranges_of(const Profile& profile, const Dispatch& chosen) {
+  std::vector<Range> ranges;
+  for (const SizeClass& each : profile.classes) {
+    const std::size_t before = ranges.empty() ? 0 : ranges.back().bytes_max;
+    if (before < each.bytes_max / 2) ranges.push_back({.bytes_max = each.bytes_max / 2});
+    const copy::Move move = chosen.move_for(each.bytes_max);
+    ranges.push_back({.bytes_max = each.bytes_max,
+                      .move = move == chosen.fallback() ? nullptr : move,
+                      .variant = each.cold_variant ? std::nullopt : each.variant});
+  }
+  if (!ranges.empty()) ranges.push_back({.bytes_max = SIZE_MAX, .move = ranges.back().move});
+  return ranges;
+}
 
 Mutex& detail::profile_mutex() {
   // Never destroyed: a thread may use a profile until the process has ended.
@@ -427,10 +423,11 @@ Result<Profile> load_profile(const std::string& path) {
 }
 
 Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
-  Result<Moves> moves = generate(profile, dispatch);
+  Dispatch chosen(dispatch.fallback());
+  Result<Moves> moves = generate(profile, chosen);
   if (!moves) return fail(std::move(moves.error()));
   const Lock lock(detail::profile_mutex());
-  choose_moves(std::move(*moves), dispatch);
+  choose_moves(std::move(*moves), chosen, dispatch);
   return {};
 }
 
@@ -447,10 +444,11 @@ Result<void> use_kernels(const Profile& profile, KernelTable<Fill>& fills,
 Result<void> use_profile(const Profile& profile) {
   // Everything that can fail comes first, so that a failure changes nothing.
   if (auto there = check_kernels(profile); !there) return there;
-  Result<Moves> moves = generate(profile, detail::default_dispatch);
+  Dispatch chosen(detail::default_dispatch.fallback());
+  Result<Moves> moves = generate(profile, chosen);
   if (!moves) return fail(std::move(moves.error()));
   const Lock lock(detail::profile_mutex());
-  choose_moves(std::move(*moves), detail::default_dispatch);
+  choose_moves(std::move(*moves), chosen, detail::default_dispatch);
   choose_kernels(profile.fills, fill_of, detail::default_fills());
   choose_kernels(profile.comparisons, first_difference_of, detail::default_comparisons());
   return {};

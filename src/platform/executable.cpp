@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -82,6 +83,23 @@ ExecutablePages& ExecutablePages::operator=(ExecutablePages&& other) noexcept {
 
 ExecutablePages::~ExecutablePages() {
   if (!bytes_.empty()) give_back(bytes_);
+}
+
+Result<void> replace_code(std::span<std::byte> place, std::span<const std::byte> code) {
+  auto pages = allocate_pages(place.size(), std::nullopt);
+  if (!pages) return fail(std::move(pages.error()));
+  std::ranges::copy(code, pages->begin());
+  // Never writable and executable at once, and replaced by one call: a thread that enters these
+  // pages meanwhile waits in its page fault.
+  const bool moved = ::mprotect(pages->data(), pages->size(), PROT_READ | PROT_EXEC) == 0 &&
+                     ::mremap(pages->data(), pages->size(), place.size(),
+                              MREMAP_MAYMOVE | MREMAP_FIXED, place.data()) != MAP_FAILED;
+  if (moved) return {};
+  const int problem = errno;
+  free_pages(*pages);
+  return fail(Code::permission_denied, "make generated code executable",
+              "this process may not have executable memory",
+              "allow it (SELinux execmem, seccomp), or go without generated copies", problem);
 }
 
 Result<void> ExecutablePages::seal() {

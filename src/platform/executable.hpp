@@ -39,4 +39,12 @@ class ExecutablePages {
   std::span<std::byte> bytes_;
 };
 
+/// Replaces whole pages of this module's code, which other threads may be calling. Each of them
+/// executes the old or the new code, but none may be behind the first instruction of a function
+/// there: each function in `place` was one jump until now.
+///
+/// Fails: permission_denied if the system forbids it; out_of_memory. Nothing has changed then.
+[[nodiscard]] Result<void> replace_code(std::span<std::byte> place,
+                                        std::span<const std::byte> code);
+
 }  // namespace headrace::platform

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#define HEADRACE_SLOT_PREFIX "headrace_inside_"
 #define HEADRACE_INSIDE(name) __asm__("headrace_inside_" #name)
 
 extern "C" {

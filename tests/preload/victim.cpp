@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -478,33 +477,11 @@ int without_executable_memory() {
   return 1;
 }
 
-/// Prints how many instructions a memcpy of 32 bytes takes, by stepping through it.
-int count_instructions() {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    static char target[32];
-    static char source[32];
-    volatile std::size_t length = 32;
-    std::memcpy(target, source, length);  // Resolves the symbol first.
-    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(77);
-    const std::size_t known = length;
-    asm volatile("int3");
-    std::memcpy(target, source, known);
-    asm volatile("int3");
-    ::_exit(0);
-  }
-  int status = wait_for(child);
-  if (WIFEXITED(status)) return 77;
-  int count = 0;
-  for (;; ++count) {
-    EXPECT(::ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) == 0);
-    status = wait_for(child);
-    EXPECT(WIFSTOPPED(status));
-    const long place = ::ptrace(PTRACE_PEEKUSER, child, 16 * sizeof(long), nullptr);  // rip
-    if ((::ptrace(PTRACE_PEEKTEXT, child, place, nullptr) & 0xFF) == 0xCC) break;
-  }
-  ::kill(child, SIGKILL);
-  std::printf("%d\n", count);
+/// Makes equal copies, whose instructions valgrind counts.
+int copy_repeatedly(std::size_t byte_count, int count) {
+  static char target[4096];
+  static char source[4096];
+  for (int i = 0; i < count; ++i) std::memcpy(target, source, byte_count);
   return 0;
 }
 
@@ -535,7 +512,9 @@ int main(int argument_count, char** arguments) {
   if (is("sigterm")) return ends_by(SIGTERM);
   if (is("sigkill")) return ends_by(SIGKILL);
   if (is("without_executable_memory")) return without_executable_memory();
-  if (is("count_instructions")) return count_instructions();
+  if (is("copy_repeatedly") && argument_count == 4) {
+    return copy_repeatedly(std::strtoul(arguments[2], nullptr, 10), std::atoi(arguments[3]));
+  }
   std::fprintf(stderr, "there is no scenario '%s'\n", scenario);
   return 2;
 }

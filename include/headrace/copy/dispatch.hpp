@@ -41,8 +41,11 @@ class Dispatch {
     return 63U ^ static_cast<unsigned>(std::countl_zero((byte_count - 1) | 1U));
   }
   [[nodiscard]] Move move_for(std::size_t byte_count) const noexcept {
+    return function(class_of(byte_count));
+  }
+  [[nodiscard]] Move function(std::size_t class_index) const noexcept {
     // edge: copy-choice (acquire)
-    return moves_[class_of(byte_count)].load_acquire();
+    return moves_[class_index].load_acquire();
   }
   /// The function that copies of every length call: it serves them, or finds the function that
   /// does. Initially the constructor's.
@@ -50,8 +53,6 @@ class Dispatch {
     // edge: copy-choice (acquire)
     return entry_.load_acquire();
   }
-  /// For code that looks up the table itself.
-  [[nodiscard]] const void* table() const noexcept { return moves_.data(); }
   /// The function passed to the constructor.
   [[nodiscard]] Move fallback() const noexcept { return fallback_; }
   /// Makes `move` serve the class; other threads see it soon.
@@ -70,8 +71,6 @@ class Dispatch {
   }
 
  private:
-  static_assert(sizeof(Atomic<Move>) == sizeof(Move), "code that asks the table loads pointers");
-
   std::array<Atomic<Move>, kClassCount> moves_;
   Atomic<Move> entry_;
   Move fallback_;

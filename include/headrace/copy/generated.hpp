@@ -44,29 +44,16 @@ struct Routine {
   std::optional<Variant> cold = {};
 };
 
-/// Maximum number of classes that an entry serves inline.
-inline constexpr std::size_t kEntryClassesMax = 4;
-/// Longest copy that an entry serves inline.
-inline constexpr std::size_t kEntryBytesMax = 2048;
-
-/// A function that serves the shortest copies inline and finds the function for others in a table.
-/// Inline because one more jump costs a tenth of the time of a copy of 256 bytes.
+/// Lengths up to `bytes_max` that follow those of the range before, and the function that serves
+/// them.
 ///
 /// Threading: immutable.
-struct Entry {
-  struct Class {
-    std::size_t bytes_max = 0;  ///< A power of two.
-    /// Nothing is the fallback; up to 512 bytes, where a jump to it would cost much, an inline copy
-    /// of the same kind.
-    std::optional<Variant> variant;
-  };
-  /// Ascending, each twice as long as the one before; at most kEntryClassesMax, the last one at
-  /// most kEntryBytesMax bytes.
-  std::span<const Class> shortest;
-  /// Whether the fallback serves copies shorter than those; else the table decides.
-  bool shorter_stay = false;
-  /// Dispatch::table(), the functions for all classes; must live as long as any thread may copy.
-  const void* table = nullptr;
+struct Range {
+  std::size_t bytes_max = 0;
+  Move move = nullptr;  ///< Null: the fallback, or an inline copy as the fallback's.
+  /// The copy that `move` makes, if it is one of a variant: an entry inlines it where it needs no
+  /// loop.
+  std::optional<Variant> variant = {};
 };
 
 /// Machine code of variants, in memory that is never writable and executable at once.
@@ -84,14 +71,21 @@ class HEADRACE_API GeneratedCode {
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Variant> variants,
                                                   Move fallback = libc_move());
 
-  /// Generates one function for each of `routines`, and one for `entry` if it has a table. Those
-  /// with `cold` read the time-stamp counter, which kills a process that has disabled it.
+  /// Generates one function for each of `routines`. Those with `cold` read the time-stamp counter,
+  /// which kills a process that has disabled it.
   ///
   /// Fails: as above.
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Routine> routines,
                                                   const ColdProbe& probe,
-                                                  Move fallback = libc_move(),
-                                                  const Entry& entry = {});
+                                                  Move fallback = libc_move());
+
+  /// Generates one function that serves each length as its range says, and longer ones as the
+  /// fallback does: compares of the length, inline copies up to some hundred bytes, and jumps. It
+  /// loads nothing but the bytes. `ranges` ascend; their functions must live as long as this one.
+  ///
+  /// Fails: as above; unsupported if this build has no generator.
+  [[nodiscard]] static Result<GeneratedCode> make_entry(std::span<const Range> ranges,
+                                                        Move fallback = libc_move());
 
   GeneratedCode(GeneratedCode&& other) noexcept;
   GeneratedCode& operator=(GeneratedCode&& other) noexcept;
@@ -99,10 +93,8 @@ class HEADRACE_API GeneratedCode {
   GeneratedCode& operator=(const GeneratedCode&) = delete;
   ~GeneratedCode();
 
-  /// The functions, in the order of the variants or routines.
+  /// The functions, in the order of the variants or routines; that of an entry is the first.
   [[nodiscard]] std::span<const Move> moves() const;
-  /// The function of the entry; `fallback` if none was requested, or this build has no generator.
-  [[nodiscard]] Move entry() const;
   /// Bytes of machine code.
   [[nodiscard]] std::size_t code_bytes() const;
 

@@ -122,7 +122,6 @@ TEST(Dispatch, AShortCopyTakesAtMostEightInstructionsMoreThanMemmove) {
   const long tuned = count_instructions(detail::default_dispatch.entry()) + 2;
   use_no_profile();
   RecordProperty("instructions_tuned", std::to_string(tuned));
-  EXPECT_GT(tuned, libc);
   EXPECT_LE(tuned, libc + 8) << libc;
 }
 #endif

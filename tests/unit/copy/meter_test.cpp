@@ -56,7 +56,7 @@ Meter meter() {
 
 std::vector<Call> calls_under(const Conditions& conditions) {
   calls.clear();
-  const Subject subject{.move = &recording_move};
+  const Move subject = &recording_move;
   const auto times_ns = meter().measure_round(std::span(&subject, 1), conditions);
   EXPECT_TRUE(times_ns.has_value()) << times_ns.error().message();
   EXPECT_EQ(times_ns->size(), 1U);
@@ -117,8 +117,7 @@ TEST(Meter, OtherCopiesBeginAnywhereAndLengthsAreOfTheWholeRange) {
 
 TEST(Meter, SubjectsCopyTheSameLengthsInOtherOrders) {
   calls.clear();
-  static constinit Dispatch table(&recording_move);
-  const std::vector<Subject> subjects = {{.move = &recording_move}, {.table = &table}};
+  const std::vector<Move> subjects(2, &recording_move);
   const auto times_ns = meter().measure_round(
       subjects,
       {.bytes_min = 1, .bytes_max = 256, .temperature = Temperature::cold, .aligned = false});
@@ -136,7 +135,7 @@ TEST(Meter, SubjectsCopyTheSameLengthsInOtherOrders) {
 }
 
 TEST(Meter, EverySubjectCopiesInEveryThread) {
-  const std::vector<Subject> subjects(3, Subject{.move = &counting_move});
+  const std::vector<Move> subjects(3, &counting_move);
   Meter measuring = meter();
   for (std::size_t threads = 1; threads <= 2; ++threads) {
     call_count.store_relaxed(0);
@@ -152,8 +151,7 @@ TEST(Meter, EverySubjectCopiesInEveryThread) {
 }
 
 TEST(Meter, ASubjectThatCopiesWronglyIsFound) {
-  const std::vector<Subject> subjects = {
-      {.move = libc_move()}, {.move = &forgetful_move}, {.move = libc_move()}};
+  const std::vector<Move> subjects = {libc_move(), &forgetful_move, libc_move()};
   for (const auto temperature : {Temperature::hot, Temperature::cold}) {
     const auto times_ns = meter().measure_round(
         subjects, {.bytes_min = 300, .bytes_max = 300, .temperature = temperature});
@@ -186,7 +184,7 @@ TEST(Meter, WhereTicksAreForbiddenMemoryIsNotToldFromCaches) {
 }
 
 TEST(Meter, WhatCannotBeMeasuredIsRefused) {
-  const Subject subject{.move = libc_move()};
+  const Move subject = libc_move();
   Meter measuring = meter();
   for (const Conditions& wrong :
        {Conditions{.bytes_min = 0, .bytes_max = 64}, Conditions{.bytes_min = 65, .bytes_max = 64},
@@ -220,7 +218,7 @@ TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
     ASSERT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
     limit.rlim_cur = present + kStackBytes + kStackBytes / 2;
     ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
-    const Subject subject{.move = &counting_move};
+    const Move subject = &counting_move;
     const auto times_ns = made.measure_round(std::span(&subject, 1),
                                              {.bytes_min = 64, .bytes_max = 64, .thread_count = 2});
     ASSERT_FALSE(times_ns.has_value());

@@ -41,13 +41,6 @@ struct Conditions {
   std::size_t thread_count = 1;
 };
 
-/// A function, called as a program calls memmove; or a table, called as a profile's entry point
-/// calls it, so that the time includes the look-up.
-struct Subject {
-  Move move = nullptr;
-  const Dispatch* table = nullptr;  ///< Takes precedence over `move` if not null.
-};
-
 /// Threading: confined; starts its own threads to measure.
 class Meter {
  public:
@@ -64,13 +57,13 @@ class Meter {
   /// Fails: invalid_argument for a pool of less than a page; out_of_memory.
   [[nodiscard]] static Result<Meter> make(const Options& options);
 
-  /// Measures each of `subjects` once.
+  /// Measures each of `subjects` once; memmove is called through the PLT, as programs do.
   ///
   /// Returns: nanoseconds per copy, in the order of `subjects`.
   /// Fails: invalid_argument if the lengths do not fit the pools or there are more threads than
   ///        processors; corrupt_data if a subject copied wrongly; capacity_exceeded if fewer
   ///        threads can be started.
-  [[nodiscard]] Result<std::vector<double>> measure_round(std::span<const Subject> subjects,
+  [[nodiscard]] Result<std::vector<double>> measure_round(std::span<const Move> subjects,
                                                           const Conditions& conditions);
   /// Finds the latency that separates memory from the last-level cache. Nothing if both take nearly
   /// the same time, or if the clock is too coarse.

@@ -3,8 +3,8 @@
 
 Method. A cell is a temperature, an alignment and a number of threads. A round runs variants and the
 C library's memmove in random order. The figure is the logarithm of the ratio of their times in the
-same round, because the machine may be slower in the next one. memmove is called through the
-profile's table, as it would be if no variant were chosen. A variant's figure in a cell is the mean
+same round, because the machine may be slower in the next one. memmove is called as a program calls
+it, and a variant through the entry that a program gets. A variant's figure in a cell is the mean
 over its rounds, without the lowest and highest sixth.
 
 Screening measures many variants in few rounds: all of them (`exhaustive`), or those that a model
@@ -41,9 +41,7 @@ from numpy.typing import NDArray
 from headrace._apps.tune.model import predict
 
 LIBC = "libc"
-"""memmove, as a program calls it."""
-STAYS = "stays"
-"""memmove called through a profile that keeps it: the baseline of the variants."""
+"""memmove, as a program calls it: through the PLT."""
 
 LOSS_MAX = 0.02
 """Maximum loss against memmove in a cell of weight 1, as a share."""
@@ -199,7 +197,7 @@ class Bench:
         for begin in range(0, len(variants), CHUNK_COUNT):
             self.check_stop()
             chunk = variants[begin : begin + CHUNK_COUNT]
-            subjects = [STAYS, *chunk, STAYS]
+            subjects = [LIBC, *chunk, LIBC]
             assert self.meter is not None  # noqa: S101 - A meter that was given up is not used.
             times_ns = self.meter.measure_round(
                 subjects,

@@ -31,7 +31,6 @@ from headrace._apps.tune.search import (
     PAIR,
     PAIRED_BYTES_MIN,
     RESAMPLE_COUNT,
-    STAYS,
     Bench,
     Cell,
     Choice,
@@ -341,7 +340,7 @@ class Tuner:
             same = {cell.name: (0.0, 0.0, 0.0) for cell in cells}
             return Duel(by_all.bytes_max, same, np.zeros(RESAMPLE_COUNT))
         bench = self._bench(by_all.bytes_max, self._make_meter(self._settings.seed + 1))
-        names = [choice.variant or STAYS for choice in (by_model, by_all)]
+        names = [choice.variant or LIBC for choice in (by_model, by_all)]
         for _ in range(DUEL_ROUNDS):
             for cell in cells:
                 bench.measure(names, cell)

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generates the machine code of an entry: compares of the length, inline copies and jumps. Not for
+// copies with a loop (generator.cpp).
+//
+// Registers: rax return value; rdi, rsi and rdx arguments; rcx and rsi, or vector registers 0-15,
+// or 16-31 if available, which need no vzeroupper, hold data; r11 a far target.
+#include "generator.hpp"
+
+// No exceptions: the assembler's errors are checked after each function.
+#define XBYAK_NO_EXCEPTION
+#include <xbyak/xbyak.h>
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "headrace/platform/cpu.hpp"
+
+// Displacements are signed, but the assembler takes std::size_t, and checks that they fit.
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+
+namespace headrace::copy::detail {
+namespace {
+
+/// Range of a near jump, less the longest code.
+constexpr std::uintptr_t kReachBytes = (std::uintptr_t{1} << 31U) - (std::uintptr_t{1} << 16U);
+
+/// Lengths that an entry treats alike.
+struct Leaf {
+  std::size_t bytes_max = 0;
+  /// The function that serves them; null if they are copied inline ...
+  Move move = nullptr;
+  /// ... by a head and a tail of this many bytes, through registers of this many.
+  int end_bytes = 0;
+  int register_bytes = 0;
+  /// More compares than this on the way here would make the call longer than the C library's (a
+  /// copy of the profile's) or longer by four instructions (others).
+  int compares_max = 0;
+  /// Share of calls, roughly: programs mostly copy a few words, and the C library has its shortest
+  /// way for 64 to 128 bytes.
+  int weight = 1;
+};
+
+/// The order of the compares: a tree over the leaves in which no leaf lies deeper than it should,
+/// if possible, and which makes few compares and taken jumps on average.
+class Plan {
+ public:
+  explicit Plan(std::span<const Leaf> leaves)
+      : leaves_(leaves), best_(leaves.size() * leaves.size() * kDepthMax) {}
+
+  struct Split {
+    std::size_t last_left = 0;  ///< The last leaf of the shorter half.
+    bool jumps_right = false;  ///< The longer half is behind a taken jump; else the shorter one is.
+  };
+  /// Of the leaves [first, last] at this depth.
+  [[nodiscard]] Split split(std::size_t first, std::size_t last, std::size_t depth) {
+    return best(first, last, depth).split;
+  }
+
+ private:
+  static constexpr std::size_t kDepthMax = 12;
+  static constexpr int kTooDeep = 1000;
+  /// A taken jump costs as much time as this many compares.
+  static constexpr int kTaken = 4;
+  struct Best {
+    int cost = -1;
+    int weight = 0;
+    Split split = {};
+  };
+
+  Best best(std::size_t first, std::size_t last, std::size_t depth) {
+    if (first == last) {
+      const Leaf& leaf = leaves_[first];
+      const int compares = static_cast<int>(depth);
+      const int too_deep = std::max(0, compares - leaf.compares_max);
+      return {.cost = leaf.weight * compares + kTooDeep * too_deep, .weight = leaf.weight};
+    }
+    if (depth + 1 == kDepthMax) return {.cost = kTooDeep * kTooDeep, .split = {.last_left = first}};
+    Best& found = best_[(first * leaves_.size() + last) * kDepthMax + depth];
+    if (found.cost >= 0) return found;
+    Best least{.cost = INT_MAX};
+    for (std::size_t i = first; i < last; ++i) {
+      const Best left = best(first, i, depth + 1);
+      const Best right = best(i + 1, last, depth + 1);
+      const int cost = left.cost + right.cost + kTaken * std::min(left.weight, right.weight);
+      if (cost >= least.cost) continue;
+      least = {.cost = cost,
+               .weight = left.weight + right.weight,
+               .split = {.last_left = i, .jumps_right = right.weight <= left.weight}};
+    }
+    return found = least;
+  }
+
+  std::span<const Leaf> leaves_;
+  std::vector<Best> best_;
+};
+
+/// The registers of an inline copy in place of the C library's.
+int own_register(int end_bytes) {
+  const platform::CpuFeatures& features = platform::cpu_features();
+  return std::min(end_bytes, features.avx512 ? 64 : features.avx2 ? 32 : 16);
+}
+
+/// The longest copy that any registers hold.
+constexpr std::size_t kInlineBytesMax = 1024;
+
+/// The longest copy that is made inline in place of the C library's.
+std::size_t own_bytes_max() {
+  const platform::CpuFeatures& features = platform::cpu_features();
+  return features.avx512 ? 512 : features.avx2 ? 256 : 128;
+}
+
+/// Compares that leave an inline copy of up to `bytes_max` bytes as short as the C library's, by
+/// callgrind.
+constexpr int own_compares(int bytes_max) {
+  if (bytes_max > 64) return 5;
+  return bytes_max > 16 ? 2 : bytes_max > 8 ? 3 : 4;
+}
+/// A compare and its jump are two instructions: a call that stays with the C library is at most
+/// four longer.
+constexpr int kStayingCompares = 2;
+constexpr int kAnyCompares = 99;
+
+/// The register of a variant that is a head and a tail for all lengths in (bytes_max / 2,
+/// bytes_max]; 0 if it is not.
+int register_of_ends(const Variant& variant, std::size_t bytes_max) {
+  const bool straight =
+      has_ends(variant) && 2 * kLineBytes * variant.block_line_count == std::bit_ceil(bytes_max);
+  if (!straight) return 0;
+  return variant.through == Register::zmm ? 64 : variant.through == Register::ymm ? 32 : 16;
+}
+
+/// Where inline copies in place of the C library's end; as there, with 64-byte registers 64 bytes
+/// are copied as 65 to 128 are.
+std::vector<std::size_t> own_ends() {
+  std::vector<std::size_t> ends{3, 7, 15, 31};
+  ends.push_back(platform::cpu_features().avx512 ? 63 : 64);
+  for (std::size_t end = 128; end <= own_bytes_max(); end *= 2) ends.push_back(end);
+  return ends;
+}
+
+std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback) {
+  std::vector<std::size_t> ends = own_ends();
+  for (const Range& range : ranges) ends.push_back(range.bytes_max);
+  ends.push_back(SIZE_MAX);
+  std::ranges::sort(ends);
+  ends.erase(std::ranges::unique(ends).begin(), ends.end());
+  std::vector<Leaf> leaves;
+  auto range = ranges.begin();
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    while (range != ranges.end() && range->bytes_max < end) ++range;
+    const bool stays = range == ranges.end() || range->move == nullptr;
+    const int whole = end <= 3 || end > kInlineBytesMax ? 0 : static_cast<int>(std::bit_ceil(end));
+    const int ends_by = !stays && range->variant ? register_of_ends(*range->variant, end) : 0;
+    Leaf leaf{.bytes_max = end, .end_bytes = whole / 2, .compares_max = kAnyCompares};
+    if (stays && end <= own_bytes_max()) {
+      leaf.register_bytes = own_register(leaf.end_bytes);
+      leaf.compares_max = own_compares(whole) + kStayingCompares;
+      leaf.weight = whole == 128 ? 64 : whole <= 64 ? 4 : 3;
+    } else if (ends_by != 0) {
+      leaf.register_bytes = ends_by;
+      if (whole <= 256) leaf.compares_max = own_compares(whole);
+      leaf.weight = whole == 128 ? 64 : 3;
+    } else {
+      leaf.move = stays ? fallback : range->move;
+      if (stays) leaf.compares_max = kStayingCompares;
+    }
+    // The leaf before may be one with this one.
+    const bool alike =
+        !leaves.empty() && leaves.back().move == leaf.move &&
+        (leaf.move != nullptr || (begin != 0 && begin >= static_cast<std::size_t>(leaf.end_bytes)));
+    begin = alike ? begin : leaves.empty() ? 0 : leaves.back().bytes_max + 1;
+    if (alike) leaves.pop_back();
+    leaves.push_back(leaf);
+  }
+  return leaves;
+}
+
+/// Writes a tree of compares whose leaves are inline copies and jumps to functions. A jump has its
+/// target in itself: nothing is loaded before the bytes.
+class EntryWriter : public Xbyak::CodeGenerator {
+ public:
+  EntryWriter(std::vector<Leaf> leaves, std::span<std::byte> room, std::uintptr_t place)
+      : Xbyak::CodeGenerator(room.size(), room.data()),
+        leaves_(std::move(leaves)),
+        plan_(leaves_),
+        moved_by_(reinterpret_cast<std::uintptr_t>(room.data()) - place),
+        place_(place),
+        high_registers_(platform::cpu_features().avx512),
+        far_(leaves_.size()) {}
+
+  void write() {
+    write_tree(0, leaves_.size() - 1, 0);
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (leaves_[i].move == nullptr || is_in_reach(leaves_[i])) continue;
+      L(far_[i]);
+      mov(r11, reinterpret_cast<std::uintptr_t>(leaves_[i].move));
+      jmp(r11);
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_in_reach(const Leaf& leaf) const {
+    const auto to = reinterpret_cast<std::uintptr_t>(leaf.move);
+    return std::max(place_, to) - std::min(place_, to) < kReachBytes;
+  }
+  /// The target as seen from the room, where the code is written before it is moved.
+  [[nodiscard]] const void* target(const Leaf& leaf) const {
+    return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(leaf.move) + moved_by_);
+  }
+
+  void write_tree(std::size_t first, std::size_t last, std::size_t depth) {
+    if (first == last) return write_leaf(first);
+    const Plan::Split planned = plan_.split(first, last, depth);
+    const std::size_t split = planned.last_left;
+    const std::size_t bytes_max = leaves_[split].bytes_max;
+    if (bytes_max <= INT32_MAX) {
+      cmp(rdx, static_cast<std::uint32_t>(bytes_max));
+    } else {
+      mov(rcx, bytes_max);
+      cmp(rdx, rcx);
+    }
+    // What is only a jump needs no other one.
+    if (split + 1 == last && leaves_[last].move != nullptr) {
+      is_in_reach(leaves_[last]) ? ja(target(leaves_[last])) : ja(far_[last], T_NEAR);
+      return write_tree(first, split, depth + 1);
+    }
+    if (split == first && leaves_[first].move != nullptr) {
+      is_in_reach(leaves_[first]) ? jbe(target(leaves_[first])) : jbe(far_[first], T_NEAR);
+      return write_tree(split + 1, last, depth + 1);
+    }
+    Xbyak::Label other;
+    planned.jumps_right ? ja(other, T_NEAR) : jbe(other, T_NEAR);
+    const auto write_left = [&] { write_tree(first, split, depth + 1); };
+    const auto write_right = [&] { write_tree(split + 1, last, depth + 1); };
+    planned.jumps_right ? write_left() : write_right();
+    align(16);
+    L(other);
+    planned.jumps_right ? write_right() : write_left();
+  }
+
+  /// rcx, and rsi, which the second load may overwrite.
+  [[nodiscard]] Xbyak::Reg general(int index, int width) const {
+    if (width == 8) return index == 0 ? rcx : rsi;
+    return index == 0 ? ecx : esi;
+  }
+  /// Upper registers, if available, need no vzeroupper.
+  [[nodiscard]] Xbyak::Xmm vector(int index, int width) const {
+    const int number = high_registers_ ? 16 + index : index;
+    if (width == 32) return Xbyak::Ymm(number);
+    return Xbyak::Zmm(number);
+  }
+
+  void write_leaf(std::size_t index) {
+    const Leaf& leaf = leaves_[index];
+    if (leaf.move != nullptr) {
+      is_in_reach(leaf) ? jmp(target(leaf)) : jmp(far_[index], T_NEAR);
+      return;
+    }
+    mov(rax, rdi);
+    if (leaf.end_bytes == 0) return write_shortest();
+    const int width = leaf.register_bytes;
+    const int count = leaf.end_bytes / width;
+    const auto load = [&](int number, const Xbyak::Address& from) {
+      if (width <= 8) return mov(general(number, width), from);
+      width == 16 ? movups(Xbyak::Xmm(number), from) : vmovups(vector(number, width), from);
+    };
+    const auto store = [&](const Xbyak::Address& to, int number) {
+      if (width <= 8) return mov(to, general(number, width));
+      width == 16 ? movups(to, Xbyak::Xmm(number)) : vmovups(to, vector(number, width));
+    };
+    for (int i = 0; i < count; ++i) load(i, ptr[rsi + static_cast<std::size_t>(i * width)]);
+    for (int i = 0; i < count; ++i) load(count + i, ptr[rsi + rdx + (i * width - leaf.end_bytes)]);
+    for (int i = 0; i < count; ++i) store(ptr[rdi + static_cast<std::size_t>(i * width)], i);
+    for (int i = 0; i < count; ++i) {
+      store(ptr[rdi + rdx + (i * width - leaf.end_bytes)], count + i);
+    }
+    if (width > 16 && !high_registers_) vzeroupper();
+    ret();
+  }
+
+  /// Up to 3 bytes.
+  void write_shortest() {
+    Xbyak::Label done;
+    Xbyak::Label one;
+    cmp(edx, 1);
+    jb(done);
+    movzx(ecx, byte[rsi]);
+    je(one);
+    movzx(esi, word[rsi + rdx - 2]);
+    mov(word[rdi + rdx - 2], si);
+    L(one);
+    mov(byte[rdi], cl);
+    L(done);
+    ret();
+  }
+
+  std::vector<Leaf> leaves_;
+  Plan plan_;
+  std::uintptr_t moved_by_;
+  std::uintptr_t place_;
+  bool high_registers_;
+  std::vector<Xbyak::Label> far_;
+};
+
+}  // namespace
+
+std::size_t generate_entry(std::span<const Range> ranges, Move fallback, std::span<std::byte> room,
+                           std::uintptr_t place) {
+  Xbyak::ClearError();
+  EntryWriter writer(leaves_of(ranges, fallback), room, place);
+  writer.write();
+  check_written();
+  return writer.getSize();
+}
+
+void generate_jumps(const void* shorter, const void* longer, std::size_t bytes_min,
+                    std::span<std::byte> room, std::uintptr_t place) {
+  Xbyak::ClearError();
+  const auto leaf = [](std::size_t bytes_max, const void* function) {
+    // NOLINTNEXTLINE(bugprone-casting-through-void): only its address is used.
+    return Leaf{.bytes_max = bytes_max,
+                .move = reinterpret_cast<Move>(const_cast<void*>(function))};
+  };
+  std::vector<Leaf> leaves{leaf(bytes_min - 1, shorter)};
+  if (bytes_min != SIZE_MAX) leaves.push_back(leaf(SIZE_MAX, longer));
+  EntryWriter(std::move(leaves), room, place).write();
+  check_written();
+}
+
+}  // namespace headrace::copy::detail
