@@ -82,9 +82,10 @@ std::string measure(const std::string& request) {
   std::vector<Stream> streams;
   for (const Json& each : asked.at("streams")) {
     const auto access = each.at("access").get<std::string>();
-    streams.push_back({.access = access == "copy"   ? Access::copy
-                                 : access == "fill" ? Access::fill
-                                                    : Access::read,
+    streams.push_back({.access = access == "copy"     ? Access::copy
+                                 : access == "fill"   ? Access::fill
+                                 : access == "update" ? Access::update
+                                                      : Access::read,
                        .cpu = CpuId(each.at("cpu").get<std::uint32_t>()),
                        .node = NodeId(each.at("node").get<std::uint32_t>()),
                        .span = each.at("span").get<std::size_t>(),

@@ -144,6 +144,12 @@ std::uint64_t read_all(const std::byte* first, std::size_t bytes) {
   return sum;
 }
 
+/// Changes every word in place.
+void update_all(std::byte* first, std::size_t bytes) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(first);
+  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) words[i] += 1;
+}
+
 void keep(std::uint64_t value) {
   asm volatile("" : : "r"(value) : "memory");
 }
@@ -211,6 +217,9 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                                  break;
                                case Access::fill:
                                  std::memset(source + at, 1, stream.bytes);
+                                 break;
+                               case Access::update:
+                                 update_all(source + at, stream.bytes);
                                  break;
                                case Access::copy:
                                  std::memcpy(target + at, source + at, stream.bytes);

@@ -31,7 +31,7 @@ struct Samples {
   std::uint32_t disturbed_count = 0;
 };
 
-enum class Access : std::uint8_t { read, fill, copy };
+enum class Access : std::uint8_t { read, fill, copy, update };
 
 /// One thread that passes over private memory repeatedly, from start to end.
 struct Stream {

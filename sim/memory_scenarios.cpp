@@ -213,6 +213,7 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
   const CoreModel& core = model.core;
   const double footprint = access == "copy" ? 2 * span : span;
   const auto of = [&](double read, double fill, double copy) {
+    if (access == "update") return 1 / (1 / read + 1 / fill);
     return access == "read" ? read : access == "fill" ? fill : copy;
   };
   const auto with_call = [&](double rate) { return 1 / (1 / rate + core.call_ns / bytes); };
@@ -226,7 +227,10 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
         .all_gb_per_s = level.core_count > 1 ? all : 0};
   }
   if (!core.calls.empty() && access != "read") {
-    return {.gb_per_s = call_rate(core, bytes, access == "copy"), .in_memory = true};
+    // An update reads each line before it writes it, as a short fill does; a long one may not.
+    const double rate = access == "update" ? core.calls.front().fill_gb_per_s
+                                           : call_rate(core, bytes, access == "copy");
+    return {.gb_per_s = rate, .in_memory = true};
   }
   const NodeModel& node = model.nodes.front();
   const double read = core.outstanding_lines * kLine / node.latency_ns;
@@ -265,9 +269,10 @@ Result<Outcome> streams(const Model& model, const Point& point) {
     for (std::uint32_t i = 0; i < threads; ++i) {
       std::vector<Use> uses{{counters.back(), 1}};
       if (rate.in_memory) {
+        // What a fill reads is part of its measured rates, and so of an update's.
         const Traffic traffic{.source = node.node,
                               .target = node.node,
-                              .reads = kind == "fill" ? 0.0 : 1.0,
+                              .reads = kind == "fill" || kind == "update" ? 0.0 : 1.0,
                               .writes = kind == "read" ? 0.0 : 1.0};
         for (const Use& use : world.memory_uses(traffic, node.socket)) {
           uses.push_back(use);
@@ -414,10 +419,10 @@ std::vector<Scenario> memory_scenarios() {
         {"pattern", Kind::word, {"scan"}, {"scan", "update", "chase"}}},
        placement},
       {"streams",
-       "rates of threads that read, fill or copy concurrently",
+       "rates of threads that read, fill, copy or update concurrently",
        "xeon-max-9462",
-       {{"access", Kind::word, {"read", "fill", "copy"}},
-        {"beside", Kind::word, {"nothing", "read", "fill", "copy"}},
+       {{"access", Kind::word, {"read", "fill", "copy", "update"}},
+        {"beside", Kind::word, {"nothing", "read", "fill", "copy", "update"}},
         {"threads", Kind::count, {"1", "16"}},
         {"bytes", Kind::size, {"1MiB"}},
         {"span", Kind::size, {"256MiB"}}},

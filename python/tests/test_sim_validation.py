@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -215,12 +216,18 @@ def test_calibration_and_validation_take_turns_and_measure_different_things(
     validated = [each.what for each in comparison.points]
     assert set(validated) < set(asked)
     assert len(set(asked)) == len(asked) // 2
-    for kind in ("copy", "fill", "query 6"):
+    for kind in ("copy", "fill", "update", "update beside read", "query 6"):
         assert any(each.startswith(kind) for each in validated), kind
+    calibrated = {int(each.split()[1]) for each in asked if re.fullmatch(r"call \d+ \w+", each)}
+    sizes = {
+        _core.parse_bytes(each) for each in re.findall(r"copy (.*?) in memory", str(validated))
+    }
+    assert not sizes & calibrated
+    assert (min(sizes) < min(calibrated), max(sizes) > max(calibrated)) == (True, True)
     native, _ = _core.Machine.make_record()
     cpus = len(hosts(Machine.from_native(native))[0].cpus)
-    # Threads for four sizes; for each number of threads a size, and whether the query prefetches.
-    assert len(comparison.decisions) == 4 + 2 * len({1, cpus})
+    # Threads for five sizes; for each number of threads a size, and whether the query prefetches.
+    assert len(comparison.decisions) == 5 + 2 * len({1, cpus})
     assert comparison.summary["decisions"] == len(comparison.decisions)
     assert all(math.isfinite(each.simulated) and each.simulated > 0 for each in comparison.points)
 
@@ -258,6 +265,17 @@ def test_the_choice_by_predictions_is_compared_with_the_measured_best() -> None:
     assert (size.advised, size.best, size.agrees) == ("4 KiB", "64 KiB", True)
 
 
+def test_however_much_measurements_vary_a_choice_may_not_lose_more_than_a_tenth() -> None:
+    task = Task("", lambda _: Sample(0))
+    make = here._Question  # noqa: SLF001
+    questions = [make(task, "", "", {}, "", (("q", way),)) for way in ("1", "2")]
+    ways = [here.Point(way, "GB/s", rate, 0.6, 1 / rate, "") for way, rate in (("1", 8), ("2", 10))]
+    (choice,) = here._decide(questions, ways)  # noqa: SLF001
+    assert (choice.advised, choice.best, choice.agrees) == ("1", "2", False)
+    assert choice.regret == pytest.approx(0.2)
+    assert choice.tolerance == pytest.approx(0.1)
+
+
 def _comparison(errors: list[float], disturbed: float) -> here.Comparison:
     points = tuple(here.Point("a copy", "GB/s", 10, 0.01, 10 * (1 + each), "") for each in errors)
     return here.Comparison(points, {}, disturbed, 3)
@@ -278,6 +296,10 @@ def test_validation_of_this_machine_fails_above_its_threshold_and_says_under_whi
     assert "11.0%, more than 10%" in err
     assert "disturbed 20%" in err
     assert "loaded" in out
+    monkeypatch.setattr(here, "compare", lambda *_, **__: _comparison([0.05, -0.09, 0.6], 0.0))
+    code, out, err = command("validate", "--here")
+    assert code == 1
+    assert "'a copy' is off by +60.0%, more than 50%" in err
 
 
 def test_rounds_of_validation_have_limits(command: Command) -> None:

@@ -334,6 +334,18 @@ TEST(Streams, ThreadsAddUpToTheNodeAndShareItWithOthers) {
   EXPECT_NEAR(rate({{"access", "fill"}, {"threads", "16"}}, "gb_per_s"), 50, 0.5);
 }
 
+TEST(Streams, AnUpdateIsBoundByWhatBoundsAShortFill) {
+  Model model = machine("spr-1dsa");
+  model.nodes.front().write_gb_per_s = 50;
+  model.core.calls = {{.bytes = 2048, .fill_gb_per_s = 8, .copy_gb_per_s = 6},
+                      {.bytes = 1 << 20, .fill_gb_per_s = 20, .copy_gb_per_s = 10}};
+  const auto rate = [&](const char* threads) {
+    return run(model, "streams", {{"access", "update"}, {"threads", threads}}).figure("gb_per_s");
+  };
+  EXPECT_NEAR(rate("1"), 8, 0.01);
+  EXPECT_NEAR(rate("16"), 50, 0.1);
+}
+
 TEST(Streams, WhatFitsACacheHasItsRate) {
   Model model = machine("spr-1dsa");
   model.core.levels = {{.bytes = 1 << 20,

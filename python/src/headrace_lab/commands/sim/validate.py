@@ -129,7 +129,8 @@ def _print_here(comparison: here.Comparison) -> None:
     )
     report.say(
         f"The model's choice agrees with the measured best in {summary['decisions_agreed']} of "
-        f"{summary['decisions']}: it is the best, or loses no more than 2 % or the best's spread."
+        f"{summary['decisions']}: it is the best, or loses no more than 2 % or the best's spread, "
+        f"which counts up to {here.REGRET_MAX:.0%}."
     )
     report.say(
         f"Other work disturbed {comparison.disturbed:.0%} of the samples, which are left out."
