@@ -232,6 +232,7 @@ Result<Outcome> injection(const Model& model, const Point& point) {
   }
   const double gain = gain_of(bytes, with, without);
   Outcome outcome{{{"gain", gain},
+                   {"saved_share", 1 - with.time_ns / without.time_ns},
                    {"time_us", with.time_ns / 1e3},
                    {"time_us_without", without.time_ns / 1e3},
                    {"memory_lines", with.memory_lines},

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <random>
 
 #include "sim/scenario.hpp"
 #include "sim/world.hpp"
@@ -363,36 +364,134 @@ Result<Outcome> optane(const Model& model, const Point& point) {
                  {}};
 }
 
+/// Share of hits of each pass over `bytes` in a direct-mapped cache of `room` bytes. Later passes
+/// are as the last.
+std::vector<double> side_cache_hits(double bytes, double room, bool is_random) {
+  constexpr double kBlocksMax = 1 << 16;
+  constexpr int kPasses = 4;
+  const double block = std::max(kLine, bytes / kBlocksMax);
+  const auto count = static_cast<std::uint32_t>(std::ceil(bytes / block));
+  const auto set_count = static_cast<std::uint32_t>(std::max(1.0, std::floor(room / block)));
+  std::vector<std::uint32_t> sets(set_count, count);  // Blocks are below `count`.
+  std::mt19937 random(1);
+  std::vector<double> shares;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    double hits = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t at = is_random ? static_cast<std::uint32_t>(random() % count) : i;
+      hits += sets[at % set_count] == at ? 1 : 0;
+      sets[at % set_count] = at;
+    }
+    shares.push_back(hits / count);
+  }
+  return shares;
+}
+
+/// One pass of all cores of a node over data of which a share is in HBM.
+class Pass {
+ public:
+  Pass(const Model& model, const NodeModel& ddr, const NodeModel* hbm)
+      : world_(model), ddr_(ddr), hbm_(hbm) {
+    double nodes = 0;
+    for (const NodeModel& each : model.nodes) {
+      nodes += each.kind == "ddr" && each.socket == ddr.socket ? 1 : 0;
+    }
+    const double cores = model.socket(ddr.socket).core_count / nodes;
+    misses_ = world_.fluid().add("misses of cores", cores * model.core.outstanding_lines * kLine);
+    if (hbm == nullptr) side_ = world_.fluid().add("side cache", ddr.side_cache_gb_per_s);
+  }
+
+  /// With `fills`, what is not in HBM is looked up there first, and written there.
+  void read(double bytes, double share, bool fills) {
+    std::vector<Use> uses;
+    const auto add = [&](std::uint32_t node, double reads, double writes) {
+      for (const Use& use : world_.memory_uses(
+               {.source = node, .target = node, .reads = reads, .writes = writes}, ddr_.socket)) {
+        uses.push_back(use);
+      }
+    };
+    add(ddr_.node, 1 - share, 0);
+    double hbm_ns = ddr_.latency_ns;
+    if (hbm_ != nullptr) {
+      add(hbm_->node, share, fills ? 1 - share : 0);
+      hbm_ns = hbm_->latency_ns;
+    } else {
+      uses.push_back({side_, fills ? 1 : share});
+    }
+    uses.push_back({misses_, (fills ? hbm_ns : share * hbm_ns) + (1 - share) * ddr_.latency_ns});
+    world_.fluid().carry(bytes, std::move(uses), [] {});
+  }
+
+  [[nodiscard]] World& world() { return world_; }
+  [[nodiscard]] double run() {
+    world_.fluid().run();
+    return world_.fluid().now_ns();
+  }
+
+ private:
+  World world_;
+  const NodeModel& ddr_;
+  const NodeModel* hbm_;
+  ResourceIndex misses_ = 0;
+  ResourceIndex side_ = 0;
+};
+
 Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
   const NodeModel& ddr = model.nodes.front();
   const auto fast = std::find_if(model.nodes.begin(), model.nodes.end(), [&](const auto& each) {
     return each.kind == "hbm" && each.socket == ddr.socket;
   });
-  double hbm = ddr.side_cache_gb_per_s;
-  if (fast != model.nodes.end()) hbm = fast->read_gb_per_s;
-  if (hbm == 0) {
+  const NodeModel* const hbm = fast == model.nodes.end() ? nullptr : &*fast;
+  if (hbm == nullptr && ddr.side_cache_gb_per_s == 0) {
     return fail(Code::unsupported, "simulate HBM", "the machine has none",
                 "use the machine xeon-max-9468");
   }
   const double bytes = point.size("bytes");
   const double room = point.size("hbm");
-  const double passes = std::max(1U, point.count("passes"));
+  const std::size_t passes = std::max(1U, point.count("passes"));
+  const auto pass_ns = [&](double share, bool fills) {
+    Pass pass(model, ddr, hbm);
+    pass.read(bytes, share, fills);
+    return pass.run();
+  };
+  const std::vector<double> hits = side_cache_hits(bytes, room, point.word("order") == "random");
+  double cached_ns = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(hits.size(), passes); ++i) {
+    const auto repeats = i + 1 == hits.size() ? passes - i : 1;
+    cached_ns += static_cast<double>(repeats) * pass_ns(hits[i], true);
+  }
+  const auto pass_count = static_cast<double>(passes);
+  const double flat_ns = pass_count * pass_ns(0, false);
+  // Flat mode: during the first pass devices move what fits.
   const double kept = std::min(bytes, room);
-  // Flat: the first pass reads DDR while the part that fits is moved, which reads it once more.
-  // Cache mode: the first pass fills the cache. Of a column that does not fit, a direct-mapped
-  // cache accessed in order keeps the lines that no other displaces: max(0, 2 x room - bytes).
-  const double hits = std::clamp(2 * room - bytes, 0.0, bytes);
-  const double ddr_rate = ddr.read_gb_per_s;
-  const double cached = bytes / ddr_rate + (passes - 1) * (hits / hbm + (bytes - hits) / ddr_rate);
-  const double flat = passes * bytes / ddr_rate;
-  const double prefetched = (bytes + (passes > 1 ? kept : 0)) / ddr_rate +
-                            (passes - 1) * (kept / hbm + (bytes - kept) / ddr_rate);
-  return Outcome{{{"flat_ms", flat / 1e6},
-                  {"cache_mode_ms", cached / 1e6},
-                  {"prefetched_ms", prefetched / 1e6},
-                  {"prefetched_over_cache_mode", cached / prefetched}},
+  Pass first(model, ddr, hbm);
+  const DeviceSetup setup;
+  Devices devices(first.world(), setup);
+  const auto device_count = static_cast<std::uint32_t>(model.machine.dsa_devices.size());
+  if (hbm == nullptr || device_count == 0 || !model.has_dsa) {
+    first.read(passes > 1 ? kept : 0, 0, false);
+  } else if (passes > 1) {
+    constexpr double kTransfer = 2 << 20;
+    const double each = kept / device_count;
+    const auto count = static_cast<std::uint32_t>(std::ceil(each / kTransfer));
+    for (std::uint32_t i = 0; i < device_count; ++i) {
+      devices.submit({.device = i,
+                      .count = count,
+                      .bytes = each / count,
+                      .traffic = {.source = ddr.node, .target = hbm->node}},
+                     {});
+    }
+  }
+  first.read(bytes, 0, false);
+  const double prefetched_ns = first.run() + (pass_count - 1) * pass_ns(kept / bytes, false);
+  return Outcome{{{"flat_ms", flat_ns / 1e6},
+                  {"cache_mode_ms", cached_ns / 1e6},
+                  {"prefetched_ms", prefetched_ns / 1e6},
+                  {"hit_share", hits[std::min(hits.size(), passes) - 1]},
+                  {"cache_mode_gain", flat_ns / cached_ns - 1},
+                  {"prefetched_over_cache_mode", cached_ns / prefetched_ns}},
                  bytes > room ? "capacity" : "bandwidth",
-                 {"HBM and DDR are not read at once; latency is not modelled"}};
+                 {}};
 }
 
 }  // namespace
@@ -456,7 +555,8 @@ std::vector<Scenario> memory_scenarios() {
        "HBM as a cache against HBM filled by prefetching",
        "xeon-max-9468",
        {{"bytes", Kind::size, {"4GiB", "12GiB", "24GiB", "48GiB"}},
-        {"passes", Kind::count, {"1", "2", "8"}},
+        {"passes", Kind::count, {"1", "2", "8"}, {}, 1e6},
+        {"order", Kind::word, {"sequential"}, {"sequential", "random"}},
         {"hbm", Kind::size, {"16GiB"}}},
        hbm_cache_mode}};
 }

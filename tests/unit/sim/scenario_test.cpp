@@ -226,6 +226,29 @@ TEST(Qdp, CoresThatMoveAreTakenFromThoseThatCompute) {
   EXPECT_LT(moved.figure("gain"), 0);
 }
 
+TEST(HbmCacheMode, KeepsOfAColumnReadInOrderWhatNothingDisplaces) {
+  const Model model = machine("xeon-max-flat");
+  const auto with = [&](const char* bytes, const char* order) {
+    return run(model, "hbm-cache-mode", {{"bytes", bytes}, {"passes", "8"}, {"order", order}});
+  };
+  // In order, a line stays if no other maps to it: 2 x 16 GiB - 24 GiB of 24.
+  EXPECT_NEAR(with("24GiB", "sequential").figure("hit_share"), 8.0 / 24, 0.001);
+  EXPECT_EQ(with("48GiB", "sequential").figure("hit_share"), 0);
+  // At random, each of the two blocks of a set was the last one half of the time.
+  EXPECT_NEAR(with("32GiB", "random").figure("hit_share"), 0.5, 0.01);
+  // What fits is read at HBM's rate after one pass at DDR's.
+  const Outcome fits = with("4GiB", "sequential");
+  const double gib4 = 4.0 * 1073741824;
+  EXPECT_NEAR(fits.figure("cache_mode_ms"), (gib4 / 52.9 + 7 * gib4 / 107.4) / 1e6, 1);
+  EXPECT_NEAR(fits.figure("flat_ms"), 8 * gib4 / 52.9 / 1e6, 1);
+  EXPECT_NEAR(fits.figure("cache_mode_gain"),
+              fits.figure("flat_ms") / fits.figure("cache_mode_ms") - 1, 1e-9);
+  // Devices read the column once more: the first pass takes twice as long.
+  EXPECT_NEAR(fits.figure("prefetched_ms"), (2 * gib4 / 52.9 + 7 * gib4 / 107.4) / 1e6, 1);
+  // Prefetching pays where the cache has conflicts.
+  EXPECT_GT(with("48GiB", "sequential").figure("prefetched_over_cache_mode"), 1.05);
+}
+
 TEST(Injection, GainRisesWithTheMessageAndFallsWhenTheCacheIsFull) {
   const Model model = machine("injection-node");
   const auto gain = [&](const char* bytes) {

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace._apps.sim import Result, run
 from headrace.errors import UnsupportedError
+from headrace.machine import replay
 from headrace_lab.sim.plan import Scan
 
 GAIN_MIN = 0.02
@@ -80,6 +81,24 @@ def advise_data(
             (result,) = run("placement", [point], machine=str(machine))
             found.append(_advice(node, devices, result, machine))
     return _ranked(found)
+
+
+def cache_mode_gain(machine: Path, byte_count: int, *, passes: int) -> float | None:
+    """Gain of HBM as a cache of the same machine, over reading in place; None without HBM nodes.
+
+    Args:
+        machine: Path of the record.
+        byte_count: Size of the data, which is read in order by all cores of its node.
+        passes: How often all of it is read.
+    """
+    model = _model(machine)
+    hbm = [each["node"] for each in _other_nodes(model) if each["kind"] == "hbm"]
+    if not hbm:
+        return None
+    room = next(node.capacity_bytes for node in replay(machine).nodes if node.id == hbm[0])
+    point = {"bytes": byte_count, "passes": passes, "hbm": room}
+    (result,) = run("hbm-cache-mode", [point], machine=str(machine))
+    return result.figures["cache_mode_gain"]
 
 
 @dataclass(frozen=True, slots=True)

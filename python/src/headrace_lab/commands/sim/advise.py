@@ -30,6 +30,7 @@ from headrace_lab.sim.advice import (
     advise_data,
     advise_query,
     advise_scans,
+    cache_mode_gain,
     column_bytes_of,
 )
 from headrace_lab.sim.measured import measured_record
@@ -106,22 +107,31 @@ def command(
         else:
             share = stack.enter_context(progress("measuring this machine"))
             path = stack.enter_context(measured_record(share))
+        in_cache_mode = None
         if size is not None:
             ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
+            if pattern == "scan":
+                in_cache_mode = cache_mode_gain(path, size, passes=passes)
         elif scans:
             ranked = advise_scans(path, scans, threads=threads)
         else:
             ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
     best = ranked[0]
+    other = {} if in_cache_mode is None else {"cache_mode_gain": in_cache_mode}
     if as_json:
         print_document(
             "sim-advise",
             machine={"name": machine or "this machine"},
             results=[asdict(each) for each in ranked],
-            summary={"kind": "simulated", **asdict(best), **_totals(scans)},
+            summary={"kind": "simulated", **asdict(best), **_totals(scans), **other},
         )
         return
     _print(ranked, scans)
+    if in_cache_mode is not None:
+        Report().say(
+            f"HBM in cache mode, a setting of the firmware: {in_cache_mode:+.1%} without any move, "
+            "read by all cores of the node (simulated)"
+        )
 
 
 def _text_of(path: str) -> str:
