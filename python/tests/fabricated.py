@@ -308,6 +308,12 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.find_program", _found)
     monkeypatch.setattr("headrace_lab.families.measure._records", records)
     monkeypatch.setattr("headrace_lab.commands.report.measure_rings", lambda *_: _pmem())
+    classes = [
+        {"bytes_max": 1 << bits, "variant": variant, "measured": {"ratio": ratio}}
+        for bits, variant, ratio in ((10, "xmm", 1.3), (20, "ymm", 1.1))
+    ]
+    profile = {"classes": classes}
+    monkeypatch.setattr("headrace_lab.commands.report.load_profile", lambda _: profile)
     for module in ("headrace_lab.commands.bench._family", "headrace_lab.commands.report"):
         monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
         monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)

@@ -4,6 +4,7 @@
 import html.parser
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,9 +98,13 @@ def test_every_guideline_is_judged_where_everything_is_measured(report: dict[str
     ]
     assert open_ones == [
         "G5 use several engines",  # All groups of the fabricated machine have four.
-        "mount with DAX",
-        "keep a checksum, spare a fence",
+        "mount with DAX",  # Its folders all have it.
     ]
+    by_source = Counter(each["source"] for each in report["results"]["guidelines"])
+    assert by_source["León: cache injection"] == 2
+    assert by_source["Kappes and Anastasiadis: Asterope"] == 2
+    credited = {each["name"]: each["source"] for each in report["results"]["guidelines"]}
+    assert "LightDSA" in credited["do not block on faults"]
 
 
 def outcome(family: str, *figures: tuple[str, str, float], emulated: bool = False) -> Outcome:
@@ -122,6 +127,46 @@ def test_a_verdict_rests_on_figures_of_real_devices(
     (judged,) = [each for each in found if each.name == "batch small copies"]
     assert judged.verdict.state == verdict
     assert f"ratio {batched:.2f}" in judged.verdict.reason
+
+
+def verdict_of(name: str, *outcomes: Outcome) -> str:
+    found = {each.family: each for each in outcomes}
+    judged = guidelines_of(Measured(found, no_queue="", has_tiers=False))
+    return next(each.verdict.state for each in judged if each.name == name)
+
+
+def test_what_is_measured_is_judged() -> None:
+    ring = (("libpmem_staged", "256 B", 2.0), ("libpmem_balcer", "256 B", 1.0))
+    assert verdict_of("keep a checksum, spare a fence", outcome("rings", *ring)) == "holds"
+    both = (("/dax, pinned", "4 KiB", 2.0), ("/mnt without DAX, pinned", "4 KiB", 1.0))
+    assert verdict_of("mount with DAX", outcome("dax", *both)) == "holds"
+    assert verdict_of("mount with DAX", outcome("dax", both[0])) == "cannot be told"
+    sizes = ("1 KiB", "64 KiB", "4 MiB")
+    for saved, gains, falls in (
+        ((0.1, 0.3, 0.1), "holds", "holds"),
+        ((0.0, 0.01, 0.03), "does not hold", "does not hold"),
+    ):
+        figures = [("set", size, gain) for size, gain in zip(sizes, saved, strict=True)]
+        measured = outcome("injection", *figures)
+        assert verdict_of("inject messages into the cache", measured) == gains
+        assert verdict_of("inject no more than fits", measured) == falls
+    one, two = ("xmm", "1 KiB", 1.3), ("ymm", "1 MiB", 1.05)
+    assert verdict_of("tune copies to the machine", outcome("copies", one)) == "holds"
+    assert verdict_of("choose the copy by length", outcome("copies", one)) == "does not hold"
+    assert verdict_of("choose the copy by length", outcome("copies", one, two)) == "holds"
+
+
+def test_figures_have_a_line_of_smart_processors_and_of_hbm_in_cache_mode() -> None:
+    cards = {card.name: card for card in cards_of({})}
+    labels = {line.label for line in cards["movement"].panel.lines}
+    assert "smart processors (simulated)" in labels
+    modes = cards["hbm-cache-mode"].panel.lines
+    assert [len(line.points) for line in modes] == [4, 4]
+    # What restates a published figure is not simulated once more beside it.
+    kinds = {line.kind for line in cards["ring"].panel.lines}
+    assert kinds == {"published"}
+    simulated = [line for line in cards["faults"].panel.lines if line.kind == "simulated"]
+    assert [set(line.points) for line in simulated] == [{"none", "iotlb"}]
 
 
 def test_without_devices_figures_say_why_and_show_the_others() -> None:

@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from headrace import _core
 from headrace._apps.doctor.diagnosis import diagnose
 from headrace._apps.doctor.finding import Finding
 from headrace._apps.dsa.gather import gather
+from headrace._apps.tune.table import load_profile
 from headrace._cli._app import Command
 from headrace._cli._options import (
     FilePath,
@@ -27,6 +29,11 @@ from headrace._files import Output
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 from headrace_lab.commands.bench._family import find_measuring_program
+from headrace_lab.commands.bench.injection import (
+    MESSAGE_BYTES,
+    WORKING_SET_BYTES,
+    measure_injection,
+)
 from headrace_lab.commands.bench.pmem import measure_rings, memory_folder
 from headrace_lab.families import FAMILIES
 from headrace_lab.families.facts import Facts, gather_facts
@@ -98,6 +105,8 @@ def command(
             )
         if not stop.asked:
             outcomes["rings"] = _rings(rounds)
+            outcomes["injection"] = _injection(rounds)
+            outcomes["copies"] = _copies()
         # The rest takes seconds; ending here would lose the whole page.
         was_ended = stop.asked
         cards = cards_of(outcomes)
@@ -138,6 +147,66 @@ def _rings(rounds: int) -> Outcome:
         for name, times in each["series"].items()
     )
     return Outcome("rings", shown, (), partial=False)
+
+
+def _injection(rounds: int) -> Outcome:
+    """Measure 'headrace bench injection', as a family."""
+    try:
+        measured = measure_injection(rounds)
+    except Error as error:
+        return Outcome("injection", (), (LeftOut("injection", str(error)),), partial=False)
+    times = {
+        (each["working_set_bytes"], each["message_bytes"], each["placement"]): each[
+            "computation_ns"
+        ]
+        for each in measured["cells"]
+    }
+    shown = tuple(
+        Shown(
+            Place(
+                "share of the time saved",
+                f"working set {_core.bytes_text(working_set)}",
+                _core.bytes_text(size),
+                "share",
+            ),
+            emulated=False,
+            values=tuple(
+                1 - near / far
+                for near, far in zip(
+                    times[working_set, size, "cache"],
+                    times[working_set, size, "memory"],
+                    strict=True,
+                )
+            ),
+        )
+        for working_set in WORKING_SET_BYTES
+        for size in MESSAGE_BYTES
+    )
+    return Outcome("injection", shown, (), partial=False)
+
+
+def _copies() -> Outcome:
+    """Read the figures of the user's profile of copies, as a family."""
+    try:
+        profile = load_profile(Path(_core.default_copy_profile_path()))
+    except Error as error:
+        return Outcome("copies", (), (LeftOut("copies", str(error)),), partial=False)
+    shown = tuple(
+        Shown(
+            Place(
+                "speed relative to memmove",
+                each["variant"],
+                _core.bytes_text(each["bytes_max"]),
+                "ratio",
+            ),
+            emulated=False,
+            values=(each["measured"]["ratio"],),
+        )
+        for each in profile["classes"]
+        if each.get("variant") is not None
+    )
+    why = () if shown else (LeftOut("copies", "no variant of the profile beats memmove"),)
+    return Outcome("copies", shown, why, partial=False)
 
 
 def _not_pinned(outcomes: dict[str, Outcome]) -> str:

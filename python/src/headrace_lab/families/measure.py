@@ -274,5 +274,6 @@ UNITS = {
     "beside_gb_per_s": "GB/s",
     "cache_bytes": "bytes",
     "share": "share",
+    "ratio": "ratio",
 }
 """Unit of each metric."""

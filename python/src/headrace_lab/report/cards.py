@@ -262,6 +262,7 @@ SPECS = (
                 ("smart", {"policy": "smart_copy", "devices": 8}),
                 ("push-pull", {"policy": "push_pull", "devices": 2}),
                 ("12 processors", {"policy": "cpu-12"}),
+                ("smart processors", {"policy": "cpu-smart"}),
             )
         ),
         ("thesis-ddr-to-hbm",),
@@ -530,6 +531,47 @@ SPECS = (
                 names={"4KiB": "4 KiB", "64": "64 B", "256": "256 B"},
             ),
         ),
+    ),
+    Spec(
+        "hbm-cache-mode",
+        "HBM filled by prefetching, by the speed of HBM in cache mode; 8 passes",
+        "ratio",
+        simulated=tuple(
+            Simulated(
+                f"read {how}",
+                "hbm-cache-mode",
+                "bytes",
+                tuple(size << 30 for size in (4, 12, 24, 48)),
+                "prefetched_over_cache_mode",
+                {"passes": 8, "order": order},
+            )
+            for how, order in (("in order", "sequential"), ("at random", "random"))
+        ),
+    ),
+    Spec(
+        "injection",
+        "A computation whose message is in the cache; simulated: with a NIC that writes it there",
+        "share",
+        "injection",
+        "share of the time saved",
+        tuple(
+            Simulated(
+                f"injected into the {name}",
+                "injection",
+                "bytes",
+                tuple(1 << shift for shift in range(6, 23, 2)),
+                "saved_share",
+                {"where": where},
+            )
+            for name, where in (("receiver's L2", "receiver-l2"), ("sender's L2", "sender-l2"))
+        ),
+    ),
+    Spec(
+        "copies",
+        "Copies of the profile, by the speed of memmove",
+        "ratio",
+        "copies",
+        "speed relative to memmove",
     ),
     Spec("rings", "Durable entries of rings, by their length", "GB/s", "rings"),
     Spec(

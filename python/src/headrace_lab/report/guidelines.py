@@ -122,7 +122,7 @@ class Measured:
         return outcome.left_out[0].why.partition(";")[0]
 
 
-_WITHOUT_DEVICES = ("interleaving", "dax", "rings")
+_WITHOUT_DEVICES = ("interleaving", "dax", "rings", "injection", "copies")
 Judge = Callable[[Measured], Verdict]
 
 
@@ -206,13 +206,63 @@ def _remote(measured: Measured) -> Verdict:
     return Verdict(UNKNOWN, measured.why_not("movement"))
 
 
-def _not_measured(reason: str) -> Judge:
-    return lambda _: Verdict(UNKNOWN, reason)
+def _dax(measured: Measured) -> Verdict:
+    outcome = measured.outcomes.get("dax")
+    pinned = [each for each in (outcome.shown if outcome else ()) if ", pinned" in each.place.line]
+    of_kind = {"without DAX" in each.place.line: Value.of(each) for each in reversed(pinned)}
+    if len(of_kind) > 1:
+        return _judged(of_kind[False], of_kind[True], 1 + _SAME)
+    return Verdict(UNKNOWN, "one of them is measured" if of_kind else measured.why_not("dax"))
+
+
+def _injection(measured: Measured) -> Verdict:
+    found = _gains(measured)
+    if not found:
+        return Verdict(UNKNOWN, measured.why_not("injection"))
+    best = max(found, key=lambda each: each.median)
+    return Verdict(HOLDS if best.median >= _SAME / 2 else BROKEN, f"the most is {best.text}")
+
+
+def _injected_too_much(measured: Measured) -> Verdict:
+    found = _gains(measured)
+    if not found:
+        return Verdict(UNKNOWN, measured.why_not("injection"))
+    best, last = max(found, key=lambda each: each.median), found[-1]
+    falls = last.median <= best.median / 2
+    return Verdict(HOLDS if falls else BROKEN, f"the most is {best.text}; {last.text}")
+
+
+def _gains(measured: Measured) -> list[Value]:
+    """By message size, with the smallest working set."""
+    outcome = measured.outcomes.get("injection")
+    shown = outcome.shown if outcome else ()
+    return [Value.of(each) for each in shown if each.place.line == shown[0].place.line]
+
+
+def _tuned(measured: Measured) -> Verdict:
+    outcome = measured.outcomes.get("copies")
+    found = [Value.of(each) for each in (outcome.shown if outcome else ())]
+    if not found:
+        return Verdict(UNKNOWN, measured.why_not("copies"))
+    best = max(found, key=lambda each: each.median)
+    return Verdict(HOLDS if best.median >= 1 + _SAME else BROKEN, f"the most is {best.text}")
+
+
+def _per_length(measured: Measured) -> Verdict:
+    outcome = measured.outcomes.get("copies")
+    variants = {each.place.line for each in (outcome.shown if outcome else ())}
+    if not variants:
+        return Verdict(UNKNOWN, measured.why_not("copies"))
+    reason = f"the profile has {len(variants)} variants that beat memmove at some length"
+    return Verdict(HOLDS if len(variants) > 1 else BROKEN, reason)
 
 
 _THESIS = "Fürst: prefetching into HBM by DSA"
 _KUPER = "Kuper et al.: guidelines for DSA"
+_LIGHTDSA = "LightDSA: measurements of DSA"
 _BALCER = "Balcer: guidelines for persistent memory"
+_LEON = "León: cache injection"
+_ASTEROPE = "Kappes and Anastasiadis: Asterope"
 
 _QUEUE = "a work queue of a DSA"
 _PERSISTENT = "persistent memory that is mounted with DAX"
@@ -285,7 +335,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
     ),
     (
         "do not block on faults",
-        _THESIS,
+        _LIGHTDSA,
         "An engine that waits for pages holds up everything: touch and resubmit instead.",
         "faults",
         "a work queue of a DSA with block_on_fault ('headrace dsa configure --block-on-fault on')",
@@ -437,7 +487,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
         "Map persistent memory from a file system that is mounted with DAX.",
         "ring",
         "the same memory mounted with DAX and without: 'headrace bench dax --directory' on each",
-        _not_measured("a report measures one of them"),
+        _dax,
     ),
     (
         "spread over DIMMs",
@@ -460,8 +510,41 @@ _GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
         _BALCER,
         "An entry with a checksum is durable by one fence.",
         "rings",
-        "two rings that differ in that alone; docs/concepts/pmem.md has a benchmark of it",
-        _not_measured("no two rings of 'headrace bench pmem' do"),
+        "libpmem2, with which 'headrace bench pmem' is built",
+        # Both on libpmem2's primitives; Balcer's makes positions durable, ours writes a checksum.
+        _ratio("rings", ("libpmem_staged", "256 B"), ("libpmem_balcer", "256 B"), 1 + _SAME),
+    ),
+    (
+        "inject messages into the cache",
+        _LEON,
+        "Let the NIC write messages into the cache of the core that computes on them.",
+        "injection",
+        "two processors",
+        _injection,
+    ),
+    (
+        "inject no more than fits",
+        _LEON,
+        "Injecting too much pushes the working set out: the gain falls for large messages.",
+        "injection",
+        "two processors",
+        _injected_too_much,
+    ),
+    (
+        "tune copies to the machine",
+        _ASTEROPE,
+        "A copy whose instructions and prefetches are searched for on the machine beats memmove.",
+        "copies",
+        "a profile of 'headrace tune'",
+        _tuned,
+    ),
+    (
+        "choose the copy by length",
+        _ASTEROPE,
+        "No copy is the fastest at all lengths: choose one for each.",
+        "copies",
+        "a profile of 'headrace tune'",
+        _per_length,
     ),
 )
 

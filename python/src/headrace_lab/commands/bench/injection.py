@@ -53,12 +53,8 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
 
     Example: headrace bench injection --json --plot injection.svg
     """
-    tried = "measure cache injection"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
-    command = [program, str(rounds), str(_STEP_KIB)]
-    command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]
     with progress("measuring cache injection"):
-        measured = run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+        measured = measure_injection(rounds)
     gains = gains_of(measured, "computation_ns")
     simulated = simulated_gains()
     expected = simulated[PLACES[0]]
@@ -103,6 +99,19 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     publish(outcome, plot, as_json=as_json)
 
 
+def measure_injection(rounds: int) -> dict[str, Any]:
+    """Run the program that measures injection and return its output.
+
+    Raises:
+        Error: It does not exist, or it fails.
+    """
+    tried = "measure cache injection"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
+    command = [program, str(rounds), str(_STEP_KIB)]
+    command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]
+    return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+
+
 Gains = dict[tuple[int, int], Figure]
 
 
@@ -130,7 +139,7 @@ def simulated_gains() -> dict[str, dict[int, float]]:
     """By place and message size: share of the time that the simulated node saves."""
     return {
         where: {
-            size: 1 - result.figures["time_us"] / result.figures["time_us_without"]
+            size: result.figures["saved_share"]
             for size, result in zip(
                 MESSAGE_BYTES,
                 simulate("injection", [{"bytes": size, "where": where} for size in MESSAGE_BYTES]),
