@@ -16,7 +16,8 @@ int main(void) {
     fprintf(stderr, "channel: %s\n", error.text);
     return 1;
   }
-  const headrace_channel_options options = {.depth = kInFlight};
+  const headrace_channel_options options = {.struct_size = sizeof(headrace_channel_options),
+                                            .depth = kInFlight};
   headrace_channel* channel = headrace_channel_open(engine, &options, &error);
   if (channel == NULL) {
     printf("no channel: %s\n", error.text);

@@ -22,7 +22,9 @@ int main(void) {
   headrace_job job;
   headrace_job_init(&job);
   const headrace_operation copy = headrace_copy_crc(target, source, byte_count, NULL);
-  const headrace_submit_options options = {.has_path = true, .path = HEADRACE_PATH_HARDWARE};
+  const headrace_submit_options options = {.struct_size = sizeof(headrace_submit_options),
+                                           .has_path = true,
+                                           .path = HEADRACE_PATH_HARDWARE};
   const enum headrace_answer answer = headrace_submit(engine, &job, &copy, &options);
   if (answer != HEADRACE_ACCEPTED) {
     fprintf(stderr, "copy: %s\n", headrace_answer_text(answer));

@@ -19,8 +19,11 @@ int main(int argc, char** argv) {
   const headrace_tier tiers[2] = {
       {.capacity_bytes = 16 * BLOCK_BYTES},
       {.capacity_bytes = 2 * BLOCKS * BLOCK_BYTES, .path = argc > 1 ? argv[1] : NULL}};
-  const headrace_store_options options = {
-      .block_bytes = BLOCK_BYTES, .tiers = tiers, .tier_count = 2, .checksums = true};
+  const headrace_store_options options = {.struct_size = sizeof(headrace_store_options),
+                                          .block_bytes = BLOCK_BYTES,
+                                          .tiers = tiers,
+                                          .tier_count = 2,
+                                          .checksums = true};
   headrace_store* store = headrace_store_make(engine, &options, &error);
   if (store == NULL) {
     fprintf(stderr, "store: %s\n", error.text);

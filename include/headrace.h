@@ -8,7 +8,9 @@
  * Conventions. Pointers must not be null unless the comment allows it; submissions answer a null
  * engine, job, channel or operation with HEADRACE_NULL_ADDRESS, other functions may abort. No
  * function throws, allocates for an operation, or sets errno. "Threading: shared" means callable
- * from any thread at any time. Values mean the same as those of the same name in
+ * from any thread at any time. Options of an engine, submission, channel, cache or store begin with
+ * struct_size, the size of the struct that the program was compiled with, which must be set; all
+ * else zero are the defaults. Values mean the same as those of the same name in
  * headrace/engine/{engine,job,operation}.hpp.
  */
 #ifndef HEADRACE_H
@@ -90,9 +92,10 @@ typedef struct headrace_thresholds {
   enum headrace_threshold_source source; /* Set by the library; ignored in options. */
 } headrace_thresholds;
 
-/* All zero: the defaults. Numbers beyond their limits are refused. Its pointers are not used after
- * headrace_engine_make(). */
+/* Numbers beyond their limits are refused. Its pointers are not used after headrace_engine_make().
+ */
 typedef struct headrace_engine_options {
+  size_t struct_size;      /* sizeof(headrace_engine_options). */
   size_t threads_per_node; /* 0: one per two processors, at least one; at most 1024. */
   enum headrace_path path; /* Used when a job does not set it. */
   enum headrace_fault_policy page_faults;
@@ -426,8 +429,9 @@ typedef void (*headrace_callback)(void* context,
  * another thread is inside one. Must not block, nor stop or free the engine. */
 typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
 
-/* All zero, or null: the engine's defaults. */
+/* Zero, or null: the engine's defaults. */
 typedef struct headrace_submit_options {
+  size_t struct_size; /* sizeof(headrace_submit_options). */
   headrace_callback callback;
   void* callback_context;
   headrace_then then;
@@ -490,13 +494,14 @@ void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
  * time. */
 typedef struct headrace_channel headrace_channel;
 
-/* All zero: any queue, 8 operations in flight. */
+/* Zero: any queue, 8 operations in flight. */
 typedef struct headrace_channel_options {
-  const char* queue; /* "dsa0/wq0.0"; null: the queue with the most room. */
-  size_t depth;      /* Maximum operations in flight; 0: 8. */
-  bool has_node;     /* `node` is set. */
-  uint32_t node;     /* Prefer queues of this node. */
-  bool latencies;    /* Record each operation in latency_counts; adds time. */
+  size_t struct_size; /* sizeof(headrace_channel_options). */
+  const char* queue;  /* "dsa0/wq0.0"; null: the queue with the most room. */
+  size_t depth;       /* Maximum operations in flight; 0: 8. */
+  bool has_node;      /* `node` is set. */
+  uint32_t node;      /* Prefer queues of this node. */
+  bool latencies;     /* Record each operation in latency_counts; adds time. */
 } headrace_channel_options;
 
 /* `options` and `error` may be null. Threading: shared.

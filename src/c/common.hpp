@@ -52,6 +52,7 @@ Result<Options> read_options(const Options* given, const char* tried) {
     }
   }
   std::memcpy(&made, given, std::min(size, sizeof(Options)));
+  made.struct_size = sizeof(Options);
   return made;
 }
 

@@ -13,8 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "headrace.h"
-#include "headrace/base/check.hpp"
+#include "common.hpp"
 #include "headrace/engine/engine.hpp"
 
 namespace {
@@ -27,6 +26,9 @@ using engine::DifTarget;
 using engine::Job;
 using engine::Operation;
 using engine::Submit;
+using headrace::c::make_for_c;
+using headrace::c::read_options;
+using headrace::c::store;
 
 /// `from` as the C or C++ type of the same layout.
 template <typename To, typename From>
@@ -179,35 +181,13 @@ const char* literal(std::string_view text) {
   return text.data();
 }
 
-template <std::size_t kRoom>
-void store(char (&room)[kRoom], std::string_view text) {
-  room[text.copy(room, kRoom - 1)] = '\0';
-}
-
-void store(headrace_error* into, const headrace::Error& error) {
-  if (into == nullptr) return;
-  into->os_errno = error.os_errno;
-  store(into->code, headrace::name(error.code));
-  store(into->text, error.message());
-}
-
-/// Not by an Error, whose texts would allocate.
-void store(headrace_error* into, headrace::Code code, std::string_view text) {
-  if (into == nullptr) return;
-  into->os_errno = 0;
-  store(into->code, headrace::name(code));
-  store(into->text, text);
-}
-
 /// The C++ object of a C handle.
 engine::Engine& of(const headrace_engine* handle) {
-  HEADRACE_CHECK(handle != nullptr, "an engine is not null");
-  return *reinterpret_cast<engine::Engine*>(const_cast<headrace_engine*>(handle));
+  return headrace::c::object_of<engine::Engine>(handle);
 }
 
 engine::Channel& of(const headrace_channel* handle) {
-  HEADRACE_CHECK(handle != nullptr, "a channel is not null");
-  return *reinterpret_cast<engine::Channel*>(const_cast<headrace_channel*>(handle));
+  return headrace::c::object_of<engine::Channel>(handle);
 }
 
 /// Calls `submit` with `options` converted to C++. Stores their callback in `callback`, which must
@@ -217,6 +197,10 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
                              const Submission& submit) {
   engine::SubmitOptions made;
   if (options == nullptr) return to_c(submit(made));
+  if (options->struct_size != sizeof(*options)) [[unlikely]] {
+    const auto known = read_options(options, "submit");
+    return known ? with_options(callback, &*known, submit) : HEADRACE_BAD_OPTION;
+  }
   const bool bad_path = options->has_path && options->path > HEADRACE_PATH_SOFTWARE;
   if (bad_path || options->policy > HEADRACE_POLICY_BY_SIZE) return HEADRACE_BAD_OPTION;
   if (options->has_source_node) made.source_node = headrace::NodeId(options->source_node);
@@ -249,7 +233,10 @@ headrace_answer start(RoomyJob& box, const headrace_submit_options* options,
   return answer;
 }
 
-headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_options& options) {
+headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_options* given) {
+  const auto known = read_options(given, "make an engine");
+  if (!known) return headrace::fail(known.error());
+  const headrace_engine_options& options = *known;
   const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
   if (!machine) return headrace::fail(machine.error());
   const auto refuse = [](const char* cause, const char* remedy) {
@@ -295,29 +282,16 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
 }
 
 headrace::Result<std::unique_ptr<engine::Channel>> open_channel(
-    engine::Engine& engine, const headrace_channel_options& options) {
+    engine::Engine& engine, const headrace_channel_options* given) {
+  const auto known = read_options(given, "open a channel");
+  if (!known) return headrace::fail(known.error());
+  const headrace_channel_options& options = *known;
   engine::ChannelOptions wanted;
   if (options.queue != nullptr) wanted.queue = options.queue;
   if (options.depth != 0) wanted.depth = options.depth;
   if (options.has_node) wanted.node = headrace::NodeId(options.node);
   wanted.latencies = options.latencies;
   return engine.open_channel(wanted);
-}
-
-/// Returns the result of make_one(), or null with the reason in `error`: `without_memory` if out of
-/// memory. No exception of the standard library leaves it.
-template <typename Made, typename Make>
-Made* make_for_c(const char* without_memory, headrace_error* error, Make make_one) {
-  try {
-    auto made = make_one();
-    if (made) return reinterpret_cast<Made*>(made->release());
-    store(error, made.error());
-  } catch (const std::bad_alloc&) {
-    store(error, headrace::Code::out_of_memory, without_memory);
-  } catch (const std::exception& thrown) {
-    store(error, headrace::Code::unsupported, thrown.what());
-  }
-  return nullptr;
 }
 
 /// The layouts are the same (see above): the engine accesses the caller's arrays directly.
@@ -338,9 +312,7 @@ const char* headrace_version(void) noexcept {
 
 headrace_engine* headrace_engine_make(const headrace_engine_options* options,
                                       headrace_error* error) noexcept {
-  return make_for_c<headrace_engine>(
-      "cannot make an engine: there is no memory left; free some", error,
-      [&] { return make(options == nullptr ? headrace_engine_options{} : *options); });
+  return make_for_c<headrace_engine>("make an engine", error, [&] { return make(options); });
 }
 
 void headrace_engine_free(headrace_engine* engine) noexcept {
@@ -630,10 +602,8 @@ void headrace_stop(headrace_job* job) noexcept {
 headrace_channel* headrace_channel_open(headrace_engine* engine,
                                         const headrace_channel_options* options,
                                         headrace_error* error) noexcept {
-  return make_for_c<headrace_channel>(
-      "cannot open a channel: there is no memory left; free some", error, [&] {
-        return open_channel(of(engine), options == nullptr ? headrace_channel_options{} : *options);
-      });
+  return make_for_c<headrace_channel>("open a channel", error,
+                                      [&] { return open_channel(of(engine), options); });
 }
 
 void headrace_channel_close(headrace_channel* channel) noexcept {

@@ -33,8 +33,10 @@ std::string_view key_of(const void* key, std::size_t key_bytes) {
 }
 
 headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
-                                              const headrace_store_options* options) {
-  if (engine == nullptr || options == nullptr ||
+                                              const headrace_store_options* given) {
+  const auto options = headrace::c::read_options(given, "make a store");
+  if (!options) return headrace::fail(options.error());
+  if (engine == nullptr || given == nullptr ||
       (options->tiers == nullptr && options->tier_count != 0)) {
     return headrace::fail(headrace::Code::invalid_argument, "make a store",
                           "the engine, the options or the tiers are null", "pass all of them");

@@ -18,7 +18,6 @@ enum headrace_placement HEADRACE_C_ENUM {
   HEADRACE_PLACEMENT_NODE     /* `node`. */
 };
 
-/* All zero but for struct_size: the defaults. */
 typedef struct headrace_cache_options {
   size_t struct_size;         /* sizeof(headrace_cache_options). */
   uint64_t capacity_per_node; /* Bytes of copies; when a node is full, unused ones are evicted. 0:

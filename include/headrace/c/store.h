@@ -22,6 +22,7 @@ typedef struct headrace_tier {
 } headrace_tier;
 
 typedef struct headrace_store_options {
+  size_t struct_size;         /* sizeof(headrace_store_options). */
   uint64_t block_bytes;       /* Maximum block length; 0: 1 MiB; at most 1 GiB. */
   const headrace_tier* tiers; /* The fastest first. */
   size_t tier_count;          /* 1 to 4. */

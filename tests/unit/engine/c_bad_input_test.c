@@ -14,8 +14,10 @@
 enum { kPage = 4096, kPages = 8, kLarge = 2 << 20 };
 
 static headrace_engine* make(bool check_memory) {
-  const headrace_engine_options options = {
-      .threads_per_node = 1, .no_devices = true, .check_memory = check_memory};
+  const headrace_engine_options options = {.struct_size = sizeof(headrace_engine_options),
+                                           .threads_per_node = 1,
+                                           .no_devices = true,
+                                           .check_memory = check_memory};
   headrace_error error;
   headrace_engine* const engine = headrace_engine_make(&options, &error);
   if (engine == NULL) {
@@ -135,7 +137,7 @@ static void what_cannot_be_is_refused(void) {
 }
 
 static void options_beyond_their_limits_are_refused(void) {
-  const struct {
+  struct {
     headrace_engine_options options;
     const char* words;
   } cases[] = {
@@ -155,10 +157,32 @@ static void options_beyond_their_limits_are_refused(void) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     headrace_error error = {0};
+    cases[i].options.struct_size = sizeof cases[i].options;
     EXPECT(headrace_engine_make(&cases[i].options, &error) == NULL);
     EXPECT(strstr(error.text, cases[i].words) != NULL);
     if (strstr(error.text, cases[i].words) == NULL) fprintf(stderr, "%s\n", error.text);
   }
+}
+
+static void options_without_a_size_are_refused(void) {
+  const headrace_engine_options none = {0};
+  headrace_error error = {0};
+  EXPECT(headrace_engine_make(&none, &error) == NULL);
+  EXPECT(strstr(error.text, "struct_size") != NULL);
+  headrace_engine* const engine = make(false);
+  const headrace_store_options no_store = {0};
+  const headrace_channel_options no_channel = {0};
+  EXPECT(headrace_store_make(engine, &no_store, &error) == NULL);
+  EXPECT(strstr(error.text, "struct_size") != NULL);
+  EXPECT(headrace_channel_open(engine, &no_channel, &error) == NULL);
+  EXPECT(strstr(error.text, "struct_size") != NULL);
+  const headrace_submit_options no_job = {0};
+  const headrace_operation no_op = {{0}};
+  headrace_job job;
+  headrace_job_init(&job);
+  EXPECT(headrace_submit(engine, &job, &no_op, &no_job) == HEADRACE_BAD_OPTION);
+  headrace_job_end(&job);
+  headrace_engine_free(engine);
 }
 
 static void hold(void* context, const headrace_completion* end) {
@@ -174,7 +198,8 @@ static void a_child_is_told(void) {
   EXPECT(pipe(gate) == 0);
   static uint8_t first[64];
   static uint8_t second[64];
-  const headrace_submit_options options = {.callback = hold,
+  const headrace_submit_options options = {.struct_size = sizeof(headrace_submit_options),
+                                           .callback = hold,
                                            .callback_context = &gate[0],
                                            .has_path = true,
                                            .path = HEADRACE_PATH_SOFTWARE};
@@ -214,6 +239,7 @@ int main(void) {
   large_memory_is_named_by_default();
   what_cannot_be_is_refused();
   options_beyond_their_limits_are_refused();
+  options_without_a_size_are_refused();
   a_child_is_told();
   printf("bad input in C: %d failed\n", failed_count);
   return failed_count == 0 ? 0 : 1;

@@ -115,7 +115,7 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   headrace_operation copy =
       headrace_durable(headrace_into_cache(headrace_copy(target, source, kBytes)));
   headrace_completion seen = {0};
-  headrace_submit_options options = {0};
+  headrace_submit_options options = {.struct_size = sizeof(headrace_submit_options)};
   options.callback = note_end;
   options.callback_context = &seen;
   options.has_path = true;
@@ -140,7 +140,8 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   headrace_job gone;
   headrace_job_init(&gone);
   sem_init(&ended, 0, 0);
-  const headrace_submit_options follow = {.then = end_job, .then_context = &gone};
+  const headrace_submit_options follow = {
+      .struct_size = sizeof(headrace_submit_options), .then = end_job, .then_context = &gone};
   EXPECT(headrace_submit(engine, &gone, &copy, &follow) == HEADRACE_ACCEPTED);
   while (sem_wait(&ended) != 0) {
   }
@@ -167,17 +168,23 @@ static void a_refused_submission_changes_no_callback(headrace_engine* engine) {
   EXPECT(sem_init(&go_on, 0, 0) == 0);
   const headrace_operation copy = headrace_copy(target, source, kBytes);
   const headrace_operation nothing = headrace_fill(target, 0, 0);
-  headrace_submit_options options = {.callback = wait_for_post, .callback_context = &go_on};
+  headrace_submit_options options = {.struct_size = sizeof(headrace_submit_options),
+                                     .callback = wait_for_post,
+                                     .callback_context = &go_on};
   EXPECT(headrace_submit(engine, &first, &copy, &options) == HEADRACE_ACCEPTED);
   /* `job` runs until `first` has ended, and that one waits for the semaphore. */
   int called = 0;
   int called_of_refused = 0;
   headrace_job* const named = &first;
-  options = (headrace_submit_options){
-      .callback = count_end, .callback_context = &called, .after = &named, .after_count = 1};
+  options = (headrace_submit_options){.struct_size = sizeof(headrace_submit_options),
+                                      .callback = count_end,
+                                      .callback_context = &called,
+                                      .after = &named,
+                                      .after_count = 1};
   EXPECT(headrace_submit(engine, &job, &copy, &options) == HEADRACE_ACCEPTED);
-  options =
-      (headrace_submit_options){.callback = count_end, .callback_context = &called_of_refused};
+  options = (headrace_submit_options){.struct_size = sizeof(headrace_submit_options),
+                                      .callback = count_end,
+                                      .callback_context = &called_of_refused};
   EXPECT(headrace_submit(engine, &job, &nothing, &options) == HEADRACE_EMPTY);
   EXPECT(headrace_submit_batch(engine, &job, &nothing, NULL, 1, &options) == HEADRACE_EMPTY);
   EXPECT(sem_post(&go_on) == 0);
@@ -224,7 +231,9 @@ static void mistakes_have_names(headrace_engine* engine) {
   const headrace_operation empty = headrace_crc(memory, 0, NULL);
   const headrace_operation ragged = headrace_dif_check(memory, 100, NULL, NULL);
   const headrace_operation good = headrace_fill(memory, 8, 0);
-  const headrace_submit_options nowhere = {.has_path = true, .path = (enum headrace_path)9};
+  const headrace_submit_options nowhere = {.struct_size = sizeof(headrace_submit_options),
+                                           .has_path = true,
+                                           .path = (enum headrace_path)9};
   EXPECT(headrace_submit(engine, &job, &overlapping, NULL) == HEADRACE_OVERLAPPING);
   EXPECT(headrace_submit(engine, &job, &null, NULL) == HEADRACE_NULL_ADDRESS);
   EXPECT(headrace_submit(engine, &job, &empty, NULL) == HEADRACE_EMPTY);
@@ -258,15 +267,21 @@ static void mistakes_have_names(headrace_engine* engine) {
   EXPECT(strstr(headrace_cause_text(HEADRACE_CAUSE_BAD_RECORD), "create_delta") != NULL);
 
   headrace_error error;
-  headrace_engine_options bad = {.threads_per_node = (size_t)1 << 40, .no_devices = true};
+  headrace_engine_options bad = {.struct_size = sizeof(headrace_engine_options),
+                                 .threads_per_node = (size_t)1 << 40,
+                                 .no_devices = true};
   EXPECT(headrace_engine_make(&bad, &error) == NULL);
   EXPECT(strcmp(error.code, "invalid_argument") == 0 && strstr(error.text, "threads") != NULL);
   EXPECT(headrace_engine_make(&bad, NULL) == NULL);
-  bad = (headrace_engine_options){.path = (enum headrace_path)9};
+  bad = (headrace_engine_options){.struct_size = sizeof(headrace_engine_options),
+                                  .path = (enum headrace_path)9};
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "path") != NULL);
-  bad = (headrace_engine_options){.waiting = (enum headrace_waiting)5};
+  bad = (headrace_engine_options){.struct_size = sizeof(headrace_engine_options),
+                                  .waiting = (enum headrace_waiting)5};
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "waiting") != NULL);
-  bad = (headrace_engine_options){.waiting = HEADRACE_WAIT_SLEEP, .no_devices = true};
+  bad = (headrace_engine_options){.struct_size = sizeof(headrace_engine_options),
+                                  .waiting = HEADRACE_WAIT_SLEEP,
+                                  .no_devices = true};
   headrace_engine* const sleeps = headrace_engine_make(&bad, &error);
   EXPECT(sleeps != NULL && headrace_engine_waiting(sleeps) == HEADRACE_WAIT_SLEEP);
   headrace_engine_free(sleeps);
@@ -303,7 +318,8 @@ static void statistics_are_kept_by_kind(headrace_engine* engine) {
 static void engines_take_their_options(void) {
   headrace_error error = {0};
   const uint32_t node = 0;
-  const headrace_engine_options options = {.threads_per_node = 1,
+  const headrace_engine_options options = {.struct_size = sizeof(headrace_engine_options),
+                                           .threads_per_node = 1,
                                            .no_devices = true,
                                            .policy = HEADRACE_POLICY_LEAST_LOADED,
                                            .nodes = &node,
@@ -328,14 +344,16 @@ static void engines_take_their_options(void) {
   uint64_t memory[64] = {0};
   const headrace_operation fill = headrace_fill(memory, sizeof memory, 7);
   for (unsigned policy = HEADRACE_POLICY_DEFAULT; policy <= HEADRACE_POLICY_BY_SIZE; ++policy) {
-    const headrace_submit_options chosen = {.policy = (enum headrace_policy)policy};
+    const headrace_submit_options chosen = {.struct_size = sizeof(headrace_submit_options),
+                                            .policy = (enum headrace_policy)policy};
     headrace_job job;
     headrace_job_init(&job);
     EXPECT(headrace_submit(engine, &job, &fill, &chosen) == HEADRACE_ACCEPTED);
     EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
     headrace_job_end(&job);
   }
-  const headrace_submit_options unknown_policy = {.policy = (enum headrace_policy)9};
+  const headrace_submit_options unknown_policy = {.struct_size = sizeof(headrace_submit_options),
+                                                  .policy = (enum headrace_policy)9};
   EXPECT(headrace_run(engine, &fill, NULL, &unknown_policy) == HEADRACE_BAD_OPTION);
   EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_NEAR_TARGET), "near_target") == 0);
   EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_BY_SIZE), "by_size") == 0);
@@ -376,7 +394,8 @@ static void a_job_begins_after_those_it_names(headrace_engine* engine) {
   headrace_job jobs[3];
   for (int i = 0; i < 3; ++i) headrace_job_init(&jobs[i]);
   headrace_job* named[HEADRACE_PREDECESSORS_MAX + 1] = {&jobs[0]};
-  headrace_submit_options options = {.after = named, .after_count = 1};
+  headrace_submit_options options = {
+      .struct_size = sizeof(headrace_submit_options), .after = named, .after_count = 1};
   const headrace_operation first = headrace_copy(between, source, kBytes);
   const headrace_operation second = headrace_copy(target, between, kBytes);
   EXPECT(headrace_submit(engine, &jobs[1], &second, &options) == HEADRACE_BAD_PREDECESSOR);
@@ -404,7 +423,8 @@ static void a_job_begins_after_those_it_names(headrace_engine* engine) {
 /* What a channel does is tested in channel_test.cpp, on a device. */
 static void without_a_device_there_is_no_channel(headrace_engine* engine) {
   headrace_error error = {0};
-  const headrace_channel_options options = {.queue = "dsa0/wq0.0", .depth = 4};
+  const headrace_channel_options options = {
+      .struct_size = sizeof(headrace_channel_options), .queue = "dsa0/wq0.0", .depth = 4};
   EXPECT(headrace_channel_open(engine, &options, &error) == NULL);
   EXPECT(strcmp(error.code, "hardware_absent") == 0 && strstr(error.text, "dsa0/wq0.0") != NULL);
   EXPECT(headrace_channel_open(engine, NULL, NULL) == NULL);
@@ -419,7 +439,8 @@ static void without_a_device_there_is_no_channel(headrace_engine* engine) {
 int main(void) {
   EXPECT(strcmp(headrace_version(), HEADRACE_EXPECTED_VERSION) == 0);
   headrace_error error = {0};
-  const headrace_engine_options options = {.threads_per_node = 2, .no_devices = true};
+  const headrace_engine_options options = {
+      .struct_size = sizeof(headrace_engine_options), .threads_per_node = 2, .no_devices = true};
   headrace_engine* const engine = headrace_engine_make(&options, &error);
   if (engine == NULL) {
     fprintf(stderr, "%s\n", error.text);

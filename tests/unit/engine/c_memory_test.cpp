@@ -62,6 +62,7 @@ std::size_t with_ever_more_memory(Function function, std::size_t first = 0) {
 
 TEST(CInterface, SurvivesThatThereIsNoMemoryLeft) {
   headrace_engine_options options{};
+  options.struct_size = sizeof options;
   options.threads_per_node = 1;
   options.no_devices = true;
   headrace_error error{};

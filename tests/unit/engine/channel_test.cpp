@@ -494,8 +494,12 @@ TEST(Channel, IsTheSameInC) {
   // headrace_engine_make() returns an Engine.
   auto* const engine = reinterpret_cast<headrace_engine*>(machine.engine.get());
   headrace_error error{};
-  const headrace_channel_options options{
-      .queue = "dsa0/wq0.1", .depth = 2, .has_node = true, .node = 0, .latencies = true};
+  const headrace_channel_options options{.struct_size = sizeof(headrace_channel_options),
+                                         .queue = "dsa0/wq0.1",
+                                         .depth = 2,
+                                         .has_node = true,
+                                         .node = 0,
+                                         .latencies = true};
   headrace_channel* const channel = headrace_channel_open(engine, &options, &error);
   ASSERT_NE(channel, nullptr) << error.text;
   EXPECT_STREQ(headrace_channel_queue(channel), "dsa0/wq0.1");
