@@ -50,7 +50,9 @@ void choose_instead(OperationKind kind, OperationSet kinds, std::size_t operatio
       made.by = Route::By::calling_thread;
       return;
     }
-    by_device = by_device && facts.processor_count == 0;
+    // Only a device has anything to drain.
+    const bool drains = work.kind == OperationKind::drain || work.kinds.has(OperationKind::drain);
+    by_device = by_device && (facts.processor_count == 0 || drains);
   } else if (path == Path::software) {
     by_device = false;
   } else if (path == Path::hardware) {

@@ -163,7 +163,7 @@ class Operation:
 
     @classmethod
     def drain(cls) -> Self:
-        """End after everything that its queue, or its worker threads, accepted earlier."""
+        """End after everything that the device queue which gets it accepted earlier."""
         return cls("drain")
 
     @classmethod
