@@ -20,7 +20,7 @@ from pathlib import Path
 
 ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
 SUMMARIES = {
-    "headrace": "see, use and emulate what can move memory on this machine",
+    "headrace": "asynchronous memory copies, and a cache near the readers",
     "headrace-emulator": "run a program on emulated Intel DSA devices",
 }
 EXIT_CODES = (

@@ -173,3 +173,21 @@ def test_extras_name_the_packages_of_pyproject() -> None:
             continue
         name = module.replace("_", "-")
         assert [each for each in listed[extra] if re.match(rf"{name}\b", each)], module
+
+
+def test_headrace_describes_itself_everywhere_in_the_same_words() -> None:
+    root = PACKAGE.parents[2]
+    document = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    description = document["project"]["description"].lower()
+    for name in (
+        "README.md",
+        "docs/index.md",
+        "packaging/command_files.py",
+        "packaging/debian/control",
+    ):
+        assert description in (root / name).read_text(encoding="utf-8").lower(), name
+
+    command = importlib.import_module("headrace._cli").app
+    assert description in command.help.lower()
+    first = importlib.import_module("headrace._cli._first")
+    assert description in next(first.lines(headrace.topo(), "")).lower()

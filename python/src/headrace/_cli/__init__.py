@@ -38,7 +38,7 @@ SUMMARIES = {
 
 app = Group(
     "headrace",
-    """Prefetch data into the memory where it will be used, by the mover that suits it best.
+    """Asynchronous memory copies, and a cache near the readers.
 
     Example: headrace query --scale-factor 1 --prefetch auto
     """,

@@ -35,7 +35,7 @@ def lines(machine: Machine, profile: str) -> Iterator[str]:
     """
     cpu_count = sum(len(node.cpus) for node in machine.nodes)
     memory = sum(node.capacity_bytes for node in machine.nodes)
-    yield f"Headrace {_core.version()}: have data in faster memory before it is used"
+    yield f"Headrace {_core.version()}: asynchronous memory copies, and a cache near the readers"
     yield _fact("Machine", f"{machine.cpu_model or 'unknown processor'}")
     yield _fact(
         "Memory",
