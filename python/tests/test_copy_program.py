@@ -4,11 +4,16 @@
 import os
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fabricated import tuning
 
 from headrace._apps.tune import door
+from headrace._apps.tune.kernels import KernelChoice, KernelTuning
+from headrace._apps.tune.search import LIBC, PAIR
+from headrace._apps.tune.tuner import grid, judge_in_program
 from headrace._cli.run import library_path
 from headrace._direct import built
 from headrace.errors import CapacityExceededError, Error, NotFoundError
@@ -94,3 +99,66 @@ def test_a_library_that_is_missing_or_cannot_be_loaded_is_named(
     monkeypatch.setattr(door, "available_bytes", lambda: 1 << 20)
     with pytest.raises(CapacityExceededError, match="1 MiB are free"):
         door.measure({door.GLIBC: {}}, 1, bytes_max=16)
+
+
+def _measured(ratios: dict[door.Point, float]) -> door.Door:
+    times = dict.fromkeys(ratios, 10.0)
+    return door.Door(
+        {
+            door.GLIBC: [times] * 7,
+            door.CONTROL: [dict.fromkeys(times, 10 * each) for each in (1, 1.1, 0.9, 1, 1, 1.1, 1)],
+            door.TUNED: [{point: 10 / ratio for point, ratio in ratios.items()}] * 7,
+        }
+    )
+
+
+def _points(function: str, bytes_max: int, hot: float, memory: float) -> dict[door.Point, float]:
+    return {
+        door.Point(function, bytes_max, temperature, lengths): ratio
+        for temperature, ratio in (("hot", hot), ("memory", memory))
+        for lengths in ("fixed", "random")
+    }
+
+
+def test_classes_that_a_program_loses_by_stay_with_the_c_library() -> None:
+    program = _measured(
+        _points("memcpy", 256, 1.2, 0.8)
+        | _points("memcpy", 512, 1.2, 0.99)
+        | _points("memcpy", 1024, 1.0, 0.999)
+        | _points("memcpy", 1 << 20, 0.7, 1.2)
+        | _points("memset", 256, 0.7, 1.5)
+        | _points("memcmp", 256, 1.1, 1.5)
+    )
+    search = tuning()
+    given = search.choices[0]
+    variant = "ymm load=t store=t prefetch=none block=2 align=target forward streams=1"
+    search.choices = [
+        replace(given, bytes_max=bytes_max, variant=chosen)
+        for bytes_max, chosen in (
+            (256, variant),
+            (512, variant),
+            (1024, variant),
+            (1 << 20, f"{variant}{PAIR}{variant}"),
+        )
+    ]
+    kernel = KernelChoice(256, "ymm", {"hot fixed": 1.2}, "it is the fastest")
+    search.kernels = KernelTuning({"fills": [kernel], "comparisons": [kernel]})
+    judge_in_program(search, program)
+    assert [choice.variant for choice in search.choices] == [
+        None,
+        variant,
+        None,
+        f"{LIBC}{PAIR}{variant}",
+    ]
+    assert search.choices[0].reason == "it loses 20% in a program when memory fixed"
+    assert search.choices[2].reason == "it gains nothing in a program"
+    assert search.kernels.choices["fills"][0].kernel is None
+    assert search.kernels.choices["comparisons"] == [kernel]
+
+
+def test_short_classes_try_only_copies_that_an_entry_inlines() -> None:
+    assert grid(64) == []
+    for bytes_max in (128, 256):
+        assert all(f"block={bytes_max // 128} " in each for each in grid(bytes_max))
+        assert len(grid(bytes_max)) <= 2
+    assert len(grid(512)) >= len(grid(256))

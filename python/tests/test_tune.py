@@ -193,7 +193,7 @@ def test_ctrl_c_ends_tune_with_what_is_known(
     assert outcome.code == 128 + signal.SIGINT
     saved = json.loads(path.read_text())
     assert saved["made"]["complete"] is False
-    assert [choice["bytes_max"] for choice in saved["classes"]] == [256]
+    assert [choice["bytes_max"] for choice in saved["classes"]] == [64]
 
 
 def test_ctrl_c_ends_tune_at_any_moment(command_path: Path, tmp_path: Path) -> None:

@@ -128,6 +128,12 @@ def print_table(rows: Sequence[dict[str, Any]], profile: Path) -> None:
     report.table(columns, [_table_cells(row) for row in rows])
     report.say(f"The profile is {profile}. gain: speed vs memmove, over all conditions.")
     report.say("Asterope does not state the unit of its prefetches; lines are assumed.")
+    for row in rows:
+        if row["asterope_absent"]:
+            length = _core.bytes_text(row["bytes_max"])
+            report.say(
+                f"Asterope's copy up to {length} cannot be generated: {row['asterope_absent']}."
+            )
 
 
 def _table_cells(row: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from headrace import _core
+from headrace._apps.tune import door
 from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
 from headrace._apps.tune.kernels import tune_kernels
 from headrace._apps.tune.search import StoppedError
@@ -17,12 +18,15 @@ from headrace._apps.tune.table import load_profile, table_of
 from headrace._apps.tune.tuner import (
     BYTES_MAX,
     BYTES_MIN,
+    DOOR_ROUNDS,
     SEARCHES,
     SECONDS,
     Settings,
     Tuner,
     Tuning,
     default_path,
+    functions_of,
+    judge_in_program,
     open_profile,
     profile_of,
     save_profile,
@@ -84,7 +88,7 @@ SECONDS_MAX = 86_400
 @option(
     "--bytes-min",
     type=Size(BYTES_MIN, BYTES_MAX),
-    default="256",
+    default="64",
     help="Upper bound of the smallest size class.",
 )
 @option(
@@ -95,7 +99,7 @@ SECONDS_MAX = 86_400
 )
 @flag(
     "--table",
-    help="Measure nothing: print what the profile of --output has for each length from 128 bytes "
+    help="Measure nothing: print what the profile of --output has for each length from 64 bytes "
     "to 64 MiB, beside Asterope's (PLOS 2021) on a Xeon.",
 )
 @threads_option("Threads that copy at the same time, beside one alone")
@@ -117,8 +121,9 @@ def command(
 
     For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
     aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
-    chosen; else memmove stays. Fills and comparisons are tuned the same way. Where there is a DSA,
-    the length from which it helps is measured too.
+    chosen; else memmove stays. Fills and comparisons are tuned the same way. At the end an ordinary
+    program runs with the choices and without, and those that it loses by are dropped. Where there
+    is a DSA, the length from which it helps is measured too.
     Ctrl-C ends the search and keeps what is known.
 
     Example: headrace tune --search model --output copy.json
@@ -145,6 +150,8 @@ def command(
         if not tuning.choices:
             complain("stopped before anything was known: no profile was written")
             return
+        if not tuning.stopped:
+            _judge_in_program(tuning, settings)
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
         if plot is not None:
@@ -202,6 +209,31 @@ def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], N
     except CapacityExceededError as problem:
         # The copies are tuned by now; keep them.
         complain(f"fills and comparisons stay the C library's: {problem}")
+
+
+def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
+    """Run a program with the profile and without, and drop the classes that it loses by."""
+    adopted = functions_of(tuning)
+    if not adopted:
+        return
+    try:
+        library = library_path()
+        with (
+            _profile_beside(profile_of(tuning, settings)) as path,
+            progress("judging the choices in a program") as share,
+        ):
+            program = door.measure(
+                door.ways_of(library, str(path)),
+                DOOR_ROUNDS,
+                share,
+                bytes_max=settings.bytes_max,
+                functions=adopted,
+            )
+    except Error as problem:
+        # Without the preload, no program gets these copies either.
+        complain(f"the choices are not judged in a program: {problem}")
+        return
+    judge_in_program(tuning, program)
 
 
 def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:

@@ -32,6 +32,8 @@ BYTES_MAX = 64 << 20
 SHORT_BYTES_MAX = 2 << 10
 LONG_BYTES_MIN = 16 << 20
 
+LOSS_MAX = 0.02
+"""Loss in one condition that keeps a class with the C library."""
 _POOL_BYTES = 128 << 20
 _BATCH_US = 200
 _TIME_LIMIT_S = 300
@@ -106,6 +108,26 @@ class Door:
                 for theirs, ours in pairs
             ]
         )
+
+    def objection(self, function: str, bytes_max: int) -> str:
+        """Why lengths up to `bytes_max` must stay with the C library: a clause, or empty.
+
+        They lose in a condition by more than `LOSS_MAX`, and by more than glibc beside itself in
+        three of four rounds; or they gain nothing on the whole.
+        """
+        points = [
+            point
+            for point in self.points
+            if (point.function, point.bytes_max) == (function, bytes_max)
+        ]
+        for point in points:
+            ours = self.ratio(TUNED, point).median
+            if ours < min(1 - LOSS_MAX, self.ratio(CONTROL, point).low):
+                where = f"{point.temperature} {point.lengths}"
+                return f"it loses {1 - ours:.0%} in a program when {where}"
+        if points and self.ratio(TUNED, *points).median <= 1:
+            return "it gains nothing in a program"
+        return ""
 
     def summary(self) -> dict[str, Any]:
         """The key figures: ours as ``program_*``, the control and another library likewise."""

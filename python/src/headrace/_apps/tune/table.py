@@ -10,11 +10,14 @@ from headrace import _core
 from headrace._apps.tune.search import LIBC
 from headrace._files import read_file
 
-BYTES_MIN, BYTES_MAX = 128, 64 << 20
+BYTES_MIN, BYTES_MAX = 64, 64 << 20
 _PROFILE_BYTES_MAX = 16 << 20
+_ASTEROPE_SHORTEST = 128
 
 # Kappes and Anastasiadis, Asterope (PLOS 2021), automatic settings of a Xeon Gold 5218: RT, LT, ST,
 # PT, PS and PD, and GB/s. The unit of PS and PD is not stated; lines are assumed.
+_NO_LOOP = "no loop of ours fits: it needs more than two lines"
+"""Why no variant of this class is Asterope's."""
 _ASTEROPE = {
     128: ("mmx load=t store=nt prefetch=t0:2@0", 1.01e9),
     8 << 10: ("ymm load=t store=t prefetch=t1:14@0", 7.17e9),
@@ -65,4 +68,5 @@ def _row(bytes_max: int, found: dict[str, Any]) -> dict[str, object]:
         "gain": known.get("ratio"),
         "asterope_variant": asterope_variant,
         "asterope_bytes_per_s": asterope_bytes_per_s,
+        "asterope_absent": _NO_LOOP if bytes_max == _ASTEROPE_SHORTEST else None,
     }

@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import headrace
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
+from headrace._apps.tune.door import Door
 from headrace._apps.tune.dsa import DsaFinding
 from headrace._apps.tune.kernels import KernelTuning
 from headrace._apps.tune.search import (
@@ -55,8 +56,10 @@ from headrace.errors import (
 
 SEARCHES = ("model", "exhaustive")
 BYTES_MIN = 64
+DOOR_ROUNDS = 7
+INLINE_BYTES_MAX = 256
 BYTES_MAX = 1 << 30
-TUNED_BYTES_MIN = 256
+TUNED_BYTES_MIN = 64
 TUNED_BYTES_MAX = 64 << 20
 SECONDS = 50.0
 """Default time of the search by a model."""
@@ -246,7 +249,7 @@ class Tuner:
     def _run_class(
         self, tuning: Tuning, bytes_max: int, seconds: float, progress: Callable[[float], None]
     ) -> None:
-        variants = _core.copy_variants(bytes_max // 2 + 1)
+        variants = grid(bytes_max)
         cells = final_cells(bytes_max, self._settings.thread_count, self._room)
         paired = self._probe is not None and bytes_max >= PAIRED_BYTES_MIN
         begin = time.monotonic()
@@ -355,6 +358,19 @@ class Tuner:
         return Duel(by_all.bytes_max, figures, resampled)
 
 
+def grid(bytes_max: int) -> list[str]:
+    """The variants that a search tries for a class.
+
+    Up to 256 bytes only those that an entry inlines: others take more instructions than the C
+    library's copy.
+    """
+    variants = _core.copy_variants(bytes_max // 2 + 1)
+    if bytes_max > INLINE_BYTES_MAX:
+        return variants
+    rest = f"load=t store=t prefetch=none block={bytes_max // 128} align=target forward streams=1"
+    return [each for each in variants if each in {f"ymm {rest}", f"zmm {rest}"}]
+
+
 def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
     """The median of the probes found; None if most attempts found none."""
     known = sorted(each for each in found if each is not None)
@@ -374,6 +390,45 @@ def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
     rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
     final = rounds * cell_count
     return screened + halved + final
+
+
+def functions_of(tuning: Tuning) -> list[str]:
+    """The C library's functions that any class replaces in a program."""
+    kinds = {} if tuning.kernels is None else tuning.kernels.choices
+    adopted = {
+        "memcpy": any(choice.variant is not None for choice in tuning.choices),
+        "memset": any(choice.kernel is not None for choice in kinds.get("fills", [])),
+        "memcmp": any(choice.kernel is not None for choice in kinds.get("comparisons", [])),
+    }
+    return [function for function, is_adopted in adopted.items() if is_adopted]
+
+
+def judge_in_program(tuning: Tuning, program: Door) -> None:
+    """Return the classes that a program does not gain by to the C library."""
+    tuning.choices = [
+        _without(choice, program.objection("memcpy", choice.bytes_max)) for choice in tuning.choices
+    ]
+    if tuning.kernels is None:
+        return
+    for kind, function in (("fills", "memset"), ("comparisons", "memcmp")):
+        tuning.kernels.choices[kind] = [
+            replace(choice, kernel=None, reason=objection)
+            if choice.kernel is not None
+            and (objection := program.objection(function, choice.bytes_max))
+            else choice
+            for choice in tuning.kernels.choices[kind]
+        ]
+
+
+def _without(choice: Choice, objection: str) -> Choice:
+    """The choice without the variant that programs use: of a pair, the one for cached bytes."""
+    if not objection or choice.variant is None:
+        return choice
+    warm, bar, cold = choice.variant.partition(PAIR)
+    if warm == LIBC:
+        return choice
+    variant = f"{LIBC}{bar}{cold}" if bar else None
+    return replace(choice, variant=variant, reason=objection)
 
 
 def profile_of(tuning: Tuning, settings: Settings) -> str:
