@@ -9,9 +9,9 @@
  * engine, job, channel or operation with HEADRACE_NULL_ADDRESS, other functions may abort. No
  * function throws, allocates for an operation, or sets errno. "Threading: shared" means callable
  * from any thread at any time. Options of an engine, submission, channel, cache or store begin with
- * struct_size, the size of the struct that the program was compiled with, which must be set; all
- * else zero are the defaults. Values mean the same as those of the same name in
- * headrace/engine/{engine,job,operation}.hpp.
+ * struct_size: the size of the struct that the program was compiled with, or 0 if it sets no option
+ * that is newer than version 0.1. All else zero are the defaults. Values mean the same as those of
+ * the same name in headrace/engine/{engine,job,operation}.hpp.
  */
 #ifndef HEADRACE_H
 #define HEADRACE_H

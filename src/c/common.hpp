@@ -30,20 +30,31 @@ inline void store(headrace_error* into, const Error& error) {
   store(into->text, error.message());
 }
 
+/// Bytes of an options struct in the version that introduced struct_size, which 0 stands for. Never
+/// change one: a program that leaves struct_size 0 has no more.
+template <typename Options>
+inline constexpr std::size_t kFirstBytes = 0;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_engine_options> = 136;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_submit_options> = 80;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_channel_options> = 40;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_cache_options> = 32;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_store_options> = 40;
+
 /// The options of a caller whose struct may be older and shorter than ours: what it lacks is zero.
 ///
-/// Fails: invalid_argument if struct_size is not set; unsupported if a newer caller sets an option
-///        that this library does not have.
+/// Fails: unsupported if a newer caller sets an option that this library does not have.
 template <typename Options>
 Result<Options> read_options(const Options* given, const char* tried) {
-  static_assert(std::is_trivially_copyable_v<Options>);
+  static_assert(std::is_trivially_copyable_v<Options> && kFirstBytes<Options> != 0 &&
+                kFirstBytes<Options> <= sizeof(Options));
   Options made{};
   if (given == nullptr) return made;
-  const std::size_t size = given->struct_size;
-  if (size < sizeof(made.struct_size)) {
-    return fail(Code::invalid_argument, tried, "struct_size of the options is not set",
-                "set it to sizeof the options");
-  }
+  const std::size_t size = given->struct_size == 0 ? kFirstBytes<Options> : given->struct_size;
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(Options); i < size; ++i) {
     if (bytes[i] != 0) {
