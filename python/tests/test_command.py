@@ -122,7 +122,7 @@ def test_every_command_has_help_an_example_and_options_that_say_what_they_are() 
     for path, found, context in walk(_cli.app):
         assert "Example:" in (found.help or ""), path
         for parameter in found.get_params(context):
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.help, (path, parameter.name)
         for line in found.get_help(context).splitlines():
             assert len(line) <= 100

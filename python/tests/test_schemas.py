@@ -146,7 +146,7 @@ def test_the_table_of_a_profile_validates(here: Here, tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     Draft202012Validator(schema_of("tune")).validate(document)
     rows = {row["bytes_max"]: row for row in document["results"]["table"]}
-    assert list(rows) == [1 << bits for bits in range(7, 27)]
+    assert list(rows) == [1 << bits for bits in range(6, 27)]
     assert rows[8192]["asterope_bytes_per_s"] == 7.17e9
     assert rows[8192]["gain"] == (1.5 if variant else None)
     assert rows[16384]["variant"] == (variant or "libc")
