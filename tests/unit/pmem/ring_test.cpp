@@ -344,18 +344,17 @@ TEST_F(RingFile, ARoleOfAKilledProcessIsFreeAlthoughItsChildLives) {
   const pid_t parent = ::fork();
   if (parent == 0) {
     const Result<Producer> producer = Producer::attach(path_);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::close(ends[1]);
-      ::alarm(60);
-      for (;;) ::pause();
-    }
-    static_cast<void>(::write(ends[1], &child, sizeof(child)));
-    ::kill(::getpid(), SIGKILL);
+    // The child gives the role up before fork() returns in it, and says so afterwards.
+    const pid_t child = ::fork() == 0 ? ::getpid() : 0;
+    if (child != 0) static_cast<void>(::write(ends[1], &child, sizeof(child)));
+    ::close(ends[1]);
+    ::alarm(60);
+    for (;;) ::pause();
   }
-  ::waitpid(parent, nullptr, 0);
   pid_t child = 0;
   ASSERT_EQ(::read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
   EXPECT_EQ(::kill(child, 0), 0);
   const Result<Producer> producer = Producer::attach(path_);
   EXPECT_TRUE(producer.has_value()) << producer.error().message();
