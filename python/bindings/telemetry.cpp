@@ -9,14 +9,18 @@
 namespace headrace::python {
 namespace {
 
+/// Other processes write the texts, whatever their bytes.
+nb::object text(const std::string& bytes) {
+  const auto length = static_cast<Py_ssize_t>(bytes.size());
+  return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), length, "replace"));
+}
+
 nb::dict dict_of(const telemetry::Row& row) {
   nb::dict values;
-  for (const telemetry::Value& each : row.values) {
-    values[nb::str(each.name.data(), each.name.size())] = each.value;
-  }
+  for (const telemetry::Value& each : row.values) values[text(each.name)] = each.value;
   nb::dict result;
-  result["kind"] = row.kind;
-  result["name"] = row.name;
+  result["kind"] = text(row.kind);
+  result["name"] = text(row.name);
   result["values"] = values;
   return result;
 }
@@ -26,7 +30,7 @@ nb::dict dict_of(const telemetry::Process& process) {
   for (const telemetry::Row& row : process.rows) rows.append(dict_of(row));
   nb::dict result;
   result["process"] = process.number;
-  result["program"] = process.program;
+  result["program"] = text(process.program);
   result["began_ns"] = process.began.count();
   result["written_ns"] = process.written.count();
   result["interval_ns"] = process.interval.count();
@@ -47,8 +51,8 @@ nb::dict read_telemetry(const std::string& directory) {
   nb::list unreadable;
   for (const telemetry::Unreadable& each : everything.unreadable) {
     nb::dict one;
-    one["path"] = each.path;
-    one["error"] = each.error.message();
+    one["path"] = text(each.path);
+    one["error"] = text(each.error.message());
     unreadable.append(one);
   }
   nb::dict result;

@@ -92,6 +92,17 @@ def test_a_process_at_work_is_seen_and_a_killed_one_is_not(
     assert worker.pid not in {each["process"] for each in again["results"]["processes"]}
 
 
+def test_damaged_text_of_a_process_is_shown_as_such(worker: subprocess.Popen[bytes]) -> None:
+    wait_until(lambda: seen(worker.pid) is not None)
+    (path,) = Path(_core.TELEMETRY_DIRECTORY).glob(f"*.{worker.pid}.*")
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"python"))
+        file.write(b"\xff")
+    found = seen(worker.pid)
+    assert found is not None
+    assert found["program"].startswith("\ufffdython")
+
+
 def test_a_person_sees_tables_and_csv_has_every_value(
     worker: subprocess.Popen[bytes], here: Here
 ) -> None:
