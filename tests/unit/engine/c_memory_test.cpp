@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace.h out of memory: no function may end the program. A separate executable, as it replaces
-// operator new.
+// headrace.h out of memory or threads: no function may end the program. A separate executable, as
+// it replaces operator new.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -107,6 +108,21 @@ TEST(CInterface, SurvivesThatThereIsNoMemoryLeft) {
       },
       discovery_count);
   EXPECT_GT(refused_count, 10U);
+}
+
+TEST(CInterface, SurvivesThatThereIsNoThreadLeft) {
+  pthread_attr_t usual;
+  pthread_attr_t huge;
+  ASSERT_EQ(::pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(::pthread_attr_init(&huge), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 46U), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&huge), 0);
+  headrace_error error{};
+  headrace_engine* const engine = headrace_engine_make(nullptr, &error);
+  ASSERT_EQ(::pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(engine, nullptr);
+  EXPECT_STREQ(error.code, "unsupported");
+  EXPECT_NE(std::strstr(error.text, "worker"), nullptr) << error.text;
 }
 
 }  // namespace
