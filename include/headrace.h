@@ -423,10 +423,11 @@ typedef struct headrace_job {
  * Must not block, stop the engine, or submit, wait for or release this job; may submit others. */
 typedef void (*headrace_callback)(void* context,
                                   const headrace_completion* completion) HEADRACE_C_NOEXCEPT;
-/* Called once after the job has ended. May submit any ended job, this one included, while threads
- * wait for it or poll it; they may then see the end of a later submission only. May release this
- * job, also inside headrace_wait() or headrace_poll() of it on the same thread, but not while
- * another thread is inside one. Must not block, nor stop or free the engine. */
+/* Called once after the job has ended, by the thread that ended it, without any lock held. May
+ * submit and release ended jobs, this one included, also inside headrace_wait() or headrace_poll()
+ * of it on this thread. While another thread waits for it or polls it, it may be submitted, and
+ * that thread may see the end of a later submission only; it must not be released. Must not block,
+ * nor stop or free the engine (checked: aborts). */
 typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
 
 /* Zero, or null: the engine's defaults. */

@@ -345,6 +345,21 @@ def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -
     wait_until(called)
 
 
+@pytest.mark.parametrize("how", ["wait", "poll"])
+def test_a_function_may_drop_its_job_and_submit_the_next(engine: headrace.Engine, how: str) -> None:
+    running: list[headrace.Job] = []
+    left = list(range(50))
+
+    def follow(_end: headrace.Completion | None) -> None:
+        running.clear()
+        if left:
+            left.pop()
+            running.append(engine.submit(source=b"x" * 8192, target=bytearray(8192), then=follow))
+
+    follow(None)
+    wait_until(lambda: not [getattr(job, how)() for job in list(running)] and not left)
+
+
 def test_a_function_lives_until_it_was_called(engine: headrace.Engine) -> None:
     class Listener:
         def __call__(self, end: headrace.Completion) -> None:

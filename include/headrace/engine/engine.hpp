@@ -117,10 +117,10 @@ struct SubmitOptions {
   Job::Callback callback = nullptr;
   void* callback_context = nullptr;
   /// Called once after the job has ended, by the thread that ended it, without any lock held. May
-  /// submit any ended job, this one included, while threads wait for it or poll it; they may then
-  /// see the end of a later submission only. May destroy this job, also inside wait() or poll() of
-  /// it on the same thread, but not while another thread is inside one. Must not block, nor stop or
-  /// destroy the engine, which would deadlock (checked: aborts).
+  /// submit and destroy ended jobs, this one included, also inside wait() or poll() of it on this
+  /// thread. While another thread waits for it or polls it, it may be submitted, and that thread
+  /// may see the end of a later submission only; it must not be destroyed. Must not block, nor stop
+  /// or destroy the engine (checked: aborts).
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   /// Default: the engine's path.

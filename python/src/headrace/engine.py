@@ -267,11 +267,12 @@ class Engine(Closing):
             after: Predecessors: at most eight jobs of this engine that must end first. If one fails
                 or is stopped, this job never starts and fails with "predecessor_failed". Their
                 handles may be dropped once this returns.
-            then: Called exactly once with the completion, whatever the outcome, by the thread that
-                ends the job: a worker, or a thread that polls, waits or closes. It may submit
-                and drop its own handle; waiting for a running job or closing the engine raises
-                InvalidArgumentError. Its exceptions go to sys.unraisablehook. A waiting thread may
-                continue before the call.
+            then: Called once with the completion after the job has ended, by the thread that ended
+                it: a worker, or a thread that polls, waits or closes. May submit and drop ended
+                jobs, this one included, also inside `Job.wait` or `Job.poll` of it, while other
+                threads wait for it too. Must not block: waiting for a running job or closing the
+                engine raises InvalidArgumentError. Its exceptions go to sys.unraisablehook. A
+                waiting thread may continue before the call.
 
         Raises:
             InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or a job of
