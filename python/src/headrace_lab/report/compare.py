@@ -23,12 +23,7 @@ class Difference:
 
     Attributes:
         family: The family that measured it.
-        panel: Its panel.
-        line: Its line.
-        x: Its place on the axis.
         metric: What was measured; the name ends in the unit.
-        before: Median in the first report.
-        after: Median in the second.
         probability: The p-value of the difference, by the Mann-Whitney rank test.
         certain: Whether it is below 5 %; None with too few rounds.
     """
@@ -69,7 +64,6 @@ class Comparison:
     """The comparison of two reports.
 
     Attributes:
-        differences: Figures in both.
         only_before: Number of figures only in the first.
         only_after: Number of figures only in the second.
     """
@@ -80,13 +74,7 @@ class Comparison:
 
 
 def compare_reports(before: str, after: str) -> Comparison:
-    """Compare two files that ``headrace report --json`` printed.
-
-    Raises:
-        NotFoundError, PermissionDeniedError, IoFailedError: A file cannot be read.
-        CorruptDataError: One is not a report, or was edited.
-        VersionMismatchError: One has another version.
-    """
+    """Compare two files that ``headrace report --json`` printed."""
     one, other = _values(before), _values(after)
     # The key has the metric: figures of different units are not compared.
     common = [key for key in one if key in other]

@@ -4,9 +4,11 @@
 Verdicts use measured figures only. Figures of emulated devices are shown, but not judged.
 """
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 from headrace_lab.families.measure import UNITS, Outcome, Shown, value_text
 
@@ -34,10 +36,7 @@ class Guideline:
 
     Attributes:
         name: Short name, for tables.
-        source: Its publication.
-        text: The advice.
         figure: The figure of the report behind the verdict.
-        verdict: Whether it holds here.
     """
 
     name: str
@@ -128,8 +127,8 @@ Judge = Callable[[Measured], Verdict]
 
 def _ratio(
     family: str,
-    first: tuple[str, str],
-    second: tuple[str, str],
+    first: Sequence[str],
+    second: Sequence[str],
     least: float,
     most: float = float("inf"),
     metric: str = "gb_per_s",
@@ -137,8 +136,8 @@ def _ratio(
     """Make a judge: holds if the first figure over the second is within the bounds."""
 
     def judge(measured: Measured) -> Verdict:
-        one = measured.find(family, *first, metric)
-        other = measured.find(family, *second, metric)
+        one = measured.find(family, first[0], first[1], metric)
+        other = measured.find(family, second[0], second[1], metric)
         if one is None or other is None:
             return Verdict(UNKNOWN, measured.why_not(family))
         return _judged(one, other, least, most)
@@ -154,11 +153,11 @@ def _judged(one: Value, other: Value, least: float, most: float = float("inf")) 
     return Verdict(HOLDS if least <= ratio <= most else BROKEN, reason)
 
 
-def _most_over_one(family: str, line: str, least: float, first: str = "1") -> Judge:
+def _most_over_one(family: str, line: str, least: float) -> Judge:
     """Make a judge by the last figure of a line over its first."""
 
     def judge(measured: Measured) -> Verdict:
-        one, last = measured.find(family, line, first), measured.last(family, line)
+        one, last = measured.find(family, line, "1"), measured.last(family, line)
         if one is None or last is None or last.label == one.label:
             return Verdict(UNKNOWN, measured.why_not(family))
         return _judged(last, one, least)
@@ -257,304 +256,32 @@ def _per_length(measured: Measured) -> Verdict:
     return Verdict(HOLDS if len(variants) > 1 else BROKEN, reason)
 
 
-_THESIS = "Fürst: prefetching into HBM by DSA"
-_KUPER = "Kuper et al.: guidelines for DSA"
-_LIGHTDSA = "LightDSA: measurements of DSA"
-_BALCER = "Balcer: guidelines for persistent memory"
-_LEON = "León: cache injection"
-_ASTEROPE = "Kappes and Anastasiadis: Asterope"
+_JUDGES: dict[str, Judge] = {
+    "ceiling": _ceiling,
+    "tiers": _tiers,
+    "remote": _remote,
+    "dax": _dax,
+    "injection": _injection,
+    "injected_too_much": _injected_too_much,
+    "tuned": _tuned,
+    "per_length": _per_length,
+}
 
-_QUEUE = "a work queue of a DSA"
-_PERSISTENT = "persistent memory that is mounted with DAX"
 
-# Name, source, advice, figure, what is needed to judge it, judge.
-_GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
-    (
-        "from 1 MiB on any submission",
-        _THESIS,
-        "From 1 MiB on it does not matter whether copies are batched.",
-        "submission",
-        _QUEUE,
-        _ratio("submission", ("batches", "1 MiB"), ("waited for", "1 MiB"), 1 - _SAME, 1 + _SAME),
-    ),
-    (
-        "batch small copies",
-        _THESIS,
-        "Below 1 MiB submit several copies as a batch.",
-        "submission",
-        _QUEUE,
-        _ratio("submission", ("batches", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
-    ),
-    (
-        "one device has a ceiling",
-        _THESIS,
-        "One device moves no more than about 30 GiB/s: for more, use several.",
-        "submission",
-        _QUEUE,
-        _ceiling,
-    ),
-    (
-        "threads may share a queue",
-        _THESIS,
-        "Several threads on one shared queue lose nothing.",
-        "threads",
-        "two processors and a shared work queue of a DSA",
-        _most_over_one("threads", "shared queue, 1 MiB", 1 - _SAME),
-    ),
-    (
-        "split large copies over devices",
-        _THESIS,
-        "A copy that is split over several devices is faster.",
-        "devices",
-        "two DSAs, each with a work queue",
-        _most_over_one("devices", "1 MiB", 1 + _SAME),
-    ),
-    (
-        "choose devices by place",
-        _THESIS,
-        "Devices of source and target alone are nearly as fast as all of them.",
-        "movement",
-        "two DSAs, each with a work queue",
-        _ratio("movement", ("smart", ""), ("brute force", ""), 0.75),
-    ),
-    (
-        "processors are the fallback",
-        _THESIS,
-        "One processor copies large blocks slower than one device.",
-        "submission",
-        _QUEUE,
-        _ratio("submission", ("in flight", "1 MiB"), ("one processor", "1 MiB"), 1 + _SAME),
-    ),
-    (
-        "touch memory before",
-        _THESIS,
-        "Write target memory before a device does: its page faults cost more.",
-        "faults",
-        _QUEUE,
-        _ratio("faults", ("device", "none"), ("device", "touch_and_resubmit"), 1 + _SAME),
-    ),
-    (
-        "do not block on faults",
-        _LIGHTDSA,
-        "An engine that waits for pages holds up everything: touch and resubmit instead.",
-        "faults",
-        "a work queue of a DSA with block_on_fault ('headrace dsa configure --block-on-fault on')",
-        _ratio("faults", ("device", "touch_and_resubmit"), ("device", "block"), 1 + _SAME),
-    ),
-    (
-        "G1 balance batch and size",
-        _KUPER,
-        "Few large copies beat many small ones: batch small ones, and not large ones.",
-        "batches",
-        _QUEUE,
-        _ratio("queues", ("256 B", "32"), ("256 B", "1"), 1 + _SAME),
-    ),
-    (
-        "G2 go asynchronous",
-        _KUPER,
-        "Keep several copies in flight.",
-        "submission",
-        _QUEUE,
-        _ratio("submission", ("in flight", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
-    ),
-    (
-        "G3 choose the destination",
-        _KUPER,
-        "Write what is read soon into the cache.",
-        "destination-reading",
-        _QUEUE,
-        _ratio(
-            "destination",
-            ("to memory", "64 KiB"),
-            ("to the cache", "64 KiB"),
-            1 + _SAME,
-            metric="read_ns_per_line",
-        ),
-    ),
-    (
-        "G4 between kinds of memory",
-        _KUPER,
-        "Let devices move data between kinds of memory.",
-        "movement",
-        "a node of HBM or CXL memory beside DDR, and a work queue of a DSA",
-        _tiers,
-    ),
-    (
-        "G5 use several engines",
-        _KUPER,
-        "Give groups of small transfers several engines.",
-        "device-engines",
-        "groups of one and of several engines, each with a work queue of a DSA",
-        _most_over_one("device-engines", "1 KiB", 1 + _SAME),
-    ),
-    (
-        "G6 configure queues",
-        _KUPER,
-        "Give queues enough entries: rates rise with those in use.",
-        "queue-entries",
-        "a work queue of a DSA with 33 or more entries",
-        _ratio("queues", ("4 KiB", "32"), ("4 KiB", "1"), 1 + _SAME),
-    ),
-    (
-        "offload from some KiB on",
-        _KUPER,
-        "A copy that is waited for is faster by a device from some KiB on.",
-        "submission-time",
-        _QUEUE,
-        _ratio(
-            "submission",
-            ("one processor", "64 KiB"),
-            ("waited for", "64 KiB"),
-            1.0,
-            metric="time_us",
-        ),
-    ),
-    (
-        "leaky DMA",
-        _KUPER,
-        "Four devices that write 1 MiB at a time are slower than with 64 KiB.",
-        "leaky-dma",
-        "four DSAs, each with a work queue",
-        _ratio("devices", ("64 KiB", "4"), ("1 MiB", "4"), 1 + _SAME),
-    ),
-    (
-        "pages hardly matter",
-        _KUPER,
-        "Pages of 2 MiB are about as fast as those of 4 KiB.",
-        "pages",
-        "a work queue of a DSA and huge pages of 2 MiB",
-        _ratio("pages", ("device, 64 KiB", "2 MiB"), ("device, 64 KiB", "4 KiB"), 0.9, 1.1),
-    ),
-    (
-        "devices spare the cache",
-        _KUPER,
-        "A working set suffers less beside a device than beside a processor.",
-        "pollution",
-        "two processors and a work queue of a DSA",
-        _ratio(
-            "pollution", ("by a device", ""), ("by a processor", ""), 1.0, metric="beside_gb_per_s"
-        ),
-    ),
-    (
-        "devices save cycles",
-        _KUPER,
-        "A copy by a device takes less processor time.",
-        "processor-time",
-        _QUEUE,
-        _ratio(
-            "cycles",
-            ("one processor", "1 MiB"),
-            ("device, umwait", "1 MiB"),
-            1 + _SAME,
-            metric="processor_ns",
-        ),
-    ),
-    (
-        "remote memory is no slower",
-        _KUPER,
-        "Large copies to another node of the same kind are about as fast.",
-        "movement",
-        "two nodes of the same kind of memory and a work queue of a DSA",
-        _remote,
-    ),
-    (
-        "flush without waiting",
-        _BALCER,
-        "Use CLFLUSHOPT or CLWB, not CLFLUSH.",
-        "rings",
-        "libpmem2, with which 'headrace bench pmem' is built",
-        _ratio("rings", ("clflushopt", "4 KiB"), ("naive", "4 KiB"), 1 + _SAME),
-    ),
-    (
-        "write blocks of 256 bytes",
-        _BALCER,
-        "Write whole blocks of 256 bytes.",
-        "interleaving",
-        _PERSISTENT,
-        _ratio("interleaving", ("", "4 KiB"), ("", "256 B"), 1 - _SAME, 1 + 5 * _SAME),
-    ),
-    (
-        "stream past the cache",
-        _BALCER,
-        "Use non-temporal stores for what is not read soon.",
-        "rings",
-        "libpmem2, with which 'headrace bench pmem' is built",
-        _ratio("rings", ("optimised", "4 KiB"), ("clwb", "4 KiB"), 1 + _SAME),
-    ),
-    (
-        "mount with DAX",
-        _BALCER,
-        "Map persistent memory from a file system that is mounted with DAX.",
-        "ring",
-        "the same memory mounted with DAX and without: 'headrace bench dax --directory' on each",
-        _dax,
-    ),
-    (
-        "spread over DIMMs",
-        _BALCER,
-        "Entries as large as the interleaving use all DIMMs.",
-        "interleaving",
-        _PERSISTENT,
-        _ratio("interleaving", ("", "4 KiB"), ("", "2 KiB"), 1 + _SAME),
-    ),
-    (
-        "pin threads",
-        _BALCER,
-        "Run on the node of the memory.",
-        "interleaving",
-        _PERSISTENT,
-        _ratio("dax", (", pinned", ""), ("not pinned", ""), 1.0),
-    ),
-    (
-        "keep a checksum, spare a fence",
-        _BALCER,
-        "An entry with a checksum is durable by one fence.",
-        "rings",
-        "libpmem2, with which 'headrace bench pmem' is built",
-        # Both on libpmem2's primitives; Balcer's makes positions durable, ours writes a checksum.
-        _ratio("rings", ("libpmem_staged", "256 B"), ("libpmem_balcer", "256 B"), 1 + _SAME),
-    ),
-    (
-        "inject messages into the cache",
-        _LEON,
-        "Let the NIC write messages into the cache of the core that computes on them.",
-        "injection",
-        "two processors",
-        _injection,
-    ),
-    (
-        "inject no more than fits",
-        _LEON,
-        "Injecting too much pushes the working set out: the gain falls for large messages.",
-        "injection",
-        "two processors",
-        _injected_too_much,
-    ),
-    (
-        "tune copies to the machine",
-        _ASTEROPE,
-        "A copy whose instructions and prefetches are searched for on the machine beats memmove.",
-        "copies",
-        "a profile of 'headrace tune'",
-        _tuned,
-    ),
-    (
-        "choose the copy by length",
-        _ASTEROPE,
-        "No copy is the fastest at all lengths: choose one for each.",
-        "copies",
-        "a profile of 'headrace tune'",
-        _per_length,
-    ),
-)
+def _judge(known: Mapping[str, Any]) -> Judge:
+    if "ratio" in known:
+        return _ratio(**known["ratio"])
+    return _most_over_one(**known["over_one"]) if "over_one" in known else _JUDGES[known["judge"]]
 
 
 def guidelines_of(measured: Measured) -> list[Guideline]:
-    """Judge all guidelines; unknown ones name what is needed to judge them."""
+    """Judge all guidelines of guidelines.toml; unknown ones name what is needed to judge them."""
+    text = Path(__file__).with_name("guidelines.toml").read_text(encoding="utf-8")
     found = []
-    for name, source, text, figure, need, judge in _GUIDELINES:
-        verdict = judge(measured)
+    for known in tomllib.loads(text)["guideline"]:
+        verdict = _judge(known)(measured)
         if verdict.state == UNKNOWN:
-            verdict = Verdict(UNKNOWN, f"Needs {need}. Here: {verdict.reason}")
-        found.append(Guideline(name, source, text, figure, verdict))
+            verdict = Verdict(UNKNOWN, f"Needs {known['needs']}. Here: {verdict.reason}")
+        words = {each: known[each] for each in ("name", "source", "text", "figure")}
+        found.append(Guideline(**words, verdict=verdict))
     return found
