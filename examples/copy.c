@@ -24,7 +24,7 @@ int main(void) {
   const headrace_operation copy = headrace_copy_crc(target, source, byte_count, NULL);
   const headrace_submit_options options = {.struct_size = sizeof(headrace_submit_options),
                                            .has_path = true,
-                                           .path = HEADRACE_PATH_HARDWARE};
+                                           .path = HEADRACE_PATH_DSA};
   const enum headrace_answer answer = headrace_submit(engine, &job, &copy, &options);
   if (answer != HEADRACE_ACCEPTED) {
     fprintf(stderr, "copy: %s\n", headrace_answer_text(answer));

@@ -45,9 +45,9 @@ const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 typedef struct headrace_engine headrace_engine;
 
 enum headrace_path HEADRACE_C_ENUM {
-  HEADRACE_PATH_AUTOMATIC, /* A device where expected to be faster, else processors. */
-  HEADRACE_PATH_HARDWARE,  /* A device if there is one; else processors, with `fell_back`. */
-  HEADRACE_PATH_SOFTWARE   /* Processors. */
+  HEADRACE_PATH_AUTO, /* A device where expected to be faster, else processors. */
+  HEADRACE_PATH_DSA,  /* A device if there is one; else processors, with `fell_back`. */
+  HEADRACE_PATH_CPU   /* Processors. */
 };
 
 enum headrace_fault_policy HEADRACE_C_ENUM {
@@ -79,7 +79,7 @@ enum headrace_policy HEADRACE_C_ENUM {
 /* Such as "near_target". */
 const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
 
-/* Origin of the sizes from which HEADRACE_PATH_AUTOMATIC uses a device. */
+/* Origin of the sizes from which HEADRACE_PATH_AUTO uses a device. */
 enum headrace_threshold_source HEADRACE_C_ENUM {
   HEADRACE_THRESHOLDS_PUBLISHED, /* The defaults. */
   HEADRACE_THRESHOLDS_PROFILE,   /* `headrace tune` measured them on this machine. */
@@ -223,7 +223,7 @@ bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index
                                headrace_device_statistics* statistics) HEADRACE_C_NOEXCEPT;
 
 /* One sentence for each index from 0, null beyond the last: why a device or queue is not used, and
- * from which size HEADRACE_PATH_AUTOMATIC uses the others. Valid as long as the engine. */
+ * from which size HEADRACE_PATH_AUTO uses the others. Valid as long as the engine. */
 const char* headrace_note(const headrace_engine* engine, size_t note_index) HEADRACE_C_NOEXCEPT;
 headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 

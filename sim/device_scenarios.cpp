@@ -486,7 +486,7 @@ Result<Outcome> break_even(const Model& model, const Point& point) {
   return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, "", {}};
 }
 
-/// Compares the choice of `automatic` with the best one.
+/// Compares the choice of path `auto` with the best one.
 Result<Outcome> automatic(const Model& model, const Point& point) {
   if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const double bytes = point.size("bytes");

@@ -110,7 +110,7 @@ void q6(benchmark::State& state) {
   state.counters["off_ms"] = off_ms;
   state.counters["off_spread"] =
       (bench::quantile(times_ms[off], 0.75) - bench::quantile(times_ms[off], 0.25)) / off_ms;
-  for (const auto& [way, name] : {std::pair(automatic, "automatic"), std::pair(on_cold, "on_cold"),
+  for (const auto& [way, name] : {std::pair(automatic, "auto"), std::pair(on_cold, "on_cold"),
                                   std::pair(on_warm, "on_warm")}) {
     state.counters[std::string(name) + "_vs_off"] = off_ms / bench::quantile(times_ms[way], 0.5);
   }

@@ -246,7 +246,7 @@ std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
   return cpus;
 }
 
-/// The decision of `automatic` for the workers of one node: prefetch if there is memory faster than
+/// The decision of `auto` for the workers of one node: prefetch if there is memory faster than
 /// the node's own, the data is not already in it, and the predicted gain, if known, is large
 /// enough.
 bool is_worth_prefetching(const topo::Machine& machine, const Q6Columns& columns, NodeId workers,
@@ -385,7 +385,7 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
 constexpr auto kPrefetches = make_names<Prefetch>({
     {Prefetch::off, "off"},
     {Prefetch::on, "on"},
-    {Prefetch::automatic, "automatic"},
+    {Prefetch::automatic, "auto"},
 });
 
 constexpr auto kPipelines = make_names<Pipeline>({

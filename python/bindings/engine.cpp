@@ -115,7 +115,7 @@ std::shared_ptr<EngineHandle> make_engine(
     const topo::Machine& machine, std::size_t threads_per_node,
     const std::vector<std::uint32_t>& nodes, const std::string& path,
     const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
-    const std::string& page_faults, std::int64_t answer_ns_max, const nb::object& thresholds,
+    const std::string& page_faults, std::int64_t device_timeout_ns, const nb::object& thresholds,
     std::uint64_t piece_bytes, std::size_t queue_depth_max, const std::string& waiting,
     bool check_memory) {
   using engine::FaultPolicy;
@@ -134,7 +134,7 @@ std::shared_ptr<EngineHandle> make_engine(
   options.devices.page_faults =
       of_name(page_faults,
               {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block});
-  options.devices.answer_max = std::chrono::nanoseconds(answer_ns_max);
+  options.devices.answer_max = std::chrono::nanoseconds(device_timeout_ns);
   if (!thresholds.is_none()) {
     options.thresholds = engine::PathThresholds{
         .synchronous = Bytes(field<std::uint64_t, "synchronous_bytes">(thresholds)),
@@ -173,7 +173,7 @@ std::vector<std::string> policy_names() {
 
 engine::Path path_of(std::string_view text) {
   using enum engine::Path;
-  return of_name(text, {automatic, hardware, software});
+  return of_name(text, {automatic, dsa, cpu});
 }
 
 engine::MoverPolicy policy_of(std::string_view text) {
@@ -212,8 +212,8 @@ void bind_engine(nb::module_& module) {
   bind_job(module, type);
   type.def_static("make", &make_engine, "machine"_a, nb::kw_only(), "threads_per_node"_a, "nodes"_a,
                   "path"_a, "queues"_a.none(), "policy"_a.none(), "page_faults"_a,
-                  "answer_ns_max"_a, "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
-                  "waiting"_a, "check_memory"_a)
+                  "device_timeout_ns"_a, "thresholds"_a.none(), "piece_bytes"_a,
+                  "queue_depth_max"_a, "waiting"_a, "check_memory"_a)
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {

@@ -37,7 +37,7 @@ query::lab::Prefetch parse_prefetch(const std::string& text) {
     }
   }
   throw Failed{Error{Code::invalid_argument, 0, "prefetch by '" + text + "'",
-                     "there is no such mode", "use off, on or automatic"}};
+                     "there is no such mode", "use off, on or auto"}};
 }
 
 nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,

@@ -137,7 +137,7 @@ def _software() -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    paths = {"automatic": TIMES, "hardware": scaled(0.9), "software": scaled(1.1)}
+    paths = {"auto": TIMES, "dsa": scaled(0.9), "cpu": scaled(1.1)}
     return {
         "thresholds": {"run": 16384, "submit": 4096, "batch": 8192},
         "ways": {

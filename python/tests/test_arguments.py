@@ -149,7 +149,7 @@ def test_operations_and_jobs_take_numbers_of_numpy(kind: Callable[[int], Any]) -
     blocks = headrace.DifFormat(np.int64(512))  # type: ignore[arg-type]
     made = headrace.DifTarget(headrace.DifTags(one, one, one))
     with headrace.Engine(
-        answer_ns_max=np.int64(10**9),  # type: ignore[arg-type]
+        device_timeout=np.float32(1),  # type: ignore[arg-type]
         thresholds=headrace.Thresholds(one, one, one),
         piece=np.int64(4096),  # type: ignore[arg-type]
         queue_depth_max=one,

@@ -144,7 +144,7 @@ def test_a_goal_within_the_interval_of_its_figure_is_undecided(
     interval: tuple[float, float], of_least: str, of_most: str
 ) -> None:
     figure = Figure(0.93, 0.91, 0.98, interval)
-    assert engine.Line("automatic", "run", 64, figure, least=0.95).verdict == of_least
+    assert engine.Line("auto", "run", 64, figure, least=0.95).verdict == of_least
     assert engine.Line("run", "run", 64, figure, most=0.95).verdict == of_most
     assert engine.Line("run", "run", 64, figure).verdict is None
 
@@ -170,10 +170,10 @@ def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
     figures = document["results"]["figures"]
     assert {each["group"] for each in figures} == {
         "counts",
-        "software",
+        "cpu",
         "run",
-        "automatic",
-        "automatic_published",
+        "auto",
+        "auto_published",
     }
     judged = [each for each in figures if each["verdict"] is not None]
     assert summary["goals"] == len(judged) > 150

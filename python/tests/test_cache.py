@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -173,7 +174,7 @@ def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engi
     with pytest.raises(headrace.InvalidArgumentError, match="moon"):
         headrace.Cache(engine, "1MiB", "moon")
     with pytest.raises(headrace.InvalidArgumentError, match="lru or s3_fifo"):
-        headrace.Cache(engine, "1MiB", "local", eviction="belady")
+        headrace.Cache(engine, "1MiB", "local", eviction="belady")  # type: ignore[arg-type]
 
 
 def test_the_statistics_are_a_table_with_a_line_for_each_total(cache: headrace.Cache) -> None:
@@ -185,7 +186,9 @@ def test_the_statistics_are_a_table_with_a_line_for_each_total(cache: headrace.C
 
 
 @pytest.mark.parametrize("eviction", ["lru", "s3_fifo"])
-def test_every_eviction_keeps_within_the_capacity(engine: headrace.Engine, eviction: str) -> None:
+def test_every_eviction_keeps_within_the_capacity(
+    engine: headrace.Engine, eviction: Literal["lru", "s3_fifo"]
+) -> None:
     sources = [np.full(4096, number, np.uint8) for number in range(8)]
     with headrace.Cache(engine, "16KiB", "local", eviction=eviction) as cache:
         for source in sources * 2:
@@ -580,7 +583,7 @@ def test_waits_that_block_are_counted() -> None:
     ):
         workers = [each for each in engine.mover_infos if not each.hardware]
         jobs = [
-            engine.submit(source=source, target=target, path="software", then=hold_the_worker)
+            engine.submit(source=source, target=target, path="cpu", then=hold_the_worker)
             for _ in workers
         ]
         for _ in workers:
@@ -623,7 +626,7 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
                 refusals.append(str(error))
             ended.set()
 
-        job = engine.submit(source=source, target=target, path="software", then=then)
+        job = engine.submit(source=source, target=target, path="cpu", then=then)
         assert ended.wait(TIME_LIMIT_S)
         job.wait()
         made.close()

@@ -35,7 +35,7 @@ from headrace._cli._app import Group, walk
 from headrace_lab.tpch.baseline import Baseline, BaselineRun
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
-SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
+SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--rounds", "2")
 
 
 def children_of(process: subprocess.Popen[bytes]) -> list[int]:
@@ -258,15 +258,15 @@ needs_no_device = pytest.mark.skipif(
 @needs_no_device
 def test_without_a_dsa_the_query_falls_back_and_says_so(command: Command) -> None:
     # So many chunks and rounds that copies come in time however busy the machine is.
-    chunks = ("--chunk-bytes", "16KiB", "--repeat", "20")
+    chunks = ("--chunk-bytes", "16KiB", "--rounds", "20")
     options = ("--prefetch", "on", "--placement", "0", "--no-compare", *chunks)
-    result = command(*SMALL, "--engine", "automatic", *options, "--json")
+    result = command(*SMALL, "--path", "auto", *options, "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["summary"]["bytes_by_device"] == 0
     assert document["summary"]["mover"].startswith("cpu/")
     assert "'headrace doctor' shows why" in document["results"]["engine_notes"][0]
-    text = command(*SMALL, "--engine", "automatic", *options).stdout
+    text = command(*SMALL, "--path", "auto", *options).stdout
     assert "'headrace doctor' shows why" in text
 
 
@@ -275,14 +275,14 @@ def test_a_dsa_that_is_not_there_is_refused_with_the_doctors_reason(
     command: Command, tmp_path: Path
 ) -> None:
     headline = command("doctor").stdout.splitlines()[0]
-    result = command(*SMALL, "--engine", "dsa", data=tmp_path)
+    result = command(*SMALL, "--path", "dsa", data=tmp_path)
     assert result.returncode == 3
     assert not result.stdout
     assert not list(tmp_path.iterdir())
     assert result.stderr.count("\n") == 1
     assert headline.rstrip(".") in result.stderr
     assert "headrace emulate" in result.stderr
-    assert "--engine automatic" in result.stderr
+    assert "--path auto" in result.stderr
 
 
 def test_without_comparison_duckdb_is_not_run(command: Command) -> None:
@@ -294,7 +294,7 @@ def test_without_comparison_duckdb_is_not_run(command: Command) -> None:
 
 
 def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
-    result = command("query", "--data", str(lineitem), "--repeat", "1", "--json")
+    result = command("query", "--data", str(lineitem), "--rounds", "1", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["results"]["file"] == str(lineitem)
 
@@ -308,7 +308,7 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
     pair = {"initiator": record["nodes"][0]["node"], "read_gb_per_s": 5.5, "latency_ns": 99.5}
     pair["target"] = pair["initiator"]
     path.write_text(json.dumps(record | {"model": {"measured": {"pairs": [pair]}}}))
-    asked = ("query", "--data", str(lineitem), "--repeat", "1", "--no-compare", "--json")
+    asked = ("query", "--data", str(lineitem), "--rounds", "1", "--no-compare", "--json")
     result = here(*asked, "--measured", str(path))
     assert result.code == 0, result.stderr
     (access,) = (
@@ -318,7 +318,7 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
     )
     assert access["bandwidth_bytes_per_s"] == pytest.approx(5.5e9)
     result = here(*asked, "--measured", str(find_machine("xeon-max-9468")))
-    assert result.code == 1
+    assert result.code == 2
     assert "are not those of this machine" in result.stderr
 
 
@@ -326,8 +326,8 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
     "arguments, words",
     [
         (["--frobnicate"], "No such option"),
-        (["--engine", "warp"], "--engine: 'warp' is not cpu, dsa or automatic"),
-        (["--prefetch", "maybe"], "--prefetch: 'maybe' is not off, on or auto"),
+        (["--path", "warp"], "--path: 'warp' is not auto, dsa or cpu"),
+        (["--prefetch", "maybe"], "--prefetch: 'maybe' is not off, auto or on"),
         (["--scale-factor", "0"], "is not a number from 0.001"),
         (["--scale-factor", "-1"], "is not a number from 0.001"),
         (["--scale-factor", "1e30"], "is not a number from 0.001"),
@@ -346,8 +346,8 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
         (["--placement", "0:8+x"], "'0:8+x' is not"),
         (["--placement", "0", "--capacity", "1000TiB"], "--capacity: 1000 TiB is wanted"),
         (["--capacity", "1000TiB"], "--capacity: 1000 TiB is wanted"),
-        (["--repeat", "0"], "--repeat: '0' is not a whole number from 1 to 10000"),
-        (["--repeat", "1000000"], "--repeat: '1000000' is not a whole number from 1 to 10000"),
+        (["--rounds", "0"], "--rounds: '0' is not a whole number from 1 to 10000"),
+        (["--rounds", "1000000"], "--rounds: '1000000' is not a whole number from 1 to 10000"),
         (["--plot", "picture.gif"], "ends in .svg or .png"),
         (["--plot", "/"], "ends in .svg or .png"),
         (["--plot", ""], "--plot: '' is not a path"),
@@ -414,7 +414,7 @@ def test_a_node_that_is_not_there_is_exit_code_3_before_there_is_data(
 def test_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = here("query", "--data", str(tmp_path / "pipe"))
-    assert result.code == 1
+    assert result.code == 2
     assert "it is not a regular file" in result.stderr
 
 
@@ -451,7 +451,7 @@ def test_a_closed_stdout_is_one_sentence(command_path: Path) -> None:
 
 def test_figures_are_whole_on_a_narrow_terminal(command_path: Path, lineitem: Path) -> None:
     result = subprocess.run(
-        [command_path, "query", "--data", str(lineitem), "--repeat", "1", "--prefetch", "on"],
+        [command_path, "query", "--data", str(lineitem), "--rounds", "1", "--prefetch", "on"],
         capture_output=True,
         text=True,
         check=True,
@@ -495,7 +495,7 @@ def test_a_picture_needs_no_home(command_path: Path, lineitem: Path, tmp_path: P
         if name not in {"MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"}
     }
     result = subprocess.run(
-        [command_path, "query", "--data", str(lineitem), "--repeat", "1", "--plot", str(picture)],
+        [command_path, "query", "--data", str(lineitem), "--rounds", "1", "--plot", str(picture)],
         capture_output=True,
         text=True,
         check=False,
@@ -516,7 +516,7 @@ def test_another_answer_than_duckdbs_is_exit_code_1(
         return BaselineRun(answer=1, time_ns=1)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Baseline, "run", wrong)
-    monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", str(lineitem), "--repeat", "1"])
+    monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", str(lineitem), "--rounds", "1"])
     assert _cli.run_command_line() == 1
     captured = capfd.readouterr()
     assert "not the same" in captured.out
@@ -594,7 +594,7 @@ def test_ending_it_while_it_measures_leaves_nothing(
     command_path: Path, data_directory: Path
 ) -> None:
     before = sorted(data_directory.rglob("*"))
-    with started(command_path, data_directory, *SMALL, "--repeat", "10000") as process:
+    with started(command_path, data_directory, *SMALL, "--rounds", "10000") as process:
         wait_until(lambda: bool(children_of(process)))
         children = children_of(process)
         time.sleep(0.5)  # Anywhere between the start of DuckDB and the last round will do.
@@ -617,7 +617,7 @@ def test_ending_it_at_any_time_is_quiet_and_leaves_nothing(
         signal_sent = chance.choice(ENDING)
         delay_s = chance.uniform(0, 0.8)
         case = f"{signal_sent.name} after {delay_s:.3f} s"
-        with started(command_path, directory, *SMALL, "--repeat", "10000") as process:
+        with started(command_path, directory, *SMALL, "--rounds", "10000") as process:
             # Before that the interpreter answers in its own way.
             wait_until(functools.partial(has_come_to_us, process.pid))
             time.sleep(delay_s)
@@ -666,7 +666,7 @@ def test_a_hangup_that_is_ignored_stays_so(command_path: Path) -> None:
 def test_duckdb_does_not_outlive_a_command_that_is_killed(
     command_path: Path, data_directory: Path
 ) -> None:
-    with started(command_path, data_directory, *SMALL, "--repeat", "10000") as process:
+    with started(command_path, data_directory, *SMALL, "--rounds", "10000") as process:
         wait_until(lambda: bool(children_of(process)))
         children = children_of(process)
         process.kill()
@@ -680,7 +680,7 @@ def test_a_terminal_sees_progress(command_path: Path, tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(f"this machine has no pseudo-terminals: {error}")
     process = subprocess.Popen(
-        [command_path, "query", "--scale-factor", "0.01", "--repeat", "1", "--json"],
+        [command_path, "query", "--scale-factor", "0.01", "--rounds", "1", "--json"],
         stdout=subprocess.PIPE,
         stderr=other_end,
         env=os.environ | {"HEADRACE_DATA": str(tmp_path), "TERM": "xterm"},

@@ -103,7 +103,7 @@ def test_tune_finds_it_where_there_is_a_device_and_engines_take_it(
         [
             *(command_path, "emulate", "--wq", "shared", "--stats", stats, "--"),
             *(command_path, "tune", "--bytes-min", "16KiB", "--bytes-max", "16KiB"),
-            *("--seconds", "1", "--threads", "1", "--output", path, "--json"),
+            *("--time", "1s", "--threads", "1", "--output", path, "--json"),
         ],
         capture_output=True,
         text=True,
@@ -139,9 +139,9 @@ def engine_with(emulator: Path, profile: Path) -> str:
         "    buffers = bytes(asked), bytearray(asked)\n"
         "    below = headrace.Operation.copy(\n"
         "        source=buffers[0][1:], target=memoryview(buffers[1])[1:])\n"
-        "    assert engine.run(below).path == 'software'\n"
+        "    assert engine.run(below).path == 'cpu'\n"
         "    above = headrace.Operation.copy(source=buffers[0], target=buffers[1])\n"
-        "    assert engine.run(above).path == 'hardware'\n"
+        "    assert engine.run(above).path == 'dsa'\n"
         "    why = {'published': 'published figures', 'profile': 'measured by'}[told.source]\n"
         "    assert any(why in note for note in engine.notes), engine.notes\n"
         "    print(told.source, asked)\n"

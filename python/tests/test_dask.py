@@ -244,7 +244,7 @@ def test_the_plug_in_travels_with_its_options() -> None:
     sent = pickle.loads(pickle.dumps(plugin))  # noqa: S301 - Of our own.
     assert (sent.prefetch, sent.ahead, sent.pin, sent.wait) == ("off", 2, False, False)
     with pytest.raises(headrace.InvalidArgumentError, match="use off, auto or on"):
-        headrace.dask.Prefetch(prefetch="maybe")
+        headrace.dask.Prefetch(prefetch="maybe")  # type: ignore[arg-type]
 
 
 def test_workers_take_nodes_in_turns() -> None:

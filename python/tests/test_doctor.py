@@ -478,7 +478,7 @@ def test_the_command_says_it_in_its_first_line_and_by_its_exit_code(here: Here) 
         (["--frobnicate"], 2, "No such option"),
         (["--replay", "none.json"], 1, "cannot read the record none.json: there is no such file"),
         (["--replay", __file__], 1, "it is not JSON"),
-        (["--replay", "/dev/zero"], 1, "it is not a regular file"),
+        (["--replay", "/dev/zero"], 2, "it is not a regular file"),
     ],
 )
 def test_wrong_use_and_wrong_records_are_one_sentence(

@@ -268,14 +268,14 @@ def test_a_path_is_one_of_three(engine: headrace.Engine) -> None:
         headrace.Engine(path="fast")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidArgumentError, match="there is no path 'fast'"):
         engine.run(headrace.Operation.crc(b"x"), path="fast")  # type: ignore[arg-type]
-    with headrace.Engine(path="software") as made:
+    with headrace.Engine(path="cpu") as made:
         completion = made.run(headrace.Operation.crc(b"x"))
         assert not completion.fell_back
         assert completion.bytes_by_device == 0
 
 
 def test_an_operation_without_a_device_falls_back_and_says_so() -> None:
-    with headrace.Engine(path="hardware") as made:
+    with headrace.Engine(path="dsa") as made:
         if any(mover.hardware for mover in made.mover_infos):
             pytest.skip("this machine has a device")
         assert made.run(headrace.Operation.crc(b"x")).fell_back
@@ -285,7 +285,7 @@ def test_an_operation_without_a_device_falls_back_and_says_so() -> None:
 
 
 def test_the_example_copies_without_a_device() -> None:
-    command = [sys.executable, "-m", "headrace.examples.copy", "--path", "automatic"]
+    command = [sys.executable, "-m", "headrace.examples.copy", "--path", "auto"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "4194304 bytes: correct" in done.stdout

@@ -54,7 +54,7 @@ def test_a_function_that_a_job_of_a_device_calls_may_not_wait_for_another() -> N
         """
 import headrace, time
 
-with headrace.Engine(path="hardware") as engine:
+with headrace.Engine(path="dsa") as engine:
     one, other = bytes(1 << 20), bytearray(1 << 20)
     told = []
 
@@ -80,7 +80,7 @@ print(told)
 """,
     )
     refusal = "a callback of a job may not wait for another job"
-    assert text.strip() == str([refusal, refusal, "hardware"])
+    assert text.strip() == str([refusal, refusal, "dsa"])
 
 
 def test_a_channel_whose_device_does_not_answer_says_so(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_a_channel_whose_device_does_not_answer_says_so(tmp_path: Path) -> None:
         """
 import headrace
 
-with headrace.Engine(answer_ns_max=50_000_000) as engine:
+with headrace.Engine(device_timeout=0.05) as engine:
     source, target = b"x" * 5000, bytearray(5000)
     with engine.open_channel(depth=2) as channel:
         try:
             while True:
-                channel.wait(channel.submit(source=source, target=target))
+                channel.result(channel.submit(source=source, target=target))
         except headrace.ClosedError as error:
             print(error)
-    print(target == source, engine.run(headrace.Operation.crc(source), path="software").state)
+    print(target == source, engine.run(headrace.Operation.crc(source), path="cpu").state)
 """,
         options=("--faults", str(faults)),
     )
@@ -152,7 +152,7 @@ def test_brute_force_has_a_queue_of_every_device() -> None:
 import headrace
 
 source, target = b"x" * (8 << 20), bytearray(8 << 20)
-with headrace.Engine(policy="all", path="hardware") as engine:
+with headrace.Engine(policy="all", path="dsa") as engine:
     engine.submit(source=source, target=target).result()
     used = [name for name, one in engine.device_statistics.items() if one.descriptors]
     assert len(engine.device_statistics) == 16, engine.device_statistics
@@ -174,7 +174,7 @@ def test_faults_are_told_by_kind_of_operation() -> None:
         """
 import headrace, numpy
 
-with headrace.Engine(path="hardware") as engine:
+with headrace.Engine(path="dsa") as engine:
     source = numpy.arange(1 << 18, dtype=numpy.uint8)
     target = numpy.zeros_like(source)
     for _ in range(20):
@@ -213,12 +213,12 @@ source, target = bytes(range(256)) * 256, bytearray(1 << 16)
 copy = O.copy(source=source, target=target)
 operations = {"copy": copy, "crc": O.crc(source), "fill": O.fill(target, 1)}
 told = ("retries", "page_faults", "fallbacks", "bytes", "bytes_by_device", "jobs_done")
-with headrace.Engine(path="hardware") as engine:
+with headrace.Engine(path="dsa") as engine:
     for kind, operation in operations.items():
         ends = []
         for _ in range(20):
             ends.append(engine.run(operation))
-        counted = engine.stats().operations[kind]
+        counted = engine.statistics.operations[kind]
         wanted = (
             sum(end.retries for end in ends), sum(end.page_faults for end in ends),
             sum(end.fell_back for end in ends), sum(end.bytes_done for end in ends),
@@ -227,7 +227,7 @@ with headrace.Engine(path="hardware") as engine:
         assert tuple(getattr(counted, name) for name in told) == wanted, (counted, wanted)
         assert sum(counted.latencies.values()) == len(ends), counted
         assert counted.page_faults > 0 and counted.fallbacks > 0, counted
-    totals = engine.stats()
+    totals = engine.statistics
     assert totals.operations["dualcast"].jobs_done == 0, totals
     assert sum(one.retries for one in totals.operations.values()) > 0, totals
     assert totals.jobs_fell_back == sum(one.fallbacks for one in totals.operations.values())
@@ -258,19 +258,19 @@ with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
         raise SystemExit("a fifth was taken")
     except headrace.CapacityExceededError:
         pass
-    ends = [channel.wait(ticket) for ticket in tickets]
+    ends = [channel.result(ticket) for ticket in tickets]
     assert all(end.bytes_by_device == source.nbytes for end in ends), ends
     assert all((target == source).all() for target in targets)
     for again in (tickets[0], 99):
         try:
-            channel.poll(again)
+            channel.try_result(again)
             raise SystemExit("its end was told twice")
         except headrace.InvalidArgumentError:
             pass
     ticket = channel.submit(headrace.Operation.crc(source))
-    while (end := channel.poll(ticket)) is None:
+    while (end := channel.try_result(ticket)) is None:
         pass
-    assert end.crc == engine.run(headrace.Operation.crc(source), path="software").crc
+    assert end.crc == engine.run(headrace.Operation.crc(source), path="cpu").crc
     # Buffers are held until the end has been told.
     kept = numpy.ones(1 << 20, numpy.uint8)
     alive = weakref.ref(kept)
@@ -278,7 +278,7 @@ with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
     del kept
     gc.collect()
     assert alive() is not None
-    channel.wait(ticket)
+    channel.result(ticket)
     gc.collect()
     assert alive() is None
     for wrong in (dict(depth=0), dict(depth=10**5)):
@@ -297,9 +297,9 @@ with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    channel.wait(ticket)
+    channel.result(ticket)
 for call in (
-    lambda: channel.submit(source=source, target=targets[0]), lambda: channel.poll(ticket)
+    lambda: channel.submit(source=source, target=targets[0]), lambda: channel.try_result(ticket)
 ):
     try:
         call()
@@ -337,7 +337,7 @@ with headrace.Engine() as engine, engine.open_channel() as channel:
     refused = False
     while not refused:
         ticket = channel.submit(source=source, target=numpy.empty_like(source))
-        waiter = threading.Thread(target=channel.wait, args=(ticket,))
+        waiter = threading.Thread(target=channel.result, args=(ticket,))
         waiter.start()
         while waiter.is_alive() and not refused:
             try:
@@ -358,9 +358,9 @@ def queried(
     command_path: Path, data: Path, *arguments: str, options: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """What the query says as JSON on emulated devices."""
-    # Chunks that are large enough for `automatic`; so many of them, and of rounds, that copies come
+    # Chunks that are large enough for path `auto`; so many of them, and of rounds, that copies come
     # in time however busy the machine is.
-    small = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "20", "--json")
+    small = ("query", "--scale-factor", str(SCALE_FACTOR), "--rounds", "20", "--json")
     chunks = ("--prefetch", "on", "--placement", "0", "--chunk-bytes", "16KiB")
     done = subprocess.run(
         [EMULATOR, *options, "--", command_path, *small, *chunks, *arguments],
@@ -379,13 +379,13 @@ def queried(
     return document
 
 
-@pytest.mark.parametrize("engine", ["dsa", "automatic"])
+@pytest.mark.parametrize("path", ["dsa", "auto"])
 def test_a_query_has_its_bytes_moved_by_the_device(
-    command_path: Path, data_directory: Path, engine: str
+    command_path: Path, data_directory: Path, path: str
 ) -> None:
-    document = queried(command_path, data_directory, "--engine", engine)
+    document = queried(command_path, data_directory, "--path", path)
     summary = document["summary"]
-    assert summary["engine"] == engine
+    assert summary["path"] == path
     assert summary["bytes_by_device"] > 0
     assert summary["fallbacks"] == 0
     assert set(summary["mover"].split(", ")) <= {"dsa0/wq0.0", "dsa0/wq0.1"}
@@ -406,7 +406,7 @@ def test_a_query_has_its_bytes_moved_by_the_device(
 def test_a_query_by_processors_leaves_the_device_alone(
     command_path: Path, data_directory: Path
 ) -> None:
-    document = queried(command_path, data_directory, "--engine", "cpu")
+    document = queried(command_path, data_directory, "--path", "cpu")
     assert document["summary"]["bytes_by_device"] == 0
     assert document["results"]["devices"] == {}
     assert all(name.startswith("cpu/") for name in document["results"]["movers"])
@@ -416,7 +416,7 @@ def test_a_query_survives_page_faults_and_tells_of_them(
     command_path: Path, data_directory: Path
 ) -> None:
     options = ("--faults", str(PAGE_FAULTS))
-    document = queried(command_path, data_directory, "--engine", "dsa", options=options)
+    document = queried(command_path, data_directory, "--path", "dsa", options=options)
     assert document["summary"]["bytes_by_device"] > 0
     devices = document["results"]["devices"]
     assert sum(totals["page_faults"] for totals in devices.values()) > 0
@@ -430,7 +430,7 @@ import headrace
 
 O = headrace.Operation
 source, target = bytes(range(256)) * 64, bytearray(1 << 14)
-with headrace.Engine(path="hardware") as engine:
+with headrace.Engine(path="dsa") as engine:
     for operation in (
         O.copy(source=source, target=target), O.compare(source, target), O.crc(source),
         O.copy_crc(source=source, target=target), O.fill(target, 7), O.compare_pattern(target, 7),
@@ -486,7 +486,7 @@ print(engine.statistics.jobs_fell_back)
 
 INTO_CACHE = """
 import headrace, numpy as np, sys
-engine = headrace.Engine(path="hardware")
+engine = headrace.Engine(path="dsa")
 cache = headrace.Cache(engine, "64MiB", "local", into_cache=sys.argv[1] == "1")
 source = np.arange(100_000, dtype=np.uint32)
 entry = cache.access(source)

@@ -49,7 +49,7 @@ INSIDE = {
             consumer.get()
     """,
     "ring": """
-        ring = headrace.pmem.Ring.make(sys.argv[1], capacity="64KiB")
+        ring = headrace.pmem.Ring(sys.argv[1], capacity="64KiB")
         producer = ring.producer()
         consumer = ring.consumer()
         def use():

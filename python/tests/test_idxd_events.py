@@ -92,12 +92,12 @@ def test_top_and_bench_show_what_the_driver_counts(
         Counters, "read", lambda _: {"dsa0": dict.fromkeys(idxd_events.EVENTS, next(counts))}
     )
     monkeypatch.setattr("headrace._cli.top.Counters", lambda: Counters(folder))
-    document = json.loads(here("top", "--once", "--json", "--interval", "20").stdout)
+    document = json.loads(here("top", "--once", "--json", "--interval", "20ms").stdout)
     (row,) = document["results"]["idxd_devices"]
     assert row["name"] == "dsa0"
     assert row["rates_per_s"]["bytes_written"] > 0
     assert document["results"]["idxd_events"] == "dsa0, dsa2"
-    assert "counted by the driver" in here("top", "--once", "--interval", "20").stdout
+    assert "counted by the driver" in here("top", "--once", "--interval", "20ms").stdout
     watch = top.Watch(_core.TELEMETRY_DIRECTORY, Counters(folder))
     assert 'headrace_idxd_device_bytes_read_total{name="dsa0"} ' in top.prometheus_text(
         watch.look()

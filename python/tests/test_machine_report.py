@@ -55,7 +55,7 @@ def report(request: pytest.FixtureRequest, here: Here, tmp_path: Path) -> dict[s
     """The document of a report, whose page is in report.html."""
     for name in ("fabricated", "undrawn"):
         request.getfixturevalue(name)
-    result = here("report", "--rounds", "5", "--out", str(tmp_path / "report.html"), "--json")
+    result = here("report", "--rounds", "5", "--output", str(tmp_path / "report.html"), "--json")
     assert result.code == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
     (tmp_path / "report.json").write_text(result.stdout)
@@ -67,7 +67,7 @@ def test_a_page_is_one_small_file_with_all_figures_and_guidelines(
     here: Here, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
-    report = json.loads(here("report", "--rounds", "1", "--out", str(path), "--json").stdout)
+    report = json.loads(here("report", "--rounds", "1", "--output", str(path), "--json").stdout)
     text = path.read_text(encoding="utf-8")
     assert text.count("<svg") == text.count('role="img"') == report["summary"]["figures"]
     summary = report["summary"]
@@ -227,7 +227,7 @@ def test_an_ended_report_is_written_and_marked_partial(
 
     monkeypatch.setattr("headrace_lab.commands.report.measure_family", ended)
     page = tmp_path / "report.html"
-    result = here("report", "--out", str(page))
+    result = here("report", "--output", str(page))
     assert result.code == 130
     assert "It is partial" in result.stdout
     assert 'class="partial"' in page.read_text(encoding="utf-8")
@@ -242,7 +242,7 @@ def test_a_report_of_emulated_devices_says_so_first(
         "headrace_lab.commands.report.gather_facts", lambda: replace(FACTS, queues=queues)
     )
     page = tmp_path / "report.html"
-    document = json.loads(here("report", "--rounds", "1", "--out", str(page), "--json").stdout)
+    document = json.loads(here("report", "--rounds", "1", "--output", str(page), "--json").stdout)
     assert document["summary"]["emulated"] is True
     verdicts = {each["verdict"] for each in document["results"]["guidelines"]}
     assert "not judged" in verdicts

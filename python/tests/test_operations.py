@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations: what each does, and that a device and a processor give the same bytes and results.
 
-On a machine without devices the path "hardware" is processors, too; test_engine_emulated.py runs
+On a machine without devices the path "dsa" is processors, too; test_engine_emulated.py runs
 this file on emulated devices, where HEADRACE_TEST_DEVICES is set.
 """
 
@@ -208,15 +208,15 @@ def test_a_device_and_a_processor_do_the_same(
     by_device = [paged(content) for content in memory]
     by_processor = [paged(content) for content in memory]
     operation = make(by_device)
-    told = done(both, operation, "hardware")
-    wanted = done(both, make(by_processor), "software")
+    told = done(both, operation, "dsa")
+    wanted = done(both, make(by_processor), "cpu")
     assert [getattr(told, name) for name in FOUND] == [getattr(wanted, name) for name in FOUND]
     for one, other in zip(by_device, by_processor, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert wanted.path in ("software", "none")
+    assert wanted.path in ("cpu", "none")
     assert wanted.bytes_by_device == 0
     if HAS_DEVICES and not told.fell_back and told.state == "done" and told.bytes_done:
-        assert told.path == "hardware"
+        assert told.path == "dsa"
     assert bool(told.fallback_cause) == told.fell_back
 
 
@@ -284,7 +284,7 @@ def test_checksums_are_those_of_the_specification(
 ) -> None:
     content, target = bytes(range(100)), bytearray(100)
     wanted = crc32c(content, 0x12345678, raw=raw, reflect_data=reflect_data)
-    for path in ("hardware", "software"):
+    for path in ("dsa", "cpu"):
         for operation in (
             Op.crc(content, seed=0x12345678, raw=raw, reflect_data=reflect_data),
             Op.copy_crc(
@@ -411,7 +411,7 @@ def test_every_option_of_a_target_means_what_it_says(both: headrace.Engine) -> N
 def test_every_option_of_a_source_means_what_it_says(both: headrace.Engine) -> None:
     def errors(blocks: bytearray, tags: DifTags, **options: bool) -> tuple[str, ...]:
         check = DifSource(tags, **options)
-        return done(both, Op.dif_check(blocks, None, check), "automatic").dif_errors
+        return done(both, Op.dif_check(blocks, None, check), "auto").dif_errors
 
     tags = DifTags(7, 4)
     good = inserted(both, DifTarget(tags), DifFormat())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from headrace.errors import ClosedError, CorruptDataError
 from headrace.pmem import Ring
 from headrace_lab import _lab
 
-LINE = "line"
+LINE: Final = "line"
 """As if any file were on persistent memory: quick, and enough where no power fails."""
 
 SUBJECTS = _lab.check_subjects()
@@ -30,7 +31,7 @@ SUBJECTS = _lab.check_subjects()
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Ring:
-    return Ring.make(tmp_path / "ring", capacity="64KiB")
+    return Ring(tmp_path / "ring", capacity="64KiB")
 
 
 def test_entries_come_in_order_and_once(ring: Ring) -> None:
@@ -125,7 +126,7 @@ from headrace_lab import _lab
 # No thread gives the interpreter away before it has to. So when one thread has let the ring go, and
 # another has closed it, the first still waits for the interpreter that this thread has.
 sys.setswitchinterval(100)
-ring = Ring.make(sys.argv[1], capacity="64MiB")
+ring = Ring(sys.argv[1], capacity="64MiB")
 with ring.producer(granularity="line") as producer:
     entry = bytes(producer.entry_bytes_max)
     assert producer.enqueue(entry)
@@ -160,17 +161,17 @@ def test_an_end_is_closed_while_another_thread_takes_an_entry(tmp_path: Path) ->
 
 
 def test_bad_files_are_refused_by_name(tmp_path: Path) -> None:
-    missing = Ring(tmp_path / "missing")
+    missing = Ring.open(tmp_path / "missing")
     with pytest.raises(headrace.NotFoundError):
         missing.producer()
     other = tmp_path / "other"
     other.write_bytes(b"x" * 65536)
-    for attempt in (Ring(other).producer, Ring(other).consumer, Ring(other).state):
+    for attempt in (Ring.open(other).producer, Ring.open(other).consumer, Ring.open(other).state):
         with pytest.raises(headrace.CorruptDataError, match="not a ring"):
             attempt()
     assert other.read_bytes() == b"x" * 65536
     with pytest.raises(headrace.InvalidArgumentError, match="already exists"):
-        Ring.make(other)
+        Ring(other, capacity="1MiB")
 
 
 def test_a_forked_child_uses_no_end_of_its_parent(ring: Ring) -> None:
@@ -295,7 +296,7 @@ def test_a_resumed_producer_skips_what_is_there(command_path: Path, tmp_path: Pa
             check=True,
             capture_output=True,
         )
-    assert Ring(ring).state().entry_count == 3
+    assert Ring.open(ring).state().entry_count == 3
 
 
 @pytest.fixture
@@ -355,7 +356,7 @@ def test_a_file_of_another_ring_costs_no_entry(
     output = tmp_path / "out"
     output.write_text(before)
     outcome = _consume(here, filled, output)
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "another ring" in outcome.stderr
     assert filled.state().entry_count == 3
     assert output.read_text() == before
@@ -370,7 +371,7 @@ def test_a_line_without_end_that_is_not_the_rings_is_not_cut(
     output = tmp_path / "out"
     output.write_text(before)
     outcome = _consume(here, filled, output)
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "has no end and is not the beginning of an entry" in outcome.stderr
     assert output.read_text() == before
     assert filled.state().entry_count == 3
@@ -380,7 +381,7 @@ def test_an_empty_ring_cuts_no_line(here: Here, filled: Ring, tmp_path: Path) ->
     assert _consume(here, filled, tmp_path / "first").code == 0
     output = tmp_path / "out"
     output.write_text("precious")
-    assert _consume(here, filled, output).code == 1
+    assert _consume(here, filled, output).code == 2
     assert output.read_text() == "precious"
 
 

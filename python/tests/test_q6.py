@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace._apps.picture import open_picture
+from headrace._arguments import PREFETCH_MODES
 from headrace._files import Output
 from headrace_lab.tpch.baseline import Baseline
 from headrace_lab.tpch.lineitem import Columns, read_lineitem
-from headrace_lab.tpch.q6 import PREFETCH_MODES, run_q6
+from headrace_lab.tpch.q6 import run_q6
 from headrace_lab.tpch.study import (
-    OUR_MODES,
     ROUNDS_MAX,
     ROUNDS_MIN,
     Settings,
@@ -173,9 +173,9 @@ def test_the_cache_keeps_columns_that_were_prefetched_until_it_is_cleared(
 def test_a_study_measures_every_mode(columns: Columns, lineitem: Path) -> None:
     machine = headrace.topo()
     shares: list[float] = []
-    settings_ = Settings(prefetch="on", chunk_bytes=65536, thread_count=1, repeat_count=3)
+    settings_ = Settings(prefetch="on", chunk_bytes=65536, thread_count=1, round_count=3)
     study = run_study(lineitem, columns, machine, settings_, shares.append)
-    assert set(study.series) == {*OUR_MODES, "duckdb"}
+    assert set(study.series) == {*PREFETCH_MODES, "duckdb"}
     assert all(len(series.times_ns) == 3 for series in study.series.values())
     assert study.agrees
     assert study.answer == study.answer_baseline
@@ -189,7 +189,7 @@ def test_a_study_measures_every_mode(columns: Columns, lineitem: Path) -> None:
 
 def test_a_study_without_baseline_agrees_with_nobody(columns: Columns, lineitem: Path) -> None:
     settings_ = Settings(
-        prefetch="off", chunk_bytes=65536, thread_count=1, repeat_count=1, compare=False
+        prefetch="off", chunk_bytes=65536, thread_count=1, round_count=1, compare=False
     )
     study = run_study(lineitem, columns, headrace.topo(), settings_)
     assert study.answer_baseline is None

@@ -100,8 +100,8 @@ def test_a_message_that_is_too_long_is_refused() -> None:
 def test_many_messages_are_sent_as_far_as_they_fit() -> None:
     queue = headrace.Queue(framing="fixed", message_bytes=8, capacity=32)
     with queue.producer() as producer:
-        assert producer.put_all([bytes(8)] * 6) == 4
-        assert producer.put_all([bytes(8)]) == 0
+        assert producer.put_some([bytes(8)] * 6) == 4
+        assert producer.put_some([bytes(8)]) == 0
 
 
 def test_roles_are_taken_once_and_given_back() -> None:
@@ -137,7 +137,7 @@ def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Queue(path)
     with pytest.raises(headrace.InvalidArgumentError, match="framing"):
-        headrace.Queue(framing="other")
+        headrace.Queue(framing="other")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Queue(producers_max=65)
     with pytest.raises(headrace.InvalidArgumentError):
@@ -145,7 +145,7 @@ def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Queue.from_descriptor(-1)
     with pytest.raises(headrace.InvalidArgumentError, match="cache, demote, memory, header"):
-        headrace.Queue().producer(placement="elsewhere")
+        headrace.Queue().producer(placement="elsewhere")  # type: ignore[arg-type]
 
 
 def test_a_named_queue_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ COMMANDS = [
     ["pmem", "check", "--variant", "naive", "--entries", "1", "--states", "4"],
     ["topo"],
     ["doctor"],
-    ["query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "1"],
+    ["query", "--scale-factor", str(SCALE_FACTOR), "--rounds", "1"],
     *(["bench", name] for name in ("cache", "copy", "emulator", "engine", "injection")),
     *(["bench", name] for name in ("message", "pmem", "programs")),
     *(["topo", "--replay", str(path)] for path in sorted(MACHINES.glob("*.json"))),

@@ -315,7 +315,7 @@ def test_wrong_use_is_told_in_a_sentence(
     "arguments, code, sentence",
     [
         (("--profile", "/proc/nonexistent", "--", "true"), 1, "no such file"),
-        (("--stats", "/", "--", "true"), 1, "it is a directory"),
+        (("--stats", "/", "--", "true"), 2, "it is a directory"),
         (("--stats", "/proc/nonexistent/s.json", "--", "true"), 1, "it cannot be written"),
         (("--", "/proc/nonexistent"), 127, "there is no such program"),
         (("--", "/etc/passwd"), 126, "cannot be executed"),

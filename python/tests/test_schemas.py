@@ -25,8 +25,8 @@ __all__ = ["fabricated"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "python/src/headrace/schemas"
-QUERY = ["query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "1"]
-SQL = ["sql", "--tpch", str(SCALE_FACTOR), "--repeat", "1"]
+QUERY = ["query", "--scale-factor", str(SCALE_FACTOR), "--rounds", "1"]
+SQL = ["sql", "--tpch", str(SCALE_FACTOR), "--rounds", "1"]
 
 COMMANDS: dict[str, list[list[str]]] = {
     "topo": [["topo"], ["topo", "--replay", "xeon-max-flat"], ["topo", "--replay", "ddr-cxl"]],
@@ -44,7 +44,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "query": [
         QUERY,
         [*QUERY, "--no-compare", "--placement", "0"],
-        [*QUERY, "--engine", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
+        [*QUERY, "--path", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
     ],
     "sql": [
         [*SQL, "--query", "6,14"],
@@ -62,8 +62,8 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
-    "report": [["report", "--rounds", "1", "--out", "report.html"]],
-    "top": [["top", "--once", "--interval", "10"]],
+    "report": [["report", "--rounds", "1", "--output", "report.html"]],
+    "top": [["top", "--once", "--interval", "10ms"]],
     "tune": [],  # Below: it takes minutes.
     "bench-family": [["bench", name] for name in FAMILIES],
     **{
@@ -116,7 +116,7 @@ def test_a_document_validates(
     monkeypatch.chdir(tmp_path)
     # The pictures of a report take seconds, and are none of its document.
     monkeypatch.setattr("headrace_lab.report.page._drawings", lambda cards: [""] * len(cards))
-    Ring.make("ring.pmem", capacity="64KiB")
+    Ring("ring.pmem", capacity="64KiB")
     document = json.loads(here(*words, "--json").stdout)
     Draft202012Validator(schema_of(name)).validate(document)
     assert document["schema"]["name"] == f"headrace-{name}".removesuffix("-info")

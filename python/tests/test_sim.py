@@ -230,7 +230,7 @@ def test_what_is_no_query_over_the_tables_is_refused(tables: Path, sql: str, say
 def test_advice_about_a_query_in_sql_counts_what_it_reads(command: Command, tables: Path) -> None:
     query = tables / "q.sql"
     query.write_text("SELECT sum(b) FROM t WHERE a > 5")
-    asked = ("advise", "--machine", "xeon-max-9468", "--sql", str(query), "--tables", str(tables))
+    asked = ("advise", "--machine", "xeon-max-9468", "--sql", str(query), "--data", str(tables))
     code, out, err = command(*asked, "--json")
     assert (code, err) == (0, "")
     summary = json.loads(out)["summary"]
@@ -245,7 +245,7 @@ def test_advice_about_a_query_in_sql_counts_what_it_reads(command: Command, tabl
     assert code == 1
     assert "broken.parquet" in err
     code, _, err = command(*asked[:-2])
-    assert (code, "--sql and --tables belong together" in err) == (2, True)
+    assert (code, "--sql and --data belong together" in err) == (2, True)
     code, _, err = command(*asked[:-1], str(tables / "none"))
     assert (code, "has no Parquet file" in err) == (1, True)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import polars as pl
@@ -75,7 +75,9 @@ def connection(cache: headrace.Cache) -> Iterator[headrace.sql.Connection]:
 
 
 @pytest.mark.parametrize("mode", ["off", "auto", "on"])
-def test_answers_do_not_depend_on_prefetching(mode: str, expected: dict[str, list[Any]]) -> None:
+def test_answers_do_not_depend_on_prefetching(
+    mode: Literal["off", "auto", "on"], expected: dict[str, list[Any]]
+) -> None:
     with headrace.sql.connect(prefetch=mode) as connection:
         prepare(connection)
         for _ in range(2):
@@ -678,7 +680,7 @@ def test_auto_gives_duckdb_the_tables_where_no_memory_is_faster() -> None:
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="off, auto or on"):
-        headrace.sql.connect(prefetch="sometimes")
+        headrace.sql.connect(prefetch="sometimes")  # type: ignore[arg-type]
     with pytest.raises(headrace.InvalidArgumentError, match="from 1 to"):
         headrace.sql.connect(chunk_rows=0)
     with pytest.raises(headrace.TypeMismatchError, match=r"headrace\.Cache"):

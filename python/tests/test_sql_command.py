@@ -44,8 +44,8 @@ def document(here: Here, *words: str) -> dict[str, Any]:
 
 
 def test_all_queries_of_tpch_give_the_answers_of_duckdb(here: Here) -> None:
-    words = (*TPCH, "--query", "all", "--prefetch", "on", "--repeat", "1")
-    found = document(here, *words, "--engine", "cpu")
+    words = (*TPCH, "--query", "all", "--prefetch", "on", "--rounds", "1")
+    found = document(here, *words, "--path", "cpu")
     summary = found["summary"]
     assert summary["queries"] == summary["queries_equal"] == 22
     assert summary["share_from_copies"] > 0
@@ -63,7 +63,7 @@ def test_all_queries_of_tpch_give_the_answers_of_duckdb(here: Here) -> None:
 
 
 def test_a_small_cache_changes_no_answer(here: Here) -> None:
-    words = (*TPCH, "--query", "1,9,18", "--prefetch", "on", "--repeat", "1")
+    words = (*TPCH, "--query", "1,9,18", "--prefetch", "on", "--rounds", "1")
     assert document(here, *words, "--capacity", "1MiB")["summary"]["queries_equal"] == 3
 
 
@@ -76,7 +76,7 @@ def test_a_plan_is_printed_and_nothing_is_run(here: Here) -> None:
 
 def test_the_timeline_of_a_query_has_a_lane_for_each_column(here: Here, tmp_path: Path) -> None:
     picture = tmp_path / "timeline.svg"
-    found = document(here, *TPCH, "--query", "6", "--repeat", "1", "--plot", str(picture))
+    found = document(here, *TPCH, "--query", "6", "--rounds", "1", "--plot", str(picture))
     (scan,) = found["results"]["queries"]["6"]["first_run"]["scans"]
     names = set(re.findall(r'id="(\w+):lineitem\.(\w+)"', picture.read_text("utf-8")))
     # Every column is read, from the source at least, and says its lead.
@@ -108,7 +108,7 @@ def test_events_tell_when_a_chunk_was_submitted_and_read() -> None:
 
 
 def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
-    words = (*TPCH, "--query", "6,13", "--repeat", "1")
+    words = (*TPCH, "--query", "6,13", "--rounds", "1")
     plain = document(here, *words)
     found = document(here, *words, "--simulate", "xeon-max-9468")
     simulated = found["results"].pop("simulated")
@@ -143,7 +143,7 @@ def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None
 def test_a_query_that_moves_nothing_says_so(here: Here, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(30)}), tmp_path / "t.parquet")
     picture = tmp_path / "nothing.svg"
-    words = ("--repeat", "1", "--simulate", "xeon-max-9468", "--plot", str(picture))
+    words = ("--rounds", "1", "--simulate", "xeon-max-9468", "--plot", str(picture))
     outcome = here("sql", "--data", str(tmp_path), "SELECT sum(n) FROM t", *words)
     assert outcome.code == 0, outcome.stderr
     assert "Nothing to predict for xeon-max-9468: no column" in outcome.stdout
@@ -194,7 +194,7 @@ def test_tables_behind_cxl_gain_by_copies_in_ddr_from_the_second_run_on(here: He
         assert outcome.code == 0, outcome.stderr
         assert f"tables on node {node}" in outcome.stdout.replace("\n", " ")
     outcome = here(*words, "hbm")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "it has no such memory; use ddr, cxl, 0, 1, 2, 3" in outcome.stderr
 
 
@@ -203,7 +203,7 @@ def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
     pq.write_table(numbers, tmp_path / "some numbers.parquet")
     pyarrow.feather.write_feather(numbers, tmp_path / "more.arrow")
     query = 'SELECT sum(n) FROM "some numbers" JOIN more USING (n) WHERE n > 5'
-    outcome = here("sql", "--data", str(tmp_path), query, "--repeat", "1")
+    outcome = here("sql", "--data", str(tmp_path), query, "--rounds", "1")
     assert outcome.code == 0, outcome.stderr
     assert "199989985" in outcome.stdout
 
@@ -240,13 +240,13 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
     assert "broken.parquet" in outcome.stderr
     (tmp_path / "BROKEN.arrow").touch()
     outcome = here("sql", "--data", str(tmp_path), "SELECT 1")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "'BROKEN.arrow' and 'broken.parquet' are the same table" in outcome.stderr
     outcome = here(*TPCH, "SELECT missing FROM lineitem")
     assert outcome.code == 1
     assert "missing" in outcome.stderr
     outcome = here(*TPCH, "/* nothing */")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "no statement" in outcome.stderr
 
 
@@ -265,9 +265,9 @@ def test_a_package_that_is_missing_is_one_sentence(
 
 
 def test_a_device_moves_the_columns(command_path: Path, emulator: Path) -> None:
-    words = (*TPCH, "--query", "6,14", "--prefetch", "on", "--repeat", "3", "--json")
+    words = (*TPCH, "--query", "6,14", "--prefetch", "on", "--rounds", "3", "--json")
     done = subprocess.run(
-        [emulator, "--", command_path, *words, "--engine", "dsa"],
+        [emulator, "--", command_path, *words, "--path", "dsa"],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,
@@ -309,7 +309,7 @@ def test_the_summary_names_the_slowest_query_and_the_peak_of_memory(
     command_path: Path,
 ) -> None:
     # In a process of its own: what other tests have left in memory is not ours.
-    words = (*TPCH, "--query", "1,9,18", "--repeat", "6", "--capacity", "4MiB", "--json")
+    words = (*TPCH, "--query", "1,9,18", "--rounds", "6", "--capacity", "4MiB", "--json")
     done = subprocess.run(
         [command_path, *words],
         capture_output=True,

@@ -77,7 +77,7 @@ def test_a_process_at_work_is_seen_and_a_killed_one_is_not(
     worker: subprocess.Popen[bytes], command: Command
 ) -> None:
     wait_until(lambda: row(worker.pid, "cache").get("hits", 0) > 0)
-    result = command("top", "--once", "--json", "--interval", "500")
+    result = command("top", "--once", "--json", "--interval", "500ms")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["summary"]["processes"] >= 1
@@ -88,7 +88,7 @@ def test_a_process_at_work_is_seen_and_a_killed_one_is_not(
     assert rows["cache0"]["rates_per_s"]["hits"] > 0
     worker.kill()
     worker.wait()
-    again = json.loads(command("top", "--once", "--json", "--interval", "10").stdout)
+    again = json.loads(command("top", "--once", "--json", "--interval", "10ms").stdout)
     assert worker.pid not in {each["process"] for each in again["results"]["processes"]}
 
 
@@ -107,7 +107,7 @@ def test_a_person_sees_tables_and_csv_has_every_value(
     worker: subprocess.Popen[bytes], here: Here
 ) -> None:
     wait_until(lambda: row(worker.pid, "cache").get("hits", 0) > 0)
-    shown = here("top", "--once", "--interval", "300")
+    shown = here("top", "--once", "--interval", "300ms")
     assert shown.code == 0
     for title in ("Engines", "Caches", "jobs/s", "hit rate"):
         assert title in shown.stdout
@@ -158,7 +158,7 @@ def test_a_scraper_gets_the_values(worker: subprocess.Popen[bytes], command_path
         (["--json"], "add --once"),
         (["--once", "--json", "--csv"], "two formats"),
         (["--once", "--prometheus", "0"], "neither --once nor --csv"),
-        (["--interval", "1"], "from 10 to"),
+        (["--interval", "1ms"], "from 0.01s to"),
         (["--prometheus", "65536"], "from 0 to 65535"),
     ],
 )
@@ -218,7 +218,7 @@ def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(
             assert all(row["values"]["emulated"] == 1 for row in devices)
             os.kill(found["process"], signal.SIGKILL)
             wait_until(lambda: seen(found["process"]) is None)
-            look = json.loads(command("top", "--once", "--json", "--interval", "10").stdout)
+            look = json.loads(command("top", "--once", "--json", "--interval", "10ms").stdout)
             emulations = {each["process"]: each for each in look["results"]["emulations"]}
             rows = {row["name"]: row["values"] for row in emulations[process.pid]["rows"]}
             assert rows["dsa0"]["descriptors"] > 0
@@ -235,7 +235,7 @@ def seen_at_work(command: Command) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
 
     def is_there() -> bool:
-        look = json.loads(command("top", "--once", "--json", "--interval", "300").stdout)
+        look = json.loads(command("top", "--once", "--json", "--interval", "300ms").stdout)
         found[:] = [
             process
             for process in look["results"]["processes"]

@@ -22,7 +22,7 @@ from headrace._apps.tune.tuner import Settings, Tuner, Tuning, profile_of
 from headrace._cli._output import schema_of
 from headrace.errors import CapacityExceededError, CorruptDataError
 
-QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")
+QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--time", "2s", "--threads", "1")
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_
     "arguments, sentence",
     [
         (("--search", "guess"), "--search: 'guess' is not model or exhaustive"),
-        (("--seconds", "0"), "a time from 1 s to 86400 s"),
-        (("--seconds", "1week"), "such as 90, 90s or 5min"),
+        (("--time", "0s"), "a time from 1s to 86400s"),
+        (("--time", "1week"), "with its unit: ms, s, min or h"),
         (("--bytes-min", "1"), "not a size from 64 B to 1 GiB"),
         (("--bytes-min", "64KiB", "--bytes-max", "4KiB"), "more than --bytes-max"),
         (("--threads", "999999"), "whole number from 1 to"),
@@ -164,7 +164,7 @@ def test_without_memory_for_fills_and_comparisons_the_copies_are_kept(
 ) -> None:
     path = tmp_path / "copy.json"
     monkeypatch.setattr(copy_kernels, "available_bytes", lambda: 1 << 20)
-    outcome = here("tune", "--bytes-max", "256", "--seconds", "1", "--output", str(path))
+    outcome = here("tune", "--bytes-max", "256", "--time", "1s", "--output", str(path))
     assert outcome.code == 0
     assert "fills and comparisons stay the C library's: cannot measure" in outcome.stderr
     saved = json.loads(path.read_text())
@@ -189,7 +189,7 @@ def test_ctrl_c_ends_tune_with_what_is_known(
         search(self, tuning, tell)
 
     monkeypatch.setattr(Tuner, "run", press_ctrl_c)
-    outcome = here("tune", "--bytes-max", "1KiB", "--seconds", "3", "--output", str(path))
+    outcome = here("tune", "--bytes-max", "1KiB", "--time", "3s", "--output", str(path))
     assert outcome.code == 128 + signal.SIGINT
     saved = json.loads(path.read_text())
     assert saved["made"]["complete"] is False
@@ -198,7 +198,7 @@ def test_ctrl_c_ends_tune_with_what_is_known(
 
 def test_ctrl_c_ends_tune_at_any_moment(command_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy.json"
-    arguments = ["tune", "--bytes-max", "1KiB", "--seconds", "600", "--output", str(path)]
+    arguments = ["tune", "--bytes-max", "1KiB", "--time", "600s", "--output", str(path)]
     with subprocess.Popen(
         [command_path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

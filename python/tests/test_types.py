@@ -43,7 +43,7 @@ async def wait(engine: headrace.Engine) -> headrace.Completion:
     return await engine.submit(source=bytes(8), target=bytearray(8))
 
 with headrace.Engine(waiting="sleep", page_faults="block") as engine:
-    work(engine, "software", "near_target")
+    work(engine, "cpu", "near_target")
     asyncio.run(wait(engine))
 """
 BAD = (
@@ -134,7 +134,7 @@ def test_what_works_on_memory_of_a_process_is_not_pickled(
     engine: headrace.Engine, tmp_path: Path
 ) -> None:
     operation = headrace.Operation.copy(source=bytes(8), target=bytearray(8))
-    ring = headrace.pmem.Ring.make(tmp_path / "ring", capacity=1 << 20)
+    ring = headrace.pmem.Ring(tmp_path / "ring", capacity=1 << 20)
     with (
         headrace.Cache(engine) as cache,
         headrace.Queue() as queue,

@@ -77,7 +77,7 @@ static_assert(HEADRACE_CAUSE_PREDECESSOR_FAILED ==
               static_cast<int>(engine::Cause::predecessor_failed));
 static_assert(HEADRACE_KIND_CACHE_FLUSH == static_cast<int>(engine::OperationKind::cache_flush) &&
               HEADRACE_KIND_BATCH == engine::kOperationKindCount);
-static_assert(HEADRACE_PATH_SOFTWARE == static_cast<int>(engine::Path::software));
+static_assert(HEADRACE_PATH_CPU == static_cast<int>(engine::Path::cpu));
 static_assert(HEADRACE_THRESHOLDS_CALLER == static_cast<int>(engine::ThresholdSource::caller));
 static_assert(HEADRACE_WAIT_SLEEP == static_cast<int>(engine::Waiting::sleep));
 static_assert(HEADRACE_FAULT_BLOCK == static_cast<int>(engine::FaultPolicy::block));
@@ -201,7 +201,7 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
     const auto known = read_options(options, "submit");
     return known ? with_options(callback, &*known, submit) : HEADRACE_BAD_OPTION;
   }
-  const bool bad_path = options->has_path && options->path > HEADRACE_PATH_SOFTWARE;
+  const bool bad_path = options->has_path && options->path > HEADRACE_PATH_CPU;
   if (bad_path || options->policy > HEADRACE_POLICY_BY_SIZE) return HEADRACE_BAD_OPTION;
   if (options->has_source_node) made.source_node = headrace::NodeId(options->source_node);
   if (options->has_target_node) made.target_node = headrace::NodeId(options->target_node);
@@ -242,7 +242,7 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   const auto refuse = [](const char* cause, const char* remedy) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine", cause, remedy);
   };
-  if (options.path > HEADRACE_PATH_SOFTWARE || options.page_faults > HEADRACE_FAULT_BLOCK ||
+  if (options.path > HEADRACE_PATH_CPU || options.page_faults > HEADRACE_FAULT_BLOCK ||
       options.policy > HEADRACE_POLICY_BY_SIZE || options.waiting > HEADRACE_WAIT_SLEEP) {
     return refuse("an invalid path, policy, fault policy or waiting",
                   "pass one of the constants of headrace.h");

@@ -53,9 +53,9 @@ void choose_instead(OperationKind kind, OperationSet kinds, std::size_t operatio
     // Only a device has anything to drain.
     const bool drains = work.kind == OperationKind::drain || work.kinds.has(OperationKind::drain);
     by_device = by_device && (facts.processor_count == 0 || drains);
-  } else if (path == Path::software) {
+  } else if (path == Path::cpu) {
     by_device = false;
-  } else if (path == Path::hardware) {
+  } else if (path == Path::dsa) {
     made.fell_back = !by_device;
   }
   const bool short_enough =

@@ -107,7 +107,7 @@ struct Thresholds {
         "published figures, as the user's profile has none (measure with 'headrace tune')",
         "from the user's profile, measured by 'headrace tune'", "set by the program"};
     return fmt::format(
-        "the path 'automatic' uses a device from {} on if the caller waits, {} if not, {} in "
+        "the path 'auto' uses a device from {} on if the caller waits, {} if not, {} in "
         "batches: {}",
         to_text(values.synchronous), to_text(values.asynchronous), to_text(values.batched),
         kSources[static_cast<std::size_t>(source)]);

@@ -30,10 +30,10 @@ constexpr auto kCauseMeanings = make_names<Cause>({
      "Memory at the address is not mapped or the access is not allowed: pass memory that is "
      "mapped, writable if it is a target, and within its file."},
     {Cause::device_error,
-     "A device refused the operation: its status byte shows why; path software needs no device."},
+     "A device refused the operation: its status byte shows why; path cpu needs no device."},
     {Cause::device_dead,
      "A device did not answer in time and may still write to the target: do not use that memory "
-     "until the device has been reset, and use path software or another queue."},
+     "until the device has been reset, and use path cpu or another queue."},
     {Cause::mover_refused,
      "The policy chose no mover that exists and supports the operation: use another policy, or "
      "none."},

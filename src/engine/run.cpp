@@ -41,7 +41,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   }
   if (!enter()) return Submit::closed;
   const auto kind_index = static_cast<std::size_t>(operation.kind());
-  const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
+  const bool fell_back = wants_hardware && (has_hardware || asked == Path::dsa);
   if (byte_count >= kTimedBytesMin || fell_back || settings_.check_memory ||
       statistics_.runs_done(kind_index) % kTimedOneOf == 0) {
     run_timed(operation, completion);
@@ -75,7 +75,7 @@ void EngineState::run_timed(const Operation& operation, Completion& completion) 
 Submit EngineState::run_by_device(const Operation& operation, Completion& completion,
                                   const SubmitOptions& options) {
   SubmitOptions by_device = options;
-  by_device.path = Path::hardware;
+  by_device.path = Path::dsa;
   // Called below: another thread may call it after wait() has returned.
   by_device.then = nullptr;
   Job job;

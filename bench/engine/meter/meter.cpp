@@ -177,7 +177,7 @@ void run_copy(Engine& engine, Memory& memory, std::uint64_t count) {
       Operation::copy(std::span(memory.target).first(64), std::span(memory.source).first(64));
   Completion end;
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (engine.run(copy, end, {.path = Path::software}) != Submit::accepted) {
+    if (engine.run(copy, end, {.path = Path::cpu}) != Submit::accepted) {
       die("a copy was refused");
     }
   }

@@ -151,7 +151,7 @@ void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) 
     Completion completion;
     const Operation insert = Operation::dif_insert(buffers.second.first(with_fields(point.bytes)),
                                                    buffers.source.first(point.bytes), kFormat, {});
-    if (engine.run(insert, completion, {.path = engine::Path::software}) != Submit::accepted ||
+    if (engine.run(insert, completion, {.path = engine::Path::cpu}) != Submit::accepted ||
         completion.state != JobState::done) {
       throw Unmeasurable{"the length is not a multiple of 512 bytes"};
     }
@@ -243,7 +243,7 @@ class ByChannel {
 class ByJob {
  public:
   ByJob(Engine& engine, const Point& point, std::size_t /*thread*/) : engine_(engine) {
-    options_.path = point.path == "software" ? engine::Path::software : engine::Path::hardware;
+    options_.path = point.path == "software" ? engine::Path::cpu : engine::Path::dsa;
     options_.source_node = point.source;
     options_.target_node = point.target;
     if (point.policy.empty()) return;
@@ -273,7 +273,7 @@ class ByProcessor {
   Submit submit(InFlight& one) {
     for (std::size_t i = 0; i < one.operations.size(); ++i) {
       const Submit answer =
-          engine_.run(one.operations[i], one.ends[i], {.path = engine::Path::software});
+          engine_.run(one.operations[i], one.ends[i], {.path = engine::Path::cpu});
       if (answer != Submit::accepted) return answer;
     }
     return Submit::accepted;

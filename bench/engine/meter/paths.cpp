@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the path `automatic` as fast as the better of hardware and software?
+// Is the path `auto` as fast as the better of dsa and cpu?
 //
 // Copies of 64 B to 16 MiB by each of the three paths: one at a time (run), many in flight
 // (submit), and in batches (batch). The paths take turns in a round, in rotating order. Memory is
@@ -17,7 +17,7 @@
 //
 // ROUND_US: per path and size. MODEL: BYTES:ALONE_NS:BATCHED_NS of at least two sizes, ascending,
 // separated by ','; 'headrace bench engine' passes the simulator's values for the machine spr-1dsa.
-// The last three are thresholds of `automatic` in bytes; default: the published ones.
+// The last three are thresholds of `auto` in bytes; default: the published ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ namespace platform = headrace::platform;
 
 constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;
 constexpr std::size_t kInFlight = 32;
-constexpr std::array kPaths{Path::hardware, Path::software, Path::automatic};
+constexpr std::array kPaths{Path::dsa, Path::cpu, Path::automatic};
 constexpr double kDoorbellNs = 160;
 
 /// Times of a 4th generation Xeon's device with a shared queue: of a single descriptor from

@@ -27,11 +27,15 @@ namespace headrace::engine {
 /// What executes an operation.
 enum class Path : std::uint8_t {
   automatic,  ///< A device where expected to be faster, else processors.
-  hardware,   ///< A device that can execute it; if there is none, processors, with `fell_back`.
-  software,   ///< Processors.
+  dsa,        ///< A device that can execute it; if there is none, processors, with `fell_back`.
+  cpu,        ///< Processors.
 };
+/// "auto" (a keyword of C++), "dsa" or "cpu".
+[[nodiscard]] constexpr std::string_view name(Path path) {
+  return path == Path::automatic ? "auto" : enumerator_name(path);
+}
 
-/// Smallest sizes for which `automatic` uses a device. The defaults are published figures for the
+/// Smallest sizes for which `auto` uses a device. The defaults are published figures for the
 /// 4th generation Xeon (docs/concepts/engine.md).
 struct PathThresholds {
   Bytes synchronous = kib(24);  ///< Engine::run.
@@ -261,7 +265,7 @@ class HEADRACE_API Engine {
   /// How threads wait: as requested, except that without WAITPKG umwait becomes spin.
   [[nodiscard]] virtual Waiting waiting() const = 0;
   /// One sentence each: why a device or queue is not among the movers, and if there are devices,
-  /// from which sizes `automatic` uses them.
+  /// from which sizes `auto` uses them.
   [[nodiscard]] virtual const std::vector<std::string>& notes() const = 0;
   [[nodiscard]] virtual EngineStatistics statistics() const = 0;
   /// One for each of movers(), in the same order.

@@ -189,7 +189,7 @@ class HEADRACE_API Operation {
   Operation() = default;  ///< no_op
   [[nodiscard]] static Operation no_op() { return {}; }
   /// Ends after what this process submitted before it to the device queue that gets it; goes to a
-  /// device also by path `automatic`. Processors have nothing to drain: without a device it ends at
+  /// device also by path `auto`. Processors have nothing to drain: without a device it ends at
   /// once, with `fell_back`. To wait for jobs wherever they run: SubmitOptions::after.
   [[nodiscard]] static Operation drain() { return {OperationKind::drain, {}, {}}; }
   /// The spans must be equal or disjoint.

@@ -40,7 +40,7 @@ struct RouteFacts {
   std::optional<NodeId> (*caller_node)() = nullptr;
 };
 
-/// With path `automatic`, submissions execute at most this much themselves: some microseconds.
+/// With path `auto`, submissions execute at most this much themselves: some microseconds.
 inline constexpr std::size_t kInlineBytesMax = std::size_t{64} << 10U;
 
 /// Whether `mover` supports all of `work`.
@@ -52,7 +52,7 @@ inline constexpr std::size_t kInlineBytesMax = std::size_t{64} << 10U;
 /// Whether Engine::run uses a device; else the calling thread executes the operation.
 [[nodiscard]] inline bool is_run_by_device(std::size_t byte_count, Path path,
                                            const PathThresholds& thresholds) {
-  return path == Path::hardware ||
+  return path == Path::dsa ||
          (path == Path::automatic && byte_count >= thresholds.synchronous.count());
 }
 

@@ -4,14 +4,19 @@
 import math
 import operator
 import os
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar, get_args
 
 from headrace import _core
 from headrace.errors import InvalidArgumentError, TypeMismatchError
 
 _T = TypeVar("_T")
 
+Eviction = Literal["s3_fifo", "lru"]
+"""Which unused entries, or blocks of a store, are dropped first."""
+PrefetchMode = Literal["off", "auto", "on"]
+"""Whether columns are copied ahead of a query; auto: where that is expected to pay."""
+PREFETCH_MODES: tuple[PrefetchMode, ...] = get_args(PrefetchMode)
 NODE_MAX = 2**32 - 2
 """The largest node number that the library accepts."""
 COUNT_MAX = 2**63 - 1
@@ -98,15 +103,20 @@ def path_text(value: object, tried: str) -> str:
     if not isinstance(text, str):
         raise TypeMismatchError(tried, f"{_described(value)} is not text", remedy)
     if not text or "\0" in text:
-        raise InvalidArgumentError(tried, f"{text!r} names no file", "pass another")
+        raise InvalidArgumentError(tried, f"{text!r} is not a valid path", "pass another")
     return text
 
 
-def one_of(name: _T, names: tuple[str, ...], what: str) -> _T:
-    """Accept one of `names`, or None."""
+def one_of(
+    name: _T, names: tuple[str, ...], what: str, renamed: Mapping[str, str] | None = None
+) -> _T:
+    """Accept one of `names`, or None; `renamed` has the names of an earlier version."""
     if name is not None and name not in names:
+        now = (renamed or {}).get(str(name))
         raise InvalidArgumentError(
-            f"take the {what} of an engine", f"there is no {what} {name!r}", f"take one of {names}"
+            f"take the {what} of an engine",
+            f"{name!r} is {now!r} now" if now else f"there is no {what} {name!r}",
+            f"take one of {names}",
         )
     return name
 

@@ -32,10 +32,6 @@ _NAME_BYTES = 8
 class Output:
     """A file that is written whole or not at all.
 
-    Attributes:
-        path: The path as given.
-        is_stdout: The file is stdout.
-
     Threading: confined.
     """
 
@@ -233,7 +229,7 @@ def is_there(path: Path, tried: str) -> bool:
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REMEDIES: dict[type[OSError], tuple[type[Error], str, str]] = {
     FileNotFoundError: (NotFoundError, "there is no such file", "check the path"),
-    PermissionError: (PermissionDeniedError, "this user may not", "choose another"),
+    PermissionError: (PermissionDeniedError, "permission denied", "choose another"),
     IsADirectoryError: (InvalidArgumentError, "it is a directory", "name a file in it"),
 }
 
@@ -320,7 +316,7 @@ def _overwrite(path: str, data: bytes) -> None:
 
 
 def _has_owner_and_mode_of(descriptor: int, there: os.stat_result) -> bool:
-    """Give a new file the owner and mode of another; False if this user may not."""
+    """Give a new file the owner and mode of another; False if that is not permitted."""
     ours = os.fstat(descriptor)
     try:
         if (ours.st_uid, ours.st_gid) != (there.st_uid, there.st_gid):

@@ -25,10 +25,8 @@ class PlannedScan:
     """One scan of a registered table by a query.
 
     Attributes:
-        table: Registered name of the table.
         filter_columns: Columns that the filter tests; moved first.
         other_columns: The other columns that the query reads.
-        movable_bytes: Movable bytes of these columns.
         ranges: Ranges that a row must lie in to pass the filter, from its simple conditions. Chunks
             outside of them are not moved.
     """

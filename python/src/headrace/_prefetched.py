@@ -9,9 +9,7 @@ class ColumnRead:
     """Reads of one column by a query.
 
     Attributes:
-        name: The column.
         bytes_from_copies: Bytes read from copies that were ready in time.
-        bytes_from_source: Bytes read from the table.
         lead_ns: Average time from submission of a chunk to its read; None if none was submitted.
     """
 
@@ -26,12 +24,9 @@ class ScanRead:
     """Prefetching of one planned scan.
 
     Attributes:
-        table: Registered name of the table.
-        chunks: Chunks of the table.
         chunks_submitted: Chunks whose moves were started, or that had copies.
         chunks_given_up: Chunks that the query reached first, or for which there was no room.
         chunks_read: Chunks that the query read.
-        columns: Reads by column.
     """
 
     table: str
@@ -74,7 +69,6 @@ class ChunkEvent:
         kind: "submitted", "copies" (all movable bytes were read from copies) or "source".
         scan_index: Index of the scan in `Prefetched.scans`.
         chunk_index: Index of the chunk in the table.
-        column: Name of the column.
         time_ns: Time since prefetching for the statement began.
     """
 

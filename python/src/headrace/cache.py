@@ -19,6 +19,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._arguments import (
     NODE_MAX,
+    Eviction,
     byte_count,
     instance_of,
     node_list,
@@ -312,7 +313,7 @@ class Cache(Closing):
         placement: Placement = "fastest",
         *,
         machine: Machine | None = None,
-        eviction: str = "s3_fifo",
+        eviction: Eviction = "s3_fifo",
         recycle: bool = False,
         huge_pages: bool = False,
         events: int = 0,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channel: entries of a device queue reserved for one thread."""
 
-from typing import NewType, NoReturn, overload
+from typing import ClassVar, NewType, NoReturn, overload
 
 from headrace import _core
 from headrace._arguments import not_picklable, whole_number
@@ -10,7 +10,7 @@ from headrace._closing import Closing
 from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
 Ticket = NewType("Ticket", int)
-"""Identifies an operation in flight on a channel, until `poll` or `wait` reports its end."""
+"""Identifies an operation in flight on a channel, until `result` or `try_result`."""
 
 _TICKET_MAX = (1 << 64) - 1
 
@@ -26,6 +26,8 @@ class Channel(Closing):
 
     Threading: confined. A call while another thread waits raises InvalidArgumentError.
     """
+
+    _renamed: ClassVar = {"poll": "try_result", "wait": "result"}
 
     def __init__(self, native: _core.Channel) -> None:
         self._native = native
@@ -43,18 +45,18 @@ class Channel(Closing):
     ) -> Ticket:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
-        The buffers must not be changed until `poll` or `wait` has reported its end.
+        The buffers must not be changed until `result` or `try_result` has returned its end.
 
         Raises:
             InvalidArgumentError: As for `Engine.run`.
             CapacityExceededError: `depth` operations are in flight, or the device queue is full;
-                poll or wait for one and submit again.
+                take the result of one and submit again.
             ClosedError: The channel or engine has been closed, or the device does not respond.
         """
         what = as_operation(operation, source, target)
         return Ticket(self._native.submit(what))
 
-    def poll(self, ticket: Ticket) -> Completion | None:
+    def try_result(self, ticket: Ticket) -> Completion | None:
         """Return the completion of an operation, once; None while it runs.
 
         Raises:
@@ -65,13 +67,13 @@ class Channel(Closing):
         end = self._native.poll(_number(ticket))
         return None if end is None else checked(completion_of(end))
 
-    def wait(self, ticket: Ticket) -> Completion:
-        """Wait for an operation and return its completion, as `poll`; other Python threads run."""
+    def result(self, ticket: Ticket) -> Completion:
+        """Wait for an operation, and else as `try_result`; other Python threads run."""
         return checked(completion_of(self._native.wait(_number(ticket))))
 
     @property
     def in_flight(self) -> int:
-        """Operations in flight: submitted and not yet reported by `poll` or `wait`."""
+        """Operations in flight: submitted and not yet returned by `result` or `try_result`."""
         return self._native.in_flight()
 
     @property

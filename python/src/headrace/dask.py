@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace import _core
-from headrace._arguments import whole_number
+from headrace._arguments import PREFETCH_MODES, PrefetchMode, whole_number
 from headrace._arrow_source import reader_of
 from headrace._extras import missing_package
 from headrace.cache import Cache
@@ -56,7 +56,6 @@ __all__ = [
     "uninstall",
 ]
 
-MODES = ("off", "auto", "on")
 SATURATION = 3.0
 """Root tasks per worker thread that the scheduler assigns; Dask's default 1.1 shows one ahead.
 
@@ -206,7 +205,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
     def __init__(
         self,
         *,
-        prefetch: str = "auto",
+        prefetch: PrefetchMode = "auto",
         capacity: int | str = "256MiB",
         ahead: int = 4,
         wait: bool = False,
@@ -225,7 +224,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         Raises:
             InvalidArgumentError: The mode is unknown.
         """
-        if prefetch not in MODES:
+        if prefetch not in PREFETCH_MODES:
             raise InvalidArgumentError(
                 f"prefetch {prefetch!r}", "there is no such mode", "use off, auto or on"
             )

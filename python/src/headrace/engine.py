@@ -6,7 +6,17 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    TypedDict,
+    Unpack,
+    get_args,
+    overload,
+)
 
 from headrace import _core
 from headrace._arguments import (
@@ -16,6 +26,7 @@ from headrace._arguments import (
     node_list,
     not_picklable,
     one_of,
+    seconds,
     whole_number,
 )
 from headrace._buffers import Memory
@@ -29,9 +40,10 @@ from headrace.operation import Completion, Operation, as_operation, checked, com
 if TYPE_CHECKING:
     from headrace.channel import Channel
 
+_TIMEOUT_NS_MAX = 365 * 24 * 3600 * 1e9
 _DEPTH_MAX = 1 << 16
 """Exceeds the length of every device queue."""
-MoverPath = Literal["automatic", "hardware", "software"]
+MoverPath = Literal["auto", "dsa", "cpu"]
 """Whether devices or processors run an operation: see `Engine`."""
 Policy = Literal[
     "near_target",
@@ -49,6 +61,7 @@ FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]
 Waiting = Literal["adaptive", "spin", "umwait", "sleep"]
 """How a thread waits for a job: see `Engine`."""
 _PATHS: tuple[str, ...] = get_args(MoverPath)
+_OLD_PATHS = {"automatic": "auto", "hardware": "dsa", "software": "cpu"}
 _FAULT_POLICIES: tuple[str, ...] = get_args(FaultPolicy)
 _WAYS_TO_WAIT: tuple[str, ...] = get_args(Waiting)
 Then = Callable[[Completion], object]
@@ -59,7 +72,7 @@ POLICIES: tuple[Policy, ...] = tuple(_core.policy_names())  # type: ignore[arg-t
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Smallest sizes for which the path "automatic" chooses a device.
+    """Smallest sizes for which the path "auto" chooses a device.
 
     Attributes:
         synchronous_bytes: Of one operation by `Engine.run`.
@@ -116,17 +129,19 @@ class Engine(Closing):
     Threading: shared.
     """
 
+    _renamed: ClassVar = {"stats": "statistics"}
+
     def __init__(  # noqa: PLR0913 - Keyword options.
         self,
         machine: Machine | None = None,
         *,
         threads_per_node: int | None = None,
         nodes: Iterable[int] = (),
-        path: MoverPath = "automatic",
+        path: MoverPath = "auto",
         queues: Iterable[str] | None = None,
         policy: Policy | None = None,
         page_faults: FaultPolicy = "touch_and_resubmit",
-        answer_ns_max: int = 5_000_000_000,
+        device_timeout: float = 5,
         thresholds: Thresholds | None = None,
         piece: int | str = "256KiB",
         queue_depth_max: int = 1024,
@@ -139,16 +154,16 @@ class Engine(Closing):
             machine: The machine; None discovers it.
             threads_per_node: Workers per node with processors; None: one per two processors.
             nodes: Nodes that get workers; empty: every node with processors.
-            path: Default for submissions: "hardware", a device if there is one; "software",
-                processors; "automatic", a device where it is expected to be faster.
+            path: Default for submissions: "dsa", a device if there is one; "cpu",
+                processors; "auto", a device where it is expected to be faster.
             queues: Device queues to use, such as "dsa0/wq0.0"; None: all, empty: none.
             policy: Default policy that chooses movers, one of `headrace.POLICIES`; None:
                 "near_target".
             page_faults: How a page fault of a device is handled: "touch_and_resubmit", touch the
                 page and resume on the device; "finish_on_cpu", finish on a processor; "block", the
                 device waits for the kernel.
-            answer_ns_max: Timeout of a device; a processor then does its work.
-            thresholds: Smallest sizes for which "automatic" chooses a device; None: the profile of
+            device_timeout: Seconds that a device has to answer; a processor then does its work.
+            thresholds: Smallest sizes for which "auto" chooses a device; None: the profile of
                 `headrace tune`, or published figures.
             piece: Bytes that a worker processes before it looks for other work, as a number or a
                 text such as "256KiB".
@@ -174,7 +189,7 @@ class Engine(Closing):
             threads_per_node = whole_number(threads_per_node, tried, 1)
         ids = node_list(nodes, "take the nodes of an engine")
         self.machine: Machine = machine if machine is not None else topo()
-        _check_path(path)
+        one_of(path, _PATHS, "path", _OLD_PATHS)
         names = None if queues is None else _queue_names(queues)
         one_of(policy, POLICIES, "policy")
         one_of(page_faults, _FAULT_POLICIES, "fault policy")
@@ -187,7 +202,7 @@ class Engine(Closing):
             queues=names,
             policy=policy,
             page_faults=page_faults,
-            answer_ns_max=whole_number(answer_ns_max, "take the answer time of an engine", 1),
+            device_timeout_ns=_device_timeout_ns(device_timeout),
             thresholds=_checked_thresholds(thresholds),
             piece_bytes=byte_count(piece, "take the piece of an engine"),
             queue_depth_max=whole_number(queue_depth_max, "take the queue depth of an engine", 1),
@@ -259,7 +274,7 @@ class Engine(Closing):
             operation: The operation; None for a copy.
             source: Source of a copy.
             target: Target of a copy.
-            path: "hardware", "software" or "automatic"; None: the engine's path.
+            path: "auto", "dsa" or "cpu"; None: the engine's path.
             policy: Policy that chooses the movers, one of `headrace.POLICIES`; None: the engine's
                 policy.
             source_node: NUMA node of the source, for the policy.
@@ -411,10 +426,6 @@ class Engine(Closing):
         kinds = {name: OperationStatistics(**one) for name, one in totals["operations"].items()}
         return EngineStatistics(**totals | {"operations": kinds})
 
-    def stats(self) -> EngineStatistics:
-        """Return `statistics`."""
-        return self.statistics
-
     def __repr__(self) -> str:
         return f"<headrace.Engine: {', '.join(self.movers)}>"
 
@@ -458,10 +469,17 @@ class _SubmitOptions:
 def _submit_options(
     path: str | None, policy: str | None, source_node: int | None, target_node: int | None
 ) -> _SubmitOptions:
-    if path is not None:
-        _check_path(path)
+    one_of(path, _PATHS, "path", _OLD_PATHS)
     one_of(policy, POLICIES, "policy")
     return _SubmitOptions(path, policy, _node(source_node), _node(target_node))
+
+
+def _device_timeout_ns(timeout: float) -> int:
+    tried = "take the device_timeout of an engine"
+    timeout_ns = seconds(timeout, tried) * 1e9
+    if not 1 <= timeout_ns <= _TIMEOUT_NS_MAX:
+        raise InvalidArgumentError(tried, f"{timeout} was given", "pass seconds, at most a year")
+    return int(timeout_ns)
 
 
 def _node(node: int | None) -> int | None:
@@ -497,10 +515,3 @@ def _queue_names(queues: Iterable[str]) -> list[str]:
         if not isinstance(name, str):
             raise TypeMismatchError(tried, f"{name!r} is not a name", remedy)
     return names
-
-
-def _check_path(path: str) -> None:
-    if path not in _PATHS:
-        raise InvalidArgumentError(
-            "take the path of an operation", f"there is no path {path!r}", f"take one of {_PATHS}"
-        )

@@ -392,12 +392,12 @@ class Completion:
 
     @property
     def path(self) -> str:
-        """What did the bytes: "hardware", "software" or "both"; "none" if there are none."""
+        """What did the bytes: "dsa", "cpu" or "both"; "none" if there are none."""
         if self.bytes_done == 0:
             return "none"
         if self.bytes_by_device == 0:
-            return "software"
-        return "hardware" if self.bytes_by_device >= self.bytes_done else "both"
+            return "cpu"
+        return "dsa" if self.bytes_by_device >= self.bytes_done else "both"
 
     @property
     def fallback_cause(self) -> str:

@@ -4,13 +4,19 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, NoReturn, Self, TypeVar
+from typing import Generic, Literal, NoReturn, Self, TypeVar
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable, path_text
 from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
+
+Granularity = Literal["byte", "line", "page"]
+"""What the platform writes when power fails."""
+Flush = Literal["clflush", "clflushopt", "clwb"]
+"""How lines are flushed."""
+_TRIED = "take the path of a ring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Ring:
 
     Example:
         >>> import headrace, tempfile
-        >>> ring = headrace.pmem.Ring.make(tempfile.mkdtemp() + "/ring", capacity="64KiB")
+        >>> ring = headrace.pmem.Ring(tempfile.mkdtemp() + "/ring", capacity="64KiB")
         >>> with ring.producer() as producer:
         ...     producer.enqueue(b"water")
         True
@@ -90,22 +96,7 @@ class Ring:
     Threading: shared.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name a ring without opening it.
-
-        Raises:
-            TypeMismatchError: The path is neither a str nor a pathlib.Path.
-            InvalidArgumentError: It is empty or contains a zero byte.
-        """
-        self.path: str = path_text(path, "take the path of a ring")
-
-    @classmethod
-    def make(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        capacity: int | str = "1MiB",
-    ) -> Self:
+    def __init__(self, path: str | os.PathLike[str], *, capacity: int | str | None = None) -> None:
         """Make a ring in a new file, or on a device (devdax). On failure no file is left behind.
 
         Args:
@@ -114,14 +105,29 @@ class Ring:
             capacity: Bytes, or a text such as "1MiB"; an entry takes at most an eighth of it.
 
         Raises:
-            InvalidArgumentError: The file exists, or the capacity is below 4 KiB.
+            TypeMismatchError: The path is neither a str nor a pathlib.Path.
+            InvalidArgumentError: The file exists, or the capacity is missing or below 4 KiB.
             CapacityExceededError: The disk is full.
             NotFoundError: The directory does not exist.
             PermissionDeniedError: The directory is not writable.
         """
-        ring = cls(path)
-        size_bytes = byte_count(capacity, "take the capacity of a ring")
-        _core.make_ring(ring.path, size_bytes)
+        self.path: str = path_text(path, _TRIED)
+        if capacity is None:
+            raise InvalidArgumentError(
+                "make a ring", "no capacity was given", "give one; Ring.open opens a ring"
+            )
+        _core.make_ring(self.path, byte_count(capacity, "take the capacity of a ring"))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Name an existing ring; its file is opened by each method that needs it.
+
+        Raises:
+            TypeMismatchError: The path is neither a str nor a pathlib.Path.
+            InvalidArgumentError: It is empty or contains a zero byte.
+        """
+        ring = cls.__new__(cls)
+        ring.path = path_text(path, _TRIED)
         return ring
 
     def state(self) -> RingState:
@@ -153,8 +159,8 @@ class Ring:
     def producer(
         self,
         *,
-        granularity: str | None = None,
-        flush: str | None = None,
+        granularity: Granularity | None = None,
+        flush: Flush | None = None,
         prefault: bool = False,
     ) -> "RingProducer":
         """Attach as the producer; recovers after a crash.
@@ -176,8 +182,8 @@ class Ring:
     def consumer(
         self,
         *,
-        granularity: str | None = None,
-        flush: str | None = None,
+        granularity: Granularity | None = None,
+        flush: Flush | None = None,
         lazy: bool = False,
         prefault: bool = False,
     ) -> "RingConsumer":

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
-from typing import Any, Never, NoReturn, Self
+from typing import Any, ClassVar, Literal, Never, NoReturn, Self, get_args
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable
@@ -22,7 +22,11 @@ from headrace.errors import (
     OutOfRangeError,
 )
 
-FRAMINGS = ("variable", "fixed")
+Framing = Literal["variable", "fixed"]
+"""Whether each message has its own length, or all have one."""
+Writing = Literal["cache", "demote", "memory", "header"]
+"""Where a producer leaves messages; the page on messages describes each."""
+_FRAMINGS: tuple[str, ...] = get_args(Framing)
 
 # Waits are split into slices, between which Python handles signals.
 _SLICE_NS = 200_000_000
@@ -79,7 +83,7 @@ class Queue(Closing):
         path: str | os.PathLike[str] | None = None,
         *,
         capacity: int | str = "64KiB",
-        framing: str = "variable",
+        framing: Framing = "variable",
         message_bytes: int = 0,
         producers_max: int = 1,
         permissions: int = 0o600,
@@ -99,11 +103,11 @@ class Queue(Closing):
             InvalidArgumentError: `path` exists, or the arguments do not fit together.
             CapacityExceededError: There is not enough room for the file.
         """
-        if framing not in FRAMINGS:
+        if framing not in _FRAMINGS:
             raise InvalidArgumentError(
                 "make a message queue",
                 f"there is no framing '{framing}'",
-                f"use {' or '.join(FRAMINGS)}",
+                f"use {' or '.join(_FRAMINGS)}",
             )
         self._path = None if path is None else os.path.abspath(path)  # noqa: PTH100 - A text.
         try:
@@ -165,7 +169,7 @@ class Queue(Closing):
         """Read the properties of the queue and which ends are attached."""
         return QueueState(**self._native.state())
 
-    def producer(self, *, placement: str = "cache") -> "QueueProducer":
+    def producer(self, *, placement: Writing = "cache") -> "QueueProducer":
         """Attach as a producer.
 
         Args:
@@ -212,6 +216,7 @@ class QueueProducer(Closing):
     """
 
     __slots__ = ("_native",)
+    _renamed: ClassVar = {"put_all": "put_some"}
 
     def __init__(self, native: _core.MessageProducer) -> None:
         self._native = native
@@ -236,7 +241,7 @@ class QueueProducer(Closing):
         data = _message_bytes(message)
         _wait(lambda wait_ns: (self._native.send(data, wait_ns), None), timeout, "send a message")
 
-    def put_all(self, messages: Iterable[object]) -> int:
+    def put_some(self, messages: Iterable[object]) -> int:
         """Send as many messages as fit, which become visible together. Does not wait.
 
         Returns:

@@ -22,7 +22,13 @@ import duckdb
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import instance_of, not_picklable, whole_number
+from headrace._arguments import (
+    PREFETCH_MODES,
+    PrefetchMode,
+    instance_of,
+    not_picklable,
+    whole_number,
+)
 from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
@@ -44,7 +50,6 @@ __all__ = [
     "wrap",
 ]
 
-MODES = ("off", "auto", "on")
 Statement = str | duckdb.Statement
 
 _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
@@ -73,7 +78,7 @@ _CHAINED = frozenset(
 def connect(
     database: str = ":memory:",
     *,
-    prefetch: str = "auto",
+    prefetch: PrefetchMode = "auto",
     cache: Cache | None = None,
     wait: bool = False,
     chunk_rows: int = CHUNK_ROWS,
@@ -92,7 +97,7 @@ def connect(
 def wrap(
     connection: duckdb.DuckDBPyConnection,
     *,
-    prefetch: str = "auto",
+    prefetch: PrefetchMode = "auto",
     cache: Cache | None = None,
     wait: bool = False,
     chunk_rows: int = CHUNK_ROWS,
@@ -468,7 +473,7 @@ class _Shared:
     """
 
     def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
-        if mode not in MODES:
+        if mode not in PREFETCH_MODES:
             raise InvalidArgumentError(
                 f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
             )

@@ -13,6 +13,7 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import (
     NODE_MAX,
+    Eviction,
     byte_count,
     instance_of,
     not_picklable,
@@ -72,7 +73,7 @@ class Tier:
     node: int | None = None
     path: str | os.PathLike[str] | None = None
     durability: Literal["power", "process"] = "power"
-    eviction: Literal["s3_fifo", "lru"] = "s3_fifo"
+    eviction: Eviction = "s3_fifo"
 
 
 @dataclass(frozen=True, slots=True)

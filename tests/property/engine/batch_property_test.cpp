@@ -154,7 +154,7 @@ void check(Engine& engine, Path path, int batch_count = kBatchCount) {
 
 TEST(BatchProperty, WorkersDoWhatTheRulesSay) {
   const auto engine = test::make_engine();
-  check(*engine, Path::software);
+  check(*engine, Path::cpu);
 }
 
 TEST(BatchProperty, TheCallerDoesWhatTheRulesSayWhereNoMoverTakesBatches) {
@@ -169,7 +169,7 @@ TEST(BatchProperty, ADeviceDoesWhatTheRulesSay) {
         make_emulated({.dedicated_count = 1, .transfer_bytes_max = transfer_max});
     // Hundreds of pieces per operation: a batch takes most of a second, during which the threads
     // sleep.
-    check(*machine.engine, Path::hardware, transfer_max == 64 ? kBatchCount / 20 : kBatchCount);
+    check(*machine.engine, Path::dsa, transfer_max == 64 ? kBatchCount / 20 : kBatchCount);
     EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
   }
 }
@@ -185,7 +185,7 @@ TEST(BatchProperty, ADeviceInTroubleDoesWhatTheRulesSay) {
                                             .entry_count = 4,
                                             .device = {.page_faults = policy},
                                             .faults = trouble});
-    check(*machine.engine, Path::hardware);
+    check(*machine.engine, Path::dsa);
   }
 }
 
@@ -195,7 +195,7 @@ TEST(BatchProperty, AQueueThatTakesNothingMoreLeavesTheRulesAsTheyAre) {
       {.transfer_bytes_max = 8192,
        .device = {.answer_max = std::chrono::seconds(60)},
        .faults = test::script({FaultRule{.kind = FaultKind::queue_full, .every = 2}})});
-  check(*machine.engine, Path::hardware);
+  check(*machine.engine, Path::dsa);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST_P(Transfer, OfAnyLengthGivesTheSame) {
     Job job;
     Submit answer = Submit::full;
     while (answer == Submit::full) {
-      answer = machine.engine->submit(job, operation, {.path = Path::hardware});
+      answer = machine.engine->submit(job, operation, {.path = Path::dsa});
       machine.engine->poll();
     }
     ASSERT_EQ(answer, Submit::accepted) << name(answer);

@@ -125,7 +125,7 @@ Outcome run(std::uint64_t seed) {
         continue;
       }
       const SubmitOptions options{.policy = &policies.at(random.below(policies.size())),
-                                  .path = Path::hardware};
+                                  .path = Path::dsa};
       const auto submit = [&] {
         return batch ? engine.submit_batch(place->job, place->work.batch(), options)
                      : engine.submit(place->job, operations[0], options);

@@ -58,7 +58,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
                                     : channel->submit(only, ticket)) == Submit::accepted) {
       stand_still([&] { return channel->poll(ticket, end); });
     } else {
-      const SubmitOptions options{.path = Path::hardware};
+      const SubmitOptions options{.path = Path::dsa};
       ASSERT_EQ(work.is_batch() ? engine.submit_batch(job, work.batch(), options)
                                 : engine.submit(job, only, options),
                 Submit::accepted);

@@ -122,9 +122,9 @@ class Place {
     const std::uint64_t drawn = random_.below(16);
     options_ = {.callback = count_call,
                 .callback_context = &calls_,
-                .path = drawn == 0   ? Path::software
+                .path = drawn == 0   ? Path::cpu
                         : drawn == 1 ? Path::automatic
-                                     : Path::hardware};
+                                     : Path::dsa};
     // Those without a policy may share a descriptor.
     if (random_.chance(1, 2)) {
       options_.source_node = NodeId(static_cast<std::uint32_t>(random_.below(2)));

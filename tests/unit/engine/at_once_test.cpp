@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small operations, which path `automatic` carries out inside the submission.
+// Small operations, which path `auto` carries out inside the submission.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -89,11 +89,11 @@ TEST(AtOnce, NotWhatIsLargerOrAskedForOtherwise) {
   EXPECT_EQ(job.state(), JobState::running);
   job.wait();
   EXPECT_EQ(made.device_calls, 1U);
-  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::hardware}),
+  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::dsa}),
             Submit::accepted);
   job.wait();
   EXPECT_EQ(made.device_calls, 2U);
-  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::software}),
+  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::cpu}),
             Submit::accepted);
   EXPECT_EQ(job.state(), JobState::running);
   job.wait();

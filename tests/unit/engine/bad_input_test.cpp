@@ -158,7 +158,7 @@ void check_memory(Engine& engine, Path path, std::size_t byte_count, bool partly
 TEST(BadInput, MemoryThatMayNotBeAccessedIsNamedByADeviceAtAnySize) {
   const Emulated machine = make_emulated({});
   for (const std::size_t byte_count : {std::size_t{1}, kPage, 5 * kPage + 3}) {
-    check_memory(*machine.engine, Path::hardware, byte_count, true);
+    check_memory(*machine.engine, Path::dsa, byte_count, true);
   }
 }
 
@@ -173,7 +173,7 @@ TEST(BadInput, ADurableOperationThatFailedWritesNoMemoryBackThatIsNotThere) {
     const auto bad = target.bytes().subspan(kPage);
     const Operation copy = Operation::copy(target.bytes(), source).durable();
     for (const Way way : {Way::run, Way::submit, Way::batch}) {
-      const Completion end = carry_out(*machine.engine, copy, way, Path::hardware);
+      const Completion end = carry_out(*machine.engine, copy, way, Path::dsa);
       expect_fault(end, bad);
       EXPECT_EQ(end.bytes_done, way == Way::batch ? 0 : kPage);
     }
@@ -184,14 +184,14 @@ TEST(BadInput, ADurableOperationThatFailedWritesNoMemoryBackThatIsNotThere) {
     const std::vector<std::byte> other(64, std::byte{8});
     const Operation delta =
         Operation::create_delta(target.bytes(), std::span(source).first(64), other).durable();
-    expect_fault(carry_out(*machine.engine, delta, Way::submit, Path::hardware), bad);
+    expect_fault(carry_out(*machine.engine, delta, Way::submit, Path::dsa), bad);
     // An operation that never starts, because one before its fence fails.
     const std::array operations{Operation::fill(target.bytes().first(64), 1).durable(),
                                 Operation::copy(bad, std::span(source).first(kPage)),
                                 Operation::fill(bad, 2).durable().fenced()};
     std::array<Completion, 3> ends;
     Job job;
-    ASSERT_EQ(machine.engine->submit_batch(job, {operations, ends}, {.path = Path::hardware}),
+    ASSERT_EQ(machine.engine->submit_batch(job, {operations, ends}, {.path = Path::dsa}),
               Submit::accepted);
     job.wait();
     EXPECT_EQ(ends[0].state, JobState::done);
@@ -203,7 +203,7 @@ TEST(BadInput, ADurableOperationThatFailedWritesNoMemoryBackThatIsNotThere) {
 TEST(BadInput, MemoryThatMayNotBeAccessedIsNamedByProcessorsThatAreToldToLook) {
   const auto engine = test::make_engine({.check_memory = true});
   for (const std::size_t byte_count : {std::size_t{1}, kPage, 5 * kPage + 3}) {
-    check_memory(*engine, Path::software, byte_count, false);
+    check_memory(*engine, Path::cpu, byte_count, false);
   }
 }
 
@@ -215,7 +215,7 @@ TEST(BadInput, ProcessorsThatAreToldToLookDoAllTheSameWhatCanBeDone) {
     const Completion end = carry_out(*engine,
                                      Operation::copy(target.bytes().subspan(5, 2 * kPage),
                                                      source.bytes().subspan(77, 2 * kPage)),
-                                     way, Path::software);
+                                     way, Path::cpu);
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_EQ(end.bytes_done, 2 * kPage);
   }
@@ -231,17 +231,17 @@ TEST(BadInput, LargeMemoryThatIsNotThereOrATargetThatIsReadOnlyIsNamedByAnyProce
   for (const Way way : {Way::run, Way::submit, Way::batch}) {
     for (const Operation& operation :
          {Operation::copy(read_only.bytes(), good), Operation::fill(read_only.bytes(), 1)}) {
-      expect_fault(carry_out(*engine, operation, way, Path::software),
+      expect_fault(carry_out(*engine, operation, way, Path::cpu),
                    read_only.bytes().first(kPage));
     }
     for (const Operation& operation :
          {Operation::copy(holed.bytes(), good), Operation::copy(good, holed.bytes())}) {
-      expect_fault(carry_out(*engine, operation, way, Path::software),
+      expect_fault(carry_out(*engine, operation, way, Path::cpu),
                    holed.bytes().subspan(300 * kPage, kPage));
     }
     // Readable memory is enough for a source.
     EXPECT_EQ(
-        carry_out(*engine, Operation::copy(good, read_only.bytes()), way, Path::software).state,
+        carry_out(*engine, Operation::copy(good, read_only.bytes()), way, Path::cpu).state,
         JobState::done);
   }
 }
@@ -252,7 +252,7 @@ TEST(BadInput, ABadPageAtTheEndOfMuchMemoryIsFoundInAMoment) {
   const auto engine = test::make_engine({.check_memory = true});
   const Island source(kMuch, PROT_READ);  // All of it is the zero page.
   source.unmap(kMuch - kPage, kPage);
-  expect_fault(carry_out(*engine, Operation::crc(source.bytes()), Way::run, Path::software),
+  expect_fault(carry_out(*engine, Operation::crc(source.bytes()), Way::run, Path::cpu),
                source.bytes().last(kPage));
 }
 
@@ -270,7 +270,7 @@ TEST(BadInput, ADeviceGoesOnAfterAFaultAtMemoryThatIsNotTheProgramsOwn) {
   std::vector<std::byte> target(64);
   for (int i = 0; i < 4; ++i) {
     Job job;
-    ASSERT_EQ(machine.engine->submit(job, Operation::copy(target, clock), {.path = Path::hardware}),
+    ASSERT_EQ(machine.engine->submit(job, Operation::copy(target, clock), {.path = Path::dsa}),
               Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().state, JobState::done) << name(job.completion().cause);
@@ -347,13 +347,13 @@ TEST(BadInput, MoreThanFourGibibytesAreDoneByEveryPath) {
       {.transfer_bytes_max = 1U << 26U, .device = {.answer_max = std::chrono::minutes(10)}});
   const auto workers = test::make_engine();
   for (Engine* const engine : {machine.engine.get(), workers.get()}) {
-    const Path path = engine == workers.get() ? Path::software : Path::hardware;
+    const Path path = engine == workers.get() ? Path::cpu : Path::dsa;
     const Completion end = carry_out(
         *engine, Operation::compare_pattern(view.bytes().first(kAll - 5), 0), Way::submit, path);
     EXPECT_EQ(end.state, JobState::done) << name(end.cause);
     EXPECT_EQ(end.bytes_done, kAll - 5);
     EXPECT_FALSE(end.result.different);
-    EXPECT_EQ(end.bytes_by_device, path == Path::hardware ? kAll - 5 : 0);
+    EXPECT_EQ(end.bytes_by_device, path == Path::dsa ? kAll - 5 : 0);
   }
   ::close(file);
 }

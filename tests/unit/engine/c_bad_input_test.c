@@ -211,7 +211,7 @@ static void a_child_is_told(void) {
                                            .callback = hold,
                                            .callback_context = &gate[0],
                                            .has_path = true,
-                                           .path = HEADRACE_PATH_SOFTWARE};
+                                           .path = HEADRACE_PATH_CPU};
   headrace_job held;
   headrace_job queued;
   headrace_job_init(&held);

@@ -119,7 +119,7 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   options.callback = note_end;
   options.callback_context = &seen;
   options.has_path = true;
-  options.path = HEADRACE_PATH_SOFTWARE;
+  options.path = HEADRACE_PATH_CPU;
   EXPECT(headrace_submit(engine, &job, &copy, &options) == HEADRACE_ACCEPTED);
   EXPECT(headrace_wait(&job).bytes_done == kBytes);
   EXPECT(called_back == 1 && seen.state == HEADRACE_DONE && seen.bytes_done == kBytes);

@@ -629,7 +629,7 @@ TEST(Channel, ThreadsHaveOneEachBesideJobs) {
     Job job;
     Submit answer = Submit::full;
     while (answer == Submit::full) {
-      answer = machine.engine->submit_copy(job, buffers.plan(), {.path = Path::hardware});
+      answer = machine.engine->submit_copy(job, buffers.plan(), {.path = Path::dsa});
       machine.engine->poll();
     }
     ASSERT_EQ(answer, Submit::accepted);

@@ -385,7 +385,7 @@ TEST(CpuEngine, ABatchThatIsStoppedBeforeItBeginsSaysSoOfEveryOperation) {
     Job job;
     {
       Roadblock roadblock(*engine);
-      ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::software}),
+      ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::cpu}),
                 Submit::accepted);
       job.stop();
     }
@@ -400,7 +400,7 @@ TEST(CpuEngine, AWaitOfCenturiesEndsWithTheJob) {
   Buffers buffers(100);
   Job job;
   Roadblock roadblock(*engine);
-  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::software}), Submit::accepted);
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::cpu}), Submit::accepted);
   bool ended = false;
   headrace::test::ObservedThread waiter(
       [&] { ended = job.wait_for(std::chrono::nanoseconds::max() - std::chrono::nanoseconds(1)); });

@@ -260,7 +260,7 @@ TEST(Dependency, AJobThatFindsQueuesFullWaitsForRoom) {
   Jobs all(4);
   ASSERT_EQ(all.submit(*engine, 0, {}), Submit::accepted);
   for (const std::size_t i : {1U, 2U, 3U}) {
-    ASSERT_EQ(all.submit(*engine, i, {0}, {.path = Path::hardware}), Submit::accepted);
+    ASSERT_EQ(all.submit(*engine, i, {0}, {.path = Path::dsa}), Submit::accepted);
   }
   told.may_refuse = true;
   told.full_count = 20;
@@ -569,7 +569,7 @@ TEST(Dependency, DiamondsComeOutWhoeverPolls) {
                   static_cast<Atomic<std::uint32_t>*>(context)->fetch_add_relaxed(1);  // A count.
                 },
             .callback_context = &ended_count,
-            .path = Path::hardware,
+            .path = Path::dsa,
             .after = named};
         const Operation copy = Operation::copy(at(row + 1, column), at(row, column + row % 2));
         ASSERT_EQ(engine.submit(*job(row, column), copy, options), Submit::accepted);

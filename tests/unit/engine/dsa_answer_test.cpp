@@ -32,7 +32,7 @@ using test::ToldPortal;
 
 Completion run(Engine& engine, const Operation& operation) {
   Job job;
-  EXPECT_EQ(engine.submit(job, operation, {.path = Path::hardware}), Submit::accepted);
+  EXPECT_EQ(engine.submit(job, operation, {.path = Path::dsa}), Submit::accepted);
   EXPECT_TRUE(job.wait_for(std::chrono::seconds(60)));
   return job.completion();
 }
@@ -189,7 +189,7 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   Buffers buffers(kLong);
   Job job;
   const auto ask = [&] {
-    return engine->submit_copy(job, buffers.plan(), {.path = Path::hardware});
+    return engine->submit_copy(job, buffers.plan(), {.path = Path::dsa});
   };
   EXPECT_EQ(ask(), Submit::full);
   const auto later = std::chrono::steady_clock::now() + milliseconds(500);
@@ -230,7 +230,7 @@ TEST(DsaAnswer, WhatAQueueMayNotDoIsNeverGivenToIt) {
   EXPECT_EQ(told, 0U);
   const std::array<Operation, 2> both{Operation::no_op(), Operation::no_op()};
   Job job;
-  ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}), Submit::accepted);
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_EQ(told, 2U) << "one after the other";
   auto channel = engine->open_channel({.depth = 1});
@@ -285,7 +285,7 @@ TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
         ASSERT_EQ((*channel)->submit_batch({both, {}}, ticket), Submit::accepted);
         end = (*channel)->wait(ticket);
       } else {
-        ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}),
+        ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}),
                   Submit::accepted);
         end = job.wait();
       }
@@ -344,7 +344,7 @@ TEST(DsaAnswer, AnOperationOfABatchThatIsLargerThanATransferIsDoneInPieces) {
   ToldPortal portal(std::ref(honest));
   const std::unique_ptr<Engine> engine = engine_on(portal);
   Job job;
-  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::dsa}), Submit::accepted);
   ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
   EXPECT_EQ(job.completion().state, JobState::done);
   EXPECT_EQ(honest.lengths, (std::vector<std::uint32_t>{kTransfer, kTransfer, 5, 100}));
@@ -368,7 +368,7 @@ TEST(DsaAnswer, ALargeOperationOfABatchWhoseStopIsAskedForIsStoppedBetweenPieces
     honest(descriptor);
   });
   const std::unique_ptr<Engine> engine = engine_on(portal);
-  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::dsa}), Submit::accepted);
   ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
   EXPECT_EQ(job.completion().state, JobState::stopped);
   EXPECT_EQ(ends[0].state, JobState::done);
@@ -390,7 +390,7 @@ TEST(DsaAnswer, APieceOfABatchThatIsNotAnsweredIsDoneByAProcessor) {
     const std::unique_ptr<Engine> engine =
         engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
     Job job;
-    ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+    ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::dsa}), Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_TRUE(job.completion().late_write_possible);
     EXPECT_EQ(job.completion().state, writes_later ? JobState::failed : JobState::done);
@@ -414,7 +414,7 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   std::array<Completion, 2> ends;
   Job job;
   const auto ask = [&] {
-    return engine->submit_batch(job, {both, ends}, {.path = Path::hardware});
+    return engine->submit_batch(job, {both, ends}, {.path = Path::dsa});
   };
   EXPECT_EQ(ask(), Submit::full);
   EXPECT_EQ(job.state(), JobState::idle);
@@ -450,7 +450,7 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
                                     static_cast<Atomic<int>*>(count)->fetch_add_acq_rel(1);
                                   },
                               .callback_context = &ended_count,
-                              .path = Path::hardware};
+                              .path = Path::dsa};
   Job job;
   ASSERT_EQ(engine->submit_copy(job, buffers.plan(), options), Submit::accepted);
   // Slots held when the process forks are not released in the child.
@@ -502,7 +502,7 @@ TEST(DsaAnswer, ABatchThatBeginsWithWhatNoDeviceCanDoIsNotDoneBySubmission) {
   std::vector<std::byte> target(4096);
   const std::array list{Operation::fill(target, 1, 2), Operation::fill(target, 3)};
   Job job;
-  ASSERT_EQ(engine->submit_batch(job, {list, {}}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_EQ(engine->submit_batch(job, {list, {}}, {.path = Path::dsa}), Submit::accepted);
   EXPECT_EQ(job.state(), JobState::running);
   EXPECT_TRUE(job.wait().fell_back);
 }

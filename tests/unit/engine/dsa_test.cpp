@@ -31,7 +31,7 @@ Completion submit_and_wait(Engine& engine, const Operation& operation) {
   Job job;
   Submit answer = Submit::full;
   while (answer == Submit::full) {
-    answer = engine.submit(job, operation, {.path = Path::hardware});
+    answer = engine.submit(job, operation, {.path = Path::dsa});
     engine.poll();
   }
   EXPECT_EQ(answer, Submit::accepted);
@@ -83,7 +83,7 @@ TEST(Dsa, LeastLoadedPassesOverABusyQueue) {
   // No thread polls yet, so each job stays with its mover.
   const auto submit = [&](const MoverPolicy* policy) {
     ASSERT_EQ(engine.submit_copy(jobs.emplace_back(), buffers.emplace_back(1000).plan(),
-                                 {.policy = policy, .path = Path::hardware}),
+                                 {.policy = policy, .path = Path::dsa}),
               Submit::accepted);
   };
   const auto taken = [&] {
@@ -191,7 +191,7 @@ TEST(Dsa, ABatchOfEverythingIsTheSameAsOneByOne) {
   operations.push_back(Operation::no_op());
   std::vector<Completion> completions(operations.size());
   Job job;
-  ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+  ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
             Submit::accepted);
   ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
   EXPECT_EQ(job.completion().state, JobState::done) << name(job.completion().cause);
@@ -216,7 +216,7 @@ TEST(Dsa, AFenceInABatchOfTheDeviceHoldsBackWhatIsBehindAFailure) {
       Operation::fill(out.subspan(16, 8), 1).fenced(), Operation::fill(out.subspan(24, 8), 1)};
   std::array<Completion, 4> completions;
   Job job;
-  ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+  ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
             Submit::accepted);
   EXPECT_EQ(job.wait().cause, Cause::batch_failed);
   EXPECT_EQ(completions[0].cause, Cause::bad_record);
@@ -245,7 +245,7 @@ TEST(Dsa, AFenceHoldsBackWhatIsBehindAFailureOfAProcessorOrOfAnEarlierList) {
     std::vector<Completion> completions(operations.size());
     Job job;
     ASSERT_EQ(
-        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
         Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().cause, Cause::batch_failed);
@@ -303,7 +303,7 @@ TEST_P(Faults, PagesThatAreNotPresentCostABatchTimeOnly) {
     std::vector<Completion> completions(kCount);
     Job job;
     ASSERT_EQ(
-        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
         Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     const Completion& end = job.completion();
@@ -381,7 +381,7 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
       while (answer == Submit::full) {
         answer =
             machine.engine->submit(jobs[i], Operation::copy(buffers[i].target, buffers[i].source),
-                                   {.path = Path::hardware});
+                                   {.path = Path::dsa});
         if (answer == Submit::full) {
           ++full_count;
           machine.engine->poll();
@@ -452,7 +452,7 @@ TEST(Dsa, WhatAResetTookAwayIsDoneAgain) {
   Buffers buffers(100'000);
   Job job;
   ASSERT_EQ(machine.engine->submit(job, Operation::copy(buffers.target, buffers.source),
-                                   {.path = Path::hardware}),
+                                   {.path = Path::dsa}),
             Submit::accepted);
   machine.devices->control().reset(DeviceId(0));
   EXPECT_EQ(job.wait().state, JobState::done);
@@ -465,14 +465,14 @@ TEST(Dsa, StoppingEndsWhatHasNotBegun) {
   Buffers buffers(4U << 20U);
   Job job;
   ASSERT_EQ(machine.engine->submit(job, Operation::copy(buffers.target, buffers.source),
-                                   {.path = Path::hardware}),
+                                   {.path = Path::dsa}),
             Submit::accepted);
   job.stop();
   EXPECT_EQ(job.wait().state, JobState::stopped);
   EXPECT_EQ(buffers.moved_bytes(), job.completion().bytes_done);
   Job other;
   ASSERT_EQ(machine.engine->submit(other, Operation::copy(buffers.target, buffers.source),
-                                   {.path = Path::hardware}),
+                                   {.path = Path::dsa}),
             Submit::accepted);
   machine.engine->stop();
   EXPECT_EQ(other.state(), JobState::stopped);
@@ -493,8 +493,8 @@ TEST(Dsa, AutomaticTakesTheDeviceForWhatIsLarge) {
   };
   EXPECT_EQ(run(1000, std::nullopt), 0U);
   EXPECT_EQ(run(1U << 20U, std::nullopt), 1U << 20U);
-  EXPECT_EQ(run(1U << 20U, Path::software), 0U);
-  EXPECT_EQ(run(1000, Path::hardware), 1000U);
+  EXPECT_EQ(run(1U << 20U, Path::cpu), 0U);
+  EXPECT_EQ(run(1000, Path::dsa), 1000U);
 }
 
 /// Records waits for a device, by replaced wait instructions.
@@ -552,7 +552,7 @@ TEST(Dsa, JobsOfDevicesAndProcessorsWaitForEachOther) {
   for (std::size_t i = 0; i < kCount; ++i) {
     std::array<Job*, 2> named{};
     for (std::size_t k = 0; k < 2 && k < i; ++k) named[k] = &jobs[i - 1 - k];
-    const SubmitOptions options{.path = i % 3 == 1 ? Path::software : Path::hardware,
+    const SubmitOptions options{.path = i % 3 == 1 ? Path::cpu : Path::dsa,
                                 .after = std::span(named).first(std::min<std::size_t>(i, 2))};
     const Batch batch{{&copies[i], 1}, {}};
     Submit answer = Submit::full;

@@ -77,7 +77,7 @@ struct SilentBatch {
       run_in_channel(*engine, {operations, completions});
     } else {
       Job job;
-      ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+      ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
                 Submit::accepted);
       ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
       end = job.completion();
@@ -191,7 +191,7 @@ TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
       engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
   refused.completions.resize(list.size());
   Job job;
-  ASSERT_EQ(engine->submit_batch(job, {list, refused.completions}, {.path = Path::hardware}),
+  ASSERT_EQ(engine->submit_batch(job, {list, refused.completions}, {.path = Path::dsa}),
             Submit::accepted);
   ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
   refused.end = job.completion();
@@ -327,7 +327,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   std::vector<Buffers> buffers(entry_count, Buffers(kLong));
   std::vector<Job> jobs(entry_count);
   for (std::size_t i = 0; i < entry_count; ++i) {
-    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware}),
+    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::dsa}),
               Submit::accepted);
   }
   for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
@@ -335,7 +335,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   Completion end;
   const Operation copy = Operation::copy(buffers[0].target, buffers[0].source);
   const auto by_processor = [&] {
-    EXPECT_EQ(engine->run(copy, end, {.path = Path::hardware}), Submit::accepted);
+    EXPECT_EQ(engine->run(copy, end, {.path = Path::dsa}), Submit::accepted);
     EXPECT_TRUE(end.fell_back);
   };
   for (int i = 0; i < 3; ++i) by_processor();
@@ -343,7 +343,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   answer(sent[0], DSA_COMP_SUCCESS);
   engine->poll();
   Job job;
-  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::hardware}),
+  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::dsa}),
             Submit::accepted);
   EXPECT_EQ(sent.size(), entry_count + 1) << "the queue is used again";
   // So that the mover can release its slots.
@@ -361,7 +361,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   std::vector<Buffers> buffers(entry_count + 2, Buffers(kLong));
   std::vector<Job> jobs(entry_count + 2);
   const auto submit = [&](std::size_t i) {
-    return engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware});
+    return engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::dsa});
   };
   for (std::size_t i = 0; i < entry_count; ++i) ASSERT_EQ(submit(i), Submit::accepted);
   for (std::size_t i = 0; i < entry_count; ++i) EXPECT_TRUE(jobs[i].wait().late_write_possible);
@@ -431,7 +431,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
       // The first probe is being submitted: its thread is blocked here, and another one submits.
       held_up = true;
       std::thread([this] {
-        EXPECT_EQ(engine->submit_copy((*jobs)[4], (*buffers)[4].plan(), {.path = Path::hardware}),
+        EXPECT_EQ(engine->submit_copy((*jobs)[4], (*buffers)[4].plan(), {.path = Path::dsa}),
                   Submit::accepted);
       }).join();
       held_up = false;
@@ -446,12 +446,12 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
   device.jobs = &jobs;
   device.buffers = &buffers;
   for (std::size_t i = 0; i < 3; ++i) {
-    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware}),
+    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::dsa}),
               Submit::accepted);
     EXPECT_TRUE(jobs[i].wait().late_write_possible);
   }
   // The queue is given up: the next submission sends a probe in place of the copy.
-  ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::hardware}),
+  ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::dsa}),
             Submit::accepted);
   EXPECT_GT(device.probe_count, 0);
   EXPECT_EQ(device.probes_meanwhile, 0) << "two threads wrote to one descriptor";

@@ -122,7 +122,7 @@ Completion submit_and_wait(Engine& engine, const Operation& operation, Path path
 }
 
 std::unique_ptr<Engine> make_workers() {
-  auto engine = Engine::make(topo::discover().value(), {.piece = kib(8), .path = Path::software});
+  auto engine = Engine::make(topo::discover().value(), {.piece = kib(8), .path = Path::cpu});
   EXPECT_TRUE(engine.has_value()) << engine.error().message();
   return std::move(*engine);
 }
@@ -131,7 +131,7 @@ TEST(Durable, WithoutItTheRecorderFindsWhatIsLost) {
   const std::vector<std::byte> source = some_bytes(kBytes);
   const auto engine = make_workers();
   Media media;
-  submit_and_wait(*engine, Operation::copy(media.target(), source), Path::software);
+  submit_and_wait(*engine, Operation::copy(media.target(), source), Path::cpu);
   EXPECT_EQ(media.lost(), "byte " + std::to_string(kOffset) + " is lost");
 }
 
@@ -143,7 +143,7 @@ TEST(Durable, NothingOfASynchronousCopyIsLost) {
     Completion end;
     const Operation copy =
         Operation::copy(media.target().first(byte_count), std::span(source).first(byte_count));
-    ASSERT_EQ(engine->run(copy.durable(), end, {.path = Path::software}), Submit::accepted);
+    ASSERT_EQ(engine->run(copy.durable(), end, {.path = Path::cpu}), Submit::accepted);
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_EQ(media.lost(), "") << byte_count;
     EXPECT_EQ(media.target()[0], source[0]);
@@ -154,7 +154,7 @@ TEST(Durable, NothingThatWorkersWriteIsLost) {
   const std::vector<std::byte> source = some_bytes(kBytes);
   const auto engine = make_workers();
   Media media;
-  submit_and_wait(*engine, Operation::copy(media.target(), source).durable(), Path::software);
+  submit_and_wait(*engine, Operation::copy(media.target(), source).durable(), Path::cpu);
   EXPECT_EQ(media.lost(), "");
   EXPECT_TRUE(std::ranges::equal(media.target(), source));
 }
@@ -166,7 +166,7 @@ TEST(Durable, NothingThatADeviceWritesIsLost) {
     const Emulated machine = make_emulated({.transfer_bytes_max = transfer_max});
     Media media;
     const Completion end = submit_and_wait(
-        *machine.engine, Operation::copy(media.target(), source).durable(), Path::hardware);
+        *machine.engine, Operation::copy(media.target(), source).durable(), Path::dsa);
     EXPECT_GT(end.bytes_by_device, 0U);
     EXPECT_EQ(media.lost(), "") << transfer_max;
     EXPECT_TRUE(std::ranges::equal(media.target(), source));
@@ -180,7 +180,7 @@ TEST(Durable, NothingIsLostThatAProcessorFinishesForADevice) {
        .faults = test::script({FaultRule{.kind = FaultKind::page_fault, .every = 1}})});
   Media media;
   const Completion end = submit_and_wait(
-      *machine.engine, Operation::copy(media.target(), source).durable(), Path::hardware);
+      *machine.engine, Operation::copy(media.target(), source).durable(), Path::dsa);
   EXPECT_GT(end.page_faults, 0U);
   EXPECT_TRUE(end.fell_back);
   EXPECT_EQ(media.lost(), "");
@@ -246,7 +246,7 @@ TEST(Durable, BothTargetsOfADualcastAre) {
   submit_and_wait(
       *machine.engine,
       Operation::dualcast(target.first(2000), target.subspan(8192, 2000), source).durable(),
-      Path::hardware);
+      Path::dsa);
   EXPECT_EQ(media.lost(), "");
   EXPECT_EQ(target[8192], source[0]);
 }

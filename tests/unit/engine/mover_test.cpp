@@ -427,7 +427,7 @@ TEST(Path, AutomaticTurnsToProcessorsWhileADeviceIsFull) {
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_FALSE(job.completion().fell_back) << "no device was asked for";
   EXPECT_TRUE(buffers.equal());
-  EXPECT_EQ((*engine)->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::full);
+  EXPECT_EQ((*engine)->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::full);
   EXPECT_EQ((*engine)->statistics().submissions_refused, 1U);
   EXPECT_EQ((*engine)->statistics().jobs_submitted, 1U);
 }
@@ -448,7 +448,7 @@ TEST(Mover, WhatFollowsARunIsCalledBeforeItReturns) {
     const SubmitOptions options{
         .then = [](void* context) noexcept { *static_cast<const void**>(context) = &here; },
         .then_context = &called_by,
-        .path = Path::hardware};
+        .path = Path::dsa};
     ASSERT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, options),
               Submit::accepted);
     ASSERT_EQ(called_by, &here);  // This thread.
@@ -462,7 +462,7 @@ TEST(Mover, ARunThatWaitsForRoomIsOneRetryAndNoRefusal) {
   Buffers buffers(100);
   Completion end;
   ASSERT_EQ(
-      engine->run(Operation::copy(buffers.target, buffers.source), end, {.path = Path::hardware}),
+      engine->run(Operation::copy(buffers.target, buffers.source), end, {.path = Path::dsa}),
       Submit::accepted);
   EXPECT_EQ(end.state, JobState::done);
   EXPECT_EQ(end.retries, 1U);

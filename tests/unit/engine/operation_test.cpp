@@ -370,7 +370,7 @@ TEST(Operations, WhatRunsOnThisThreadIsCountedWhole) {
   const std::unique_ptr<Engine> engine = make_engine();
   test::Buffers small(100);
   test::Buffers large(300'000);
-  const SubmitOptions options{.path = Path::software};
+  const SubmitOptions options{.path = Path::cpu};
   Completion end;
   for (std::uint64_t i = 0; i < kCount; ++i) {
     for (test::Buffers* const buffers : {&small, &large}) {
@@ -415,7 +415,7 @@ TEST(Operations, ARunOnThisThreadCallsWhomItShould) {
                                     into.then_count += into.call_count;
                                   },
                               .then_context = &seen,
-                              .path = Path::software};
+                              .path = Path::cpu};
   Completion end;
   ASSERT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, options),
             Submit::accepted);

@@ -140,7 +140,7 @@ TEST(Refusal, OfADeviceThatIsFullLeavesTheJobToAnotherDevice) {
   for (int round = 0; round < 4; ++round) {
     Buffers buffers(1000);
     Job job;
-    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::accepted);
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::accepted);
     EXPECT_EQ(job.wait().state, JobState::done);
     EXPECT_FALSE(job.completion().fell_back);
     EXPECT_TRUE(buffers.equal());
@@ -250,7 +250,7 @@ struct ClosedDevices {
 TEST(Refusal, OfADeviceThatIsClosedLeavesTheJobToProcessorsAndNotToTheSubmittingThread) {
   // One mover chosen, and a job that is split between both devices.
   for (const MoverPolicy& policy : {MoverPolicy(), MoverPolicy(movers::all)}) {
-    for (const Path path : {Path::automatic, Path::hardware}) {
+    for (const Path path : {Path::automatic, Path::dsa}) {
       ClosedDevices made(policy);
       Buffers buffers(kTwoShares);
       Job job;
@@ -291,7 +291,7 @@ TEST(Refusal, OfProcessorsGetsALaterShareThatNoChosenOneTakes) {
   const auto engine = Engine::make(std::move(list), movers::all).value();
   Buffers buffers(kTwoShares);
   Job job;
-  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::accepted);
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::accepted);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_TRUE(job.completion().fell_back);

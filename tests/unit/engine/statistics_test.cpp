@@ -76,11 +76,11 @@ TEST(Statistics, EachTroubleIsCountedByKindAsTheCompletionsTell) {
     for (int round = 0; round < 5; ++round) {
       for (const Operation& operation : operations) {
         note(static_cast<std::size_t>(operation.kind()), until_ended(engine, [&](Job& job) {
-               return engine.submit(job, operation, {.path = Path::hardware});
+               return engine.submit(job, operation, {.path = Path::dsa});
              }));
       }
       note(kOperationKindCount, until_ended(engine, [&](Job& job) {
-             return engine.submit_batch(job, {operations, {}}, {.path = Path::hardware});
+             return engine.submit_batch(job, {operations, {}}, {.path = Path::dsa});
            }));
     }
     EXPECT_TRUE(buffers.equal());

@@ -36,7 +36,7 @@ struct Pump {
     Submit answer = Submit::full;
     while (answer == Submit::full) {
       answer = engines[left.load_relaxed() % engines.size()]->submit_copy(
-          job, buffers.plan(), {.then = next, .then_context = this, .path = Path::software});
+          job, buffers.plan(), {.then = next, .then_context = this, .path = Path::cpu});
     }
     EXPECT_EQ(answer, Submit::accepted);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thresholds from which path `automatic` uses a device, and their sources. A separate executable,
+// Thresholds from which path `auto` uses a device, and their sources. A separate executable,
 // as a process loads its profile once.
 #include <gtest/gtest.h>
 

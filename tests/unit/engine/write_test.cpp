@@ -94,7 +94,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
   for (int turn = 0; turn < 4; ++turn) {
     Buffers buffers(100'000);
     Job job;
-    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::accepted);
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().bytes_by_device, 100'000U);
     EXPECT_TRUE(buffers.equal());
@@ -106,7 +106,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
   for (int turn = 0; turn < 4; ++turn) {
     std::array<Completion, 4> ends;
     Job job;
-    ASSERT_EQ(engine->submit_batch(job, {operations, ends}, {.path = Path::hardware}),
+    ASSERT_EQ(engine->submit_batch(job, {operations, ends}, {.path = Path::dsa}),
               Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().state, JobState::done);
@@ -137,8 +137,8 @@ TEST(Write, AFullQueueIsWaitedFor) {
     Submit answer = Submit::full;
     while (answer == Submit::full) {
       answer = turn % 2 == 0
-                   ? engine->submit(job, operations[0], {.path = Path::hardware})
-                   : engine->submit_batch(job, {operations, {}}, {.path = Path::hardware});
+                   ? engine->submit(job, operations[0], {.path = Path::dsa})
+                   : engine->submit_batch(job, {operations, {}}, {.path = Path::dsa});
     }
     ASSERT_EQ(answer, Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
@@ -171,7 +171,7 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
     const SubmitOptions options{
         .callback = [](void* count, const Completion&) noexcept { ++*static_cast<int*>(count); },
         .callback_context = &ends[turn],
-        .path = Path::hardware};
+        .path = Path::dsa};
     Job job;
     Submit answer = Submit::full;
     while (answer == Submit::full) {
@@ -236,14 +236,14 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
   const std::array<Operation, 2> both{Operation::copy(buffers.target, buffers.source),
                                       Operation::crc(buffers.source)};
   Job job;
-  EXPECT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::full);
-  EXPECT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}), Submit::full);
+  EXPECT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::full);
+  EXPECT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}), Submit::full);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   // Given up in the end, like any queue that accepts nothing.
   Submit answer = Submit::full;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (answer == Submit::full && std::chrono::steady_clock::now() < end) {
-    answer = engine->submit_batch(job, {both, {}}, {.path = Path::hardware});
+    answer = engine->submit_batch(job, {both, {}}, {.path = Path::dsa});
   }
   ASSERT_EQ(answer, Submit::accepted);
   EXPECT_TRUE(job.wait().fell_back);

@@ -142,7 +142,7 @@ TEST(Q6, MoreThreadsThanChunksAreNotStarted) {
 }
 
 TEST(Q6, NamesItsOptions) {
-  EXPECT_EQ(name(Prefetch::automatic), "automatic");
+  EXPECT_EQ(name(Prefetch::automatic), "auto");
   EXPECT_EQ(name(Pipeline::aggregate), "aggregate");
 }
 

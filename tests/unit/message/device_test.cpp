@@ -25,7 +25,7 @@ TEST(Devices, ADeviceWithCacheControlMovesTheMessages) {
   producer.place([&](std::span<std::byte> target, std::span<const std::byte> source) {
     engine::Completion completion;
     const auto copy = engine::Operation::copy(target, source).into_cache();
-    if (machine.engine->run(copy, completion, {.path = engine::Path::hardware}) !=
+    if (machine.engine->run(copy, completion, {.path = engine::Path::dsa}) !=
             engine::Submit::accepted ||
         completion.state != engine::JobState::done) {
       std::ranges::copy(source, target.begin());

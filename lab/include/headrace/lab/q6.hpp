@@ -81,7 +81,7 @@ struct Q6Result {
   std::int64_t revenue = 0;
   std::uint64_t rows_selected = 0;
   std::chrono::nanoseconds time{};
-  /// What `automatic` decided, or what was asked for.
+  /// What `auto` decided, or what was asked for.
   bool prefetched = false;
   /// Chunk-columns that the aggregate read from a copy, and those it read from the source; together
   /// two per chunk.

@@ -38,7 +38,6 @@ class Unit:
 
     Attributes:
         name: Name of the device: "dsa0".
-        type: Its type in perf_event_attr.
         cpu: The processor to open counters on; they count for all processors.
         format: For each field: number of the config word, lowest and highest bit.
     """
@@ -49,11 +48,7 @@ class Unit:
     format: Mapping[str, tuple[int, int, int]]
 
     def words(self, **fields: int) -> list[int]:
-        """Encode fields as config, config1 and config2.
-
-        Raises:
-            ValueError: The device lacks a field, or the value does not fit it.
-        """
+        """Encode fields as config, config1 and config2."""
         words = [0, 0, 0]
         for name, value in fields.items():
             if name not in self.format:
@@ -137,11 +132,7 @@ class Counters:
 
 
 def _open_event(unit: Unit, words: list[int]) -> int:
-    """Call perf_event_open for all processes.
-
-    Raises:
-        OSError: The call fails.
-    """
+    """Call perf_event_open for all processes."""
     config, config1, config2 = words
     packed = _ATTRIBUTES.pack(
         unit.type, _ATTRIBUTES_BYTES, config, 0, 0, 0, 0, 0, 0, config1, config2
@@ -168,6 +159,6 @@ def _why(unit: Unit, problem: Exception) -> str:
     except OSError:
         level = "unknown"
     return (
-        f"perf_event_paranoid is {level}, and this user may not count what all processes do; run "
+        f"perf_event_paranoid is {level}, permission denied to count what all processes do; run "
         "it as root, or as root set 'sysctl kernel.perf_event_paranoid=0'"
     )

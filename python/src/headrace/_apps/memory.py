@@ -30,9 +30,6 @@ def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
         bytes_max: The longest call.
         l3_bytes: Size of the last-level cache, which a pool must exceed to be cold.
         free_bytes: Available memory; None if unknown.
-
-    Raises:
-        CapacityExceededError: There is not enough for the smallest usable pools.
     """
     # Room for two places of the longest call at any offset.
     room_bytes = 2 * bytes_max + (64 << 10)

@@ -26,11 +26,6 @@ def open_picture(path: str, subject: str) -> Output:
     Args:
         path: Path of the file.
         subject: What it shows, for messages: "the timeline".
-
-    Raises:
-        InvalidArgumentError: It does not end in .png or .svg, or is not a file.
-        UnsupportedError: matplotlib is not installed.
-        Error: It cannot be written.
     """
     tried = f"draw {subject} into '{path}'"
     if find_spec("matplotlib") is None:
@@ -68,11 +63,7 @@ def _can_be_made(directory: Path) -> bool:
 
 
 def save_picture(figure: "Figure", picture: Output) -> None:
-    """Write the picture atomically.
-
-    Raises:
-        Error: The file cannot be written.
-    """
+    """Write the picture atomically."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=_suffix(picture.path)[1:], dpi=150)
     picture.write(drawn.getvalue())

@@ -33,7 +33,6 @@ class Line:
 
     Attributes:
         process: PID; 0: the kernel's driver, for all processes.
-        program: Name of the process.
         kind: "engine", "device", "cache", "emulated device", "emulated wq" or "idxd device".
         name: Name of the engine, device or cache.
         values: Totals since its creation, by name.
@@ -60,9 +59,7 @@ class Look:
     Attributes:
         time_ns: Time of the read, since 1970.
         processes: From the extension, without their rows.
-        lines: Lines of all processes.
         unreadable: Files that could not be read, each with the reason.
-        emulations: Running emulations by PID.
     """
 
     time_ns: int
@@ -84,11 +81,7 @@ class Watch:
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:
-        """Read the published statistics.
-
-        Raises:
-            NotFoundError, PermissionDeniedError, IoFailedError: The directory cannot be read.
-        """
+        """Read the published statistics."""
         found = _core.read_telemetry(self.directory)
         lines = []
         processes = []

@@ -17,8 +17,7 @@ from headrace._cli._output import (
     complain,
 )
 from headrace._extras import missing_package
-from headrace._signals import EndedBySignalError
-from headrace.errors import Error, HardwareAbsentError
+from headrace.errors import Error, HardwareAbsentError, InvalidArgumentError
 
 SUMMARIES = {
     "topo": "Show the memory nodes of this machine, their tiers and distances, and the movers.",
@@ -34,6 +33,15 @@ SUMMARIES = {
     "bench": "Measure this machine's movers, and how fast the parts of Headrace are on it.",
     "report": "Measure this machine and write one page about it.",
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
+}
+
+_EXIT_CODES = ((HardwareAbsentError, EXIT_HARDWARE_ABSENT), (InvalidArgumentError, EXIT_USAGE))
+_RENAMED = {
+    "--engine": "--path",
+    "--out": "--output",
+    "--repeat": "--rounds",
+    "--seconds": "--time",
+    "--tables": "--data",
 }
 
 app = Group(
@@ -79,17 +87,19 @@ def run_command_line() -> int:
     try:
         code = app(prog_name="headrace", standalone_mode=False)
     except click.UsageError as error:
+        if isinstance(error, click.NoSuchOption) and (name := _RENAMED.get(error.option_name)):
+            error = click.UsageError(f"{error.option_name} is {name} now", error.ctx)
         complain(f"{_sentence(error)}; see '{_path(error)} --help'")
         return EXIT_USAGE
-    except EndedBySignalError as ended:
-        return ended.exit_code
+    except SystemExit as ended:  # Of the completion, or EndedBySignalError.
+        return int(ended.code or EXIT_OK)
     except (BrokenPipeError, click.Abort):
         return EXIT_FAILED
     except (Error, ModuleNotFoundError) as problem:
         if isinstance(problem, ModuleNotFoundError):
             problem = missing_package("run this command", problem)
         complain(problem)
-        return EXIT_HARDWARE_ABSENT if isinstance(problem, HardwareAbsentError) else EXIT_FAILED
+        return next((code for kind, code in _EXIT_CODES if isinstance(problem, kind)), EXIT_FAILED)
     except OSError as problem:
         name = f" '{os.fsdecode(problem.filename)}'" if problem.filename is not None else ""
         complain(f"cannot use{name or ' a file'}: {os.strerror(problem.errno or 0)}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from headrace._files import Output
 from headrace.errors import Error, InvalidArgumentError
@@ -26,7 +27,6 @@ class Value(click.ParamType[T], Generic[T]):
     """Type of an option's value, converted from text.
 
     Attributes:
-        metavar: Placeholder in help.
         wanted: Valid values, such as "a whole number from 1 to 16".
         documented: The same, independent of the machine, for the reference; empty if help has it.
     """
@@ -61,13 +61,17 @@ class Value(click.ParamType[T], Generic[T]):
         except ValueError:
             self.fail(f"{value!r} is not {self.wanted}", param, ctx)
 
-    def read(self, text: str) -> T:
-        """Convert the text.
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the words of a choice, and files elsewhere; called by click."""
+        del ctx, param
+        if words := getattr(self, "words", ()):
+            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+        return [CompletionItem(incomplete, type="file")]
 
-        Raises:
-            ValueError: It is not one of the `wanted` values.
-            InvalidArgumentError: The same, with a specific message.
-        """
+    def read(self, text: str) -> T:
+        """Convert the text."""
         raise NotImplementedError
 
 
@@ -138,22 +142,25 @@ class Number(Value[float]):
         return number
 
 
+_UNITS_S = {"ms": 0.001, "s": 1, "min": 60, "h": 3600}
+
+
 class Duration(Value[float]):
-    """A time in seconds: 90, 90s, 5min, 1h."""
+    """A time with its unit, in seconds: 500ms, 90s, 5min, 1h."""
 
     def __init__(self, least_s: float, greatest_s: float) -> None:
         """Accept times from `least_s` to `greatest_s`."""
         super().__init__(
-            "TIME", f"a time from {least_s:g} s to {greatest_s:g} s, such as 90, 90s or 5min"
+            "TIME", f"a time from {least_s:g}s to {greatest_s:g}s with its unit: ms, s, min or h"
         )
         self._least_s, self._greatest_s = least_s, greatest_s
 
     def read(self, text: str) -> float:
-        """Convert a number with a unit, by default seconds."""
-        parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|)", text)
+        """Convert a number with a unit."""
+        parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|min|h)", text)
         if parts is None:
             raise ValueError
-        time_s = float(parts[1]) * {"min": 60, "h": 3600}.get(parts[2], 1)
+        time_s = float(parts[1]) * _UNITS_S[parts[2]]
         if not self._least_s <= time_s <= self._greatest_s:
             raise ValueError
         return time_s
@@ -291,6 +298,13 @@ def threads_option(help: str) -> Decorator:  # noqa: A002 - As click's.
         help=f"{help}; all processors that this process may use if not given.",
     )
 
+
+command_argument = click.argument(
+    "words",
+    metavar="CMD...",
+    nargs=-1,
+    shell_complete=lambda *_: [CompletionItem("", type="file")],
+)
 
 profile_option = option(
     "--profile",

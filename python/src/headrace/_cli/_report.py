@@ -62,12 +62,7 @@ class Report:
     """Prints lines and tables for people."""
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        """Print to stdout, in the width of its terminal or $COLUMNS.
-
-        Args:
-            stream: Output instead of stdout.
-            width: Width instead of the terminal's.
-        """
+        """Print to stdout, in the width of its terminal or $COLUMNS."""
         self._stream = stream or sys.stdout
         is_terminal = self._stream.isatty()
         if width is None and (is_terminal or "COLUMNS" in os.environ):

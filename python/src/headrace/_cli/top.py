@@ -6,7 +6,7 @@ import http.server
 import io
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import click
 
@@ -21,7 +21,7 @@ from headrace._apps.top import (
     sparkline,
 )
 from headrace._cli._app import Command
-from headrace._cli._options import Count, flag, json_option, option, refuse
+from headrace._cli._options import Count, Duration, flag, json_option, option, refuse
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, live_stdout, print_document
 from headrace._cli._report import Column, Report, figures
 from headrace.errors import CapacityExceededError, PermissionDeniedError
@@ -31,7 +31,6 @@ _HOW = (
     "No process publishes statistics. Set HEADRACE_TELEMETRY=1 in the environment of a program "
     "that uses Headrace, or call headrace.publish_statistics() in it."
 )
-_HELD = 1000  # Milliseconds.
 
 
 @click.command("top", cls=Command)
@@ -40,9 +39,9 @@ _HELD = 1000  # Milliseconds.
 @flag("--csv", "as_csv", help="Print a line of CSV for each value, again after each interval.")
 @option(
     "--interval",
-    type=Count(10, 3_600_000, "an hour", "MS"),
-    default=str(_HELD),
-    help="Milliseconds between two samples; rates are over that time.",
+    type=Duration(0.01, 3600),
+    default="1s",
+    help="Time between two samples; rates are over it.",
 )
 @option(
     "--prometheus",
@@ -50,7 +49,7 @@ _HELD = 1000  # Milliseconds.
     help="Serve the values for Prometheus at this port of 127.0.0.1; 0 takes any free port.",
 )
 def command(
-    interval: int, prometheus: int | None, *, once: bool, as_json: bool, as_csv: bool
+    interval: float, prometheus: int | None, *, once: bool, as_json: bool, as_csv: bool
 ) -> int:
     """Show what engines, DSA queues and caches of running processes do.
 
@@ -72,12 +71,12 @@ def command(
             if prometheus is not None:
                 return _serve(watch, prometheus)
             if as_csv:
-                return _print_csv(watch, interval / 1000, once=once)
+                return _print_csv(watch, interval, once=once)
             if not once:
-                return _show(watch, interval / 1000)
+                return _show(watch, interval)
         except BrokenPipeError:  # The reader exited.
             return EXIT_FAILED
-        return _print_once(watch, interval / 1000, as_json=as_json)
+        return _print_once(watch, interval, as_json=as_json)
 
 
 def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
@@ -160,139 +159,118 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
     if not look.processes and not look.unreadable:
         report.say(_HOW)
     report.say(f"Events of the driver: {watch.counters.state}", "dim")
-    _table(
-        report,
-        "Engines",
-        figures("jobs/s", "bytes/s", "by device", "failed", "fell back"),
-        [line for line in look.lines if line.kind == "engine"],
-        watch,
-        lambda line: [
-            _rate(line.rates, "jobs_done"),
-            _bytes_rate(line.rates, "bytes_moved"),
-            _share(line.values.get("bytes_by_device", 0), line.values.get("bytes_moved", 0)),
-            f"{line.values.get('jobs_failed', 0):,}",
-            f"{line.values.get('jobs_fell_back', 0):,}",
-        ],
-    )
-    _table(
-        report,
-        "DSA queues",
-        [Column("emulated"), *figures("descriptors/s", "retries/s", "faults/s", "errors", "lost")],
-        [line for line in look.lines if line.kind == "device"],
-        watch,
-        lambda line: [
-            "yes" if line.values.get("emulated") else "no",
-            _rate(line.rates, "descriptors"),
-            _rate(line.rates, "retries"),
-            _rate(line.rates, "page_faults"),
-            f"{line.values.get('errors', 0):,}",
-            f"{line.values.get('lost', 0):,}",
-        ],
-    )
-    _table(
-        report,
-        "Emulated devices",
-        figures("descriptors/s", "batches/s", "written/s", "faults/s", "errors"),
-        [line for line in look.lines if line.kind == "emulated device"],
-        watch,
-        lambda line: [
-            _rate(line.rates, "descriptors"),
-            _rate(line.rates, "batches"),
-            _bytes_rate(line.rates, "bytes_written"),
-            _rate(line.rates, "page_faults"),
-            f"{line.values.get('errors', 0):,}",
-        ],
-    )
-    _table(
-        report,
-        "Their work queues",
-        figures("accepted/s", "retried/s", "dropped", "aborted", "entries at most"),
-        [line for line in look.lines if line.kind == "emulated wq"],
-        watch,
-        lambda line: [
-            _rate(line.rates, "accepted"),
-            _rate(line.rates, "retried"),
-            f"{line.values.get('dropped', 0):,}",
-            f"{line.values.get('aborted', 0):,}",
-            f"{line.values.get('occupancy_max', 0):,}",
-        ],
-    )
-    _table(
-        report,
-        "DSA devices, counted by the driver for all processes",
-        figures("read/s", "written/s", "shared/s", "dedicated/s"),
-        [line for line in look.lines if line.kind == "idxd device"],
-        watch,
-        lambda line: [
-            _bytes_rate(line.rates, "bytes_read"),
-            _bytes_rate(line.rates, "bytes_written"),
-            _rate(line.rates, "shared_submissions"),
-            _rate(line.rates, "dedicated_submissions"),
-        ],
-    )
-    _table(
-        report,
-        "Caches",
-        figures("hits/s", "misses/s", "hit rate", "cached", "evictions/s"),
-        [line for line in look.lines if line.kind == "cache"],
-        watch,
-        lambda line: [
-            _rate(line.rates, "hits"),
-            _rate(line.rates, "misses"),
-            _percent(hit_rate(line)),
-            _core.bytes_text(line.values.get("bytes_cached", 0)),
-            _rate(line.rates, "evictions"),
-        ],
-    )
+    for kind, (title, columns) in _SECTIONS.items():
+        lines = [line for line in look.lines if line.kind == kind]
+        if lines:
+            report.say()
+            report.say(title, "bold")
+            report.table(
+                [
+                    Column("process", right=True, key=True),
+                    Column("program", optional=1),
+                    Column("name", key=True),
+                    *figures(*columns),
+                    Column("recent", optional=2),
+                ],
+                [
+                    [
+                        str(line.process or "-"),
+                        line.program,
+                        line.name,
+                        *(cell(line) for cell in columns.values()),
+                        sparkline(watch.history.get(line.key, [])),
+                    ]
+                    for line in lines
+                ],
+            )
 
 
-def _table(
-    report: Report,
-    title: str,
-    columns: list[Column],
-    lines: list[Line],
-    watch: Watch,
-    cells: Callable[[Line], list[str]],
-) -> None:
-    if not lines:
-        return
-    report.say()
-    report.say(title, "bold")
-    report.table(
-        [
-            Column("process", right=True, key=True),
-            Column("program", optional=1),
-            Column("name", key=True),
-            *columns,
-            Column("recent", optional=2),
-        ],
-        [
-            [
-                str(line.process or "-"),
-                line.program,
-                line.name,
-                *cells(line),
-                sparkline(watch.history.get(line.key, [])),
-            ]
-            for line in lines
-        ],
-    )
+_Cell = Callable[[Line], str]
 
 
-def _rate(rates: Mapping[str, float], name: str) -> str:
-    return f"{rates[name]:,.0f}" if name in rates else "-"
+def _rate(name: str) -> _Cell:
+    return lambda line: f"{line.rates[name]:,.0f}" if name in line.rates else "-"
 
 
-def _bytes_rate(rates: Mapping[str, float], name: str) -> str:
-    return f"{rates[name] / 1e9:.3f} GB/s" if name in rates else "-"
+def _bytes_rate(name: str) -> _Cell:
+    return lambda line: f"{line.rates[name] / 1e9:.3f} GB/s" if name in line.rates else "-"
 
 
-def _share(part: int, whole: int) -> str:
-    return _percent(part / whole if whole else None)
+def _total(name: str) -> _Cell:
+    return lambda line: f"{line.values.get(name, 0):,}"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
+
+
+def _by_device(line: Line) -> str:
+    moved = line.values.get("bytes_moved", 0)
+    return _percent(line.values.get("bytes_by_device", 0) / moved if moved else None)
+
+
+_SECTIONS: dict[str, tuple[str, dict[str, _Cell]]] = {
+    "engine": (
+        "Engines",
+        {
+            "jobs/s": _rate("jobs_done"),
+            "bytes/s": _bytes_rate("bytes_moved"),
+            "by device": _by_device,
+            "failed": _total("jobs_failed"),
+            "fell back": _total("jobs_fell_back"),
+        },
+    ),
+    "device": (
+        "DSA queues",
+        {
+            "emulated": lambda line: "yes" if line.values.get("emulated") else "no",
+            "descriptors/s": _rate("descriptors"),
+            "retries/s": _rate("retries"),
+            "faults/s": _rate("page_faults"),
+            "errors": _total("errors"),
+            "lost": _total("lost"),
+        },
+    ),
+    "emulated device": (
+        "Emulated devices",
+        {
+            "descriptors/s": _rate("descriptors"),
+            "batches/s": _rate("batches"),
+            "written/s": _bytes_rate("bytes_written"),
+            "faults/s": _rate("page_faults"),
+            "errors": _total("errors"),
+        },
+    ),
+    "emulated wq": (
+        "Their work queues",
+        {
+            "accepted/s": _rate("accepted"),
+            "retried/s": _rate("retried"),
+            "dropped": _total("dropped"),
+            "aborted": _total("aborted"),
+            "entries at most": _total("occupancy_max"),
+        },
+    ),
+    "idxd device": (
+        "DSA devices, counted by the driver for all processes",
+        {
+            "read/s": _bytes_rate("bytes_read"),
+            "written/s": _bytes_rate("bytes_written"),
+            "shared/s": _rate("shared_submissions"),
+            "dedicated/s": _rate("dedicated_submissions"),
+        },
+    ),
+    "cache": (
+        "Caches",
+        {
+            "hits/s": _rate("hits"),
+            "misses/s": _rate("misses"),
+            "hit rate": lambda line: _percent(hit_rate(line)),
+            "cached": lambda line: _core.bytes_text(line.values.get("bytes_cached", 0)),
+            "evictions/s": _rate("evictions"),
+        },
+    ),
+}
 
 
 def _show(watch: Watch, interval_s: float) -> int:

@@ -79,9 +79,9 @@ SECONDS_MAX = 86_400
     help="exhaustive takes long and checks the model.",
 )
 @option(
-    "--seconds",
+    "--time",
     type=Duration(1, SECONDS_MAX),
-    default=f"{SECONDS:g}",
+    default=f"{SECONDS:g}s",
     help="Time for the search by a model, without the steps before (memory) and after it "
     "(confirming the choices).",
 )
@@ -108,7 +108,7 @@ SECONDS_MAX = 86_400
 def command(
     output: str | None,
     search: str,
-    seconds: float,
+    time: float,
     bytes_min: int,
     bytes_max: int,
     threads: int | None,
@@ -133,7 +133,7 @@ def command(
     if table:
         _show_table(_profile_path(output), plot, as_json=as_json)
         return
-    settings = _settings(search, seconds, (bytes_min, bytes_max), threads)
+    settings = _settings(search, time, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = Tuning()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copy some MiB in pieces of many sizes, check every byte, and say who did it.
 
-    python -m headrace.examples.copy [--path automatic|hardware|software]
+    python -m headrace.examples.copy [--path auto|dsa|cpu]
 
 On a machine with a DSA, or after ``headrace emulate --``, the devices do it; elsewhere processors
 do, and the program says why.
@@ -50,8 +50,8 @@ def copy_in_pieces(engine: headrace.Engine, size: int, count: int, path: headrac
 def main(arguments: list[str] | None = None) -> None:
     """Run the example."""
     parser = argparse.ArgumentParser(prog="python -m headrace.examples.copy", description=__doc__)
-    paths = ("automatic", "hardware", "software")
-    parser.add_argument("--path", choices=paths, default="hardware", help="which movers to use")
+    paths = ("auto", "dsa", "cpu")
+    parser.add_argument("--path", choices=paths, default="dsa", help="which movers to use")
     path = parser.parse_args(arguments).path
     with headrace.Engine(path=path) as engine:
         for mover in engine.mover_infos:

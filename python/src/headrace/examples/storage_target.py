@@ -169,7 +169,7 @@ def main() -> None:
     ours, theirs = Pipe(duplex=False)
     with (
         headrace.Engine() as engine,
-        headrace.Engine(path="software") as caller,
+        headrace.Engine(path="cpu") as caller,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
         crcs = [caller.run(Operation.crc(each)).crc for each in patterns]

@@ -40,7 +40,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         "fallbacks": chosen.fallbacks,
         "hit_rate": chosen.hit_rate,
         "evictions": chosen.evictions,
-        "engine": study.settings.engine,
+        "path": study.settings.path,
         "mover": _mover(study),
     }
 
@@ -60,10 +60,10 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             "prefetch": settings.prefetch,
             "chunk_bytes": settings.chunk_bytes,
             "thread_count": settings.thread_count,
-            "repeat_count": study.chosen.round_count,
+            "round_count": study.chosen.round_count,
             "capacity_bytes": study.capacity_bytes,
             "placement": study.placement,
-            "engine": settings.engine,
+            "path": settings.path,
         },
         "modes": {
             mode: {
@@ -245,7 +245,7 @@ def _place(study: Study, node_id: int | None) -> str:
 
 
 def _of_devices(study: Study) -> list[str]:
-    if study.settings.engine == "cpu":
+    if study.settings.path == "cpu":
         return []
     lines = []
     if study.device_statistics:

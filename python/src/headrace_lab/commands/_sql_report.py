@@ -7,11 +7,12 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.figures import Figure
+from headrace._arguments import PREFETCH_MODES
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
 from headrace.sql import PlannedScan, Prefetched
 from headrace_lab.sql.prediction import LIMIT, Simulated, total_of
-from headrace_lab.sql.study import DUCKDB, MODES, OUR_MODES, STORAGE, QueryStudy, Study, share
+from headrace_lab.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
 
 _ROWS_PRINTED = 10
 
@@ -22,7 +23,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         "queries": len(study.queries),
         "queries_equal": study.equal_count,
         "prefetch": study.settings.prefetch,
-        "engine": study.settings.engine,
+        "path": study.settings.path,
         **_beside_duckdb(study, "off"),
         **_beside_duckdb(study, "auto"),
         "on_vs_off": study.ratio("on", "off"),
@@ -55,7 +56,7 @@ def results_of(study: Study) -> dict[str, Any]:
     return {
         "settings": {
             "prefetch": study.settings.prefetch,
-            "engine": study.settings.engine,
+            "path": study.settings.path,
             "thread_count": study.settings.thread_count,
             "round_count": study.settings.round_count,
             "capacity_bytes": study.capacity_bytes,
@@ -95,7 +96,7 @@ def _query(query: QueryStudy) -> dict[str, Any]:
             mode: {"time_ns_median": query.median_ns(mode), "times_ns": query.times_ns[mode]}
             for mode in MODES
         },
-        "spreads": {f"{mode}_vs_duckdb": query.spread(mode).document() for mode in OUR_MODES},
+        "spreads": {f"{mode}_vs_duckdb": query.spread(mode).document() for mode in PREFETCH_MODES},
         "share_from_copies": share(query.repeated),
         "first_run": _run(query.first),
         "last_run": _run(query.repeated[-1] if query.repeated else None),
@@ -216,7 +217,7 @@ def print_report(study: Study) -> None:
     report.say()
     if len(study.queries) > 1:
         _print_ratios(report, study)
-    for mode in OUR_MODES:
+    for mode in PREFETCH_MODES:
         low, high = _interval(study.spread(mode, DUCKDB))
         name, worst = study.worst(mode)
         report.say(
@@ -250,10 +251,10 @@ def print_report(study: Study) -> None:
 
 def _print_ratios(report: Report, study: Study) -> None:
     rows = [
-        [name, *(_ratio(each.spread(mode)) for mode in OUR_MODES)]
+        [name, *(_ratio(each.spread(mode)) for mode in PREFETCH_MODES)]
         for name, each in study.queries.items()
     ]
-    report.table((Column("query"), *figures(*OUR_MODES)), rows)
+    report.table((Column("query"), *figures(*PREFETCH_MODES)), rows)
     report.say("Times DuckDB's on the same tables: median of the rounds and its 95 % interval.")
     report.say()
 

@@ -11,8 +11,10 @@ import click
 from headrace import _core
 from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
 from headrace._apps.dsa.gather import gather
+from headrace._arguments import PREFETCH_MODES
 from headrace._cli._app import Command
 from headrace._cli._options import (
+    ROUNDS_MAX,
     Choice,
     Count,
     FilePath,
@@ -32,14 +34,14 @@ from headrace._cli._report import Report
 from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
 from headrace._words import counted
+from headrace.engine import MoverPath
 from headrace.errors import HardwareAbsentError, InvalidArgumentError
 from headrace.machine import Machine, replay, topo
 from headrace_lab.commands._query_report import print_report, results_of, summary_of
 from headrace_lab.sim.advice import predict_query
 from headrace_lab.tpch.lineitem import check_memory, read_lineitem
-from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
+from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN
 from headrace_lab.tpch.study import (
-    ENGINES,
     Settings,
     Study,
     make_engine,
@@ -53,8 +55,6 @@ from headrace_lab.tpch.table import (
     ensure_lineitem,
 )
 from headrace_lab.tpch.timeline import SUBJECT, draw_timelines
-
-REPEAT_MAX = 10_000
 
 
 class _Placement(Value[str | int | dict[int, list[int]]]):
@@ -110,10 +110,10 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
     "the firmware states none.",
 )
 @option(
-    "--engine",
-    type=Choice(*ENGINES),
-    default="automatic",
-    help="Which mover to use; automatic: a DSA if present and the chunk is large enough.",
+    "--path",
+    type=Choice("auto", "dsa", "cpu"),
+    default="auto",
+    help="What moves the bytes; auto: a DSA if present and the chunk is large enough.",
 )
 @option(
     "--chunk-bytes",
@@ -123,8 +123,8 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
 )
 @threads_option("Worker threads")
 @option(
-    "--repeat",
-    type=Count(1, REPEAT_MAX),
+    "--rounds",
+    type=Count(1, ROUNDS_MAX),
     help="Measured rounds; as many as take 8 s if not given.",
 )
 @option(
@@ -143,7 +143,7 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
 @option(
     "--simulate",
     type=FilePath("MACHINE"),
-    help="Print too what the simulator predicts for the same query on a machine of "
+    help="Also print what the simulator predicts for the same query on a machine of "
     "'headrace sim list'.",
 )
 @json_option
@@ -153,10 +153,10 @@ def command(
     data_dir: str | None,
     prefetch: str,
     measured: str | None,
-    engine: str,
+    path: MoverPath,
     chunk_bytes: int,
     threads: int | None,
-    repeat: int | None,
+    rounds: int | None,
     capacity: int | None,
     placement: str | int | dict[int, list[int]] | None,
     plot: Output | None,
@@ -177,11 +177,11 @@ def command(
         prefetch=prefetch,
         chunk_bytes=chunk_bytes,
         thread_count=threads or len(os.sched_getaffinity(0)),
-        repeat_count=repeat,
+        round_count=rounds,
         capacity_bytes=capacity,
         placement=placement,
         compare=not no_compare,
-        engine=engine,
+        path=path,
     )
     if data is not None and scale_factor is not None:
         refuse("--scale-factor cannot be given with --data, which names the table")
@@ -189,14 +189,14 @@ def command(
     machine = topo() if measured is None else _measured(measured)
     _check_node(settings, machine)
     _check_capacity(settings, machine)
-    _check_engine(settings, machine)
-    path = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
+    check_path(path, machine)
+    file = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
     with progress("reading the columns") as share:
-        columns = read_lineitem(path, share)
+        columns = read_lineitem(file, share)
     with progress("measuring") as share:
-        study = run_study(path, columns, machine, settings, share)
+        study = run_study(file, columns, machine, settings, share)
     if plot is not None:
-        _draw(plot, path, study)
+        _draw(plot, file, study)
     simulated = None
     if simulated_machine is not None:
         simulated = predict_query(
@@ -209,12 +209,12 @@ def command(
         print_document(
             "query",
             machine=machine.document,
-            results=results_of(study, path)
+            results=results_of(study, file)
             | ({} if simulated is None else {"simulated": {"machine": simulate, **simulated}}),
             summary=summary_of(study),
         )
     else:
-        print_report(study, path, plot)
+        print_report(study, file, plot)
         if simulated is not None:
             report = Report()
             report.say()
@@ -288,15 +288,16 @@ def _check_capacity(settings: Settings, machine: Machine) -> None:
         )
 
 
-def _check_engine(settings: Settings, machine: Machine) -> None:
-    if settings.engine != "dsa":
+def check_path(path: MoverPath, machine: Machine) -> None:
+    """Refuse the path dsa where no queue can be used, with what the doctor finds."""
+    if path != "dsa":
         return
-    with make_engine(machine, settings.engine) as engine:
+    with make_engine(machine, path) as engine:
         if any(mover.hardware for mover in engine.mover_infos):
             return
         notes = engine.notes
     tried = "move bytes by a DSA"
-    instead = "use --engine automatic or cpu"
+    instead = "use --path auto or cpu"
     diagnosis = diagnose(gather())
     if diagnosis.exit_code == EXIT_USABLE:
         raise HardwareAbsentError(tried, " ".join(notes).rstrip("."), instead)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from headrace import _core
 from headrace._apps.doctor.diagnosis import diagnose
@@ -60,7 +61,7 @@ _TRIED = "write the report to '{}'"
 
 @click.command("report", cls=Command)
 @option(
-    "--out",
+    "--output",
     type=OutputFile(_TRIED),
     help=f"Write the page into this file; {_OUT} if not given.",
 )
@@ -74,7 +75,7 @@ _TRIED = "write the report to '{}'"
 )
 @json_option
 def command(
-    out: Output | None, rounds: int, compare: tuple[str, str] | None, *, as_json: bool
+    output: Output | None, rounds: int, compare: tuple[str, str] | None, *, as_json: bool
 ) -> int:
     """Measure this machine and write one page about it.
 
@@ -82,13 +83,17 @@ def command(
     published and simulated figures, and the guidelines of the papers with whether they hold here.
     It is one file that needs no network. Ctrl-C keeps what was measured, and the page says so.
 
-    Example: headrace report --rounds 1 --out report.html
+    Example: headrace report --rounds 1 --output report.html
     """
     if compare:
+        context = click.get_current_context()
+        for name in ("output", "rounds"):
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                refuse(f"--{name} has no effect with --compare, which measures nothing")
         return _compare(*compare, as_json=as_json)
-    out = out or Output(_OUT, _TRIED.format(_OUT))
-    if out.is_stdout:
-        refuse("--out takes a file: the page would mix with what is printed")
+    output = output or Output(_OUT, _TRIED.format(_OUT))
+    if output.is_stdout:
+        refuse("--output takes a file: the page would mix with what is printed")
     machine = topo()
     outcomes: dict[str, Outcome] = {}
     with progress("measuring this machine") as share, interruptible() as stop:
@@ -125,8 +130,10 @@ def command(
             was_ended=was_ended,
             not_pinned=_not_pinned(outcomes),
         ).encode()
-        out.write(page)
-    _publish(machine, outcomes, cards, guidelines, (out.path, len(page), rounds), as_json=as_json)
+        output.write(page)
+    _publish(
+        machine, outcomes, cards, guidelines, (output.path, len(page), rounds), as_json=as_json
+    )
     return EXIT_INTERRUPTED if was_ended else EXIT_OK
 
 

@@ -11,6 +11,7 @@ import click
 import duckdb
 
 from headrace._apps.memory import resident_bytes
+from headrace._arguments import PREFETCH_MODES
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -30,8 +31,8 @@ from headrace._cli._options import (
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
 from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
-from headrace.errors import HardwareAbsentError
-from headrace.machine import Machine, topo
+from headrace.engine import MoverPath
+from headrace.machine import topo
 from headrace.table import Table
 from headrace_lab.commands._sql_report import (
     print_plans,
@@ -41,14 +42,14 @@ from headrace_lab.commands._sql_report import (
     simulated_of,
     summary_of,
 )
+from headrace_lab.commands.query import check_path
 from headrace_lab.sql.prediction import Simulated, simulated_on
-from headrace_lab.sql.study import OUR_MODES, Settings, Study, make_plans, run_study
+from headrace_lab.sql.study import Settings, Study, make_plans, run_study
 from headrace_lab.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
 from headrace_lab.sql.timeline import SUBJECT, draw_timeline
-from headrace_lab.tpch.study import ENGINES, make_engine
 from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_directory
 
-REPEAT_MAX = 1000
+ROUNDS_MAX = 1000
 
 
 class _Queries(Value[tuple[int, ...]]):
@@ -93,20 +94,20 @@ class _Queries(Value[tuple[int, ...]]):
 )
 @option(
     "--prefetch",
-    type=Choice(*OUR_MODES),
+    type=Choice(*PREFETCH_MODES),
     default="auto",
     help="The mode that the report is about; all are measured.",
 )
-@option("--engine", type=Choice(*ENGINES), default="automatic", help="Which mover to use.")
+@option("--path", type=Choice("auto", "dsa", "cpu"), default="auto", help="What moves the bytes.")
 @threads_option("Threads of DuckDB")
-@option("--repeat", type=Count(1, REPEAT_MAX), default="5", help="Measured rounds.")
+@option("--rounds", type=Count(1, ROUNDS_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
 @flag("--plan", help="Print what would be prefetched, in that order, and run nothing.")
 @plot_option(SUBJECT)
 @option(
     "--simulate",
     type=FilePath("MACHINE"),
-    help="Print too what the simulator predicts of reading the same columns on a machine of "
+    help="Also print what the simulator predicts of reading the same columns on a machine of "
     "'headrace sim list', with --threads, or all processors of its first node.",
 )
 @option(
@@ -123,9 +124,9 @@ def command(
     numbers: tuple[int, ...] | None,
     data_dir: str | None,
     prefetch: str,
-    engine: str,
+    path: MoverPath,
     threads: int | None,
-    repeat: int,
+    rounds: int,
     capacity: int | None,
     plot: Output | None,
     simulate: str | None,
@@ -151,20 +152,20 @@ def command(
         refuse("--plot draws one query that is run: name one, and leave out --plan")
     simulated = None
     if simulate is not None:
-        path = machine_of(simulate, "--simulate")
-        simulated = simulated_on(simulate, path, threads, tables_on)
+        record = machine_of(simulate, "--simulate")
+        simulated = simulated_on(simulate, record, threads, tables_on)
     elif tables_on is not None:
         refuse("--tables-on places the tables of a simulated machine: give --simulate, too")
     machine = topo()
     settings = Settings(
         prefetch=prefetch,
         thread_count=threads or len(os.sched_getaffinity(0)),
-        round_count=repeat,
-        engine=engine,
+        round_count=rounds,
+        path=path,
         capacity_bytes=capacity,
         base_bytes=resident_bytes(),
     )
-    _check_engine(engine, machine)
+    check_path(path, machine)
     with progress("reading the tables") as share:
         if tpch is not None:
             directory = Path(data_dir) if data_dir else default_directory()
@@ -236,17 +237,3 @@ def _report(study: Study, simulated: Simulated | None, *, as_json: bool) -> None
     print_report(study)
     if simulated is not None and predicted is not None:
         print_prediction(simulated, predicted)
-
-
-def _check_engine(name: str, machine: Machine) -> None:
-    if name != "dsa":
-        return
-    with make_engine(machine, name) as engine:
-        if any(mover.hardware for mover in engine.mover_infos):
-            return
-        notes = " ".join(engine.notes).rstrip(".")
-    raise HardwareAbsentError(
-        "move bytes by a DSA",
-        notes or "there is no device",
-        "use --engine automatic or cpu; 'headrace doctor' says more",
-    )

@@ -17,7 +17,6 @@ class Family:
 
     Attributes:
         name: Name of the subcommand of ``headrace bench``.
-        summary: One sentence for its help.
         scenarios: Scenarios that simulate the same.
     """
 

@@ -21,15 +21,9 @@ class Queue:
         name: The engine's name for it: "dsa0/wq0.0".
         device: Name of its device: "dsa0".
         mode: "shared" or "dedicated".
-        node: Node of its device.
-        entries: Configured number of entries.
-        depth_max: Largest depth of one channel.
-        batch_max: Most descriptors in a batch.
         block_on_fault: Whether its engines may wait for pages.
         priority: Priority at the arbiter, 1 to 15.
         engines: Number of engines of its group.
-        group: Number of its group.
-        emulated: Whether its device is emulated.
     """
 
     name: str
@@ -60,9 +54,7 @@ class Folder:
     """A directory for files on persistent memory.
 
     Attributes:
-        path: Path of the directory.
         dax: Whether its file system is mounted with DAX; else files are in the page cache.
-        free_bytes: Free space.
     """
 
     path: str
@@ -80,13 +72,8 @@ class Facts:
     """Facts of the machine.
 
     Attributes:
-        queues: Usable work queues.
-        no_queue: Why there is none.
         nodes: Memory nodes, ascending.
-        available_bytes: Available memory.
         cpus: Number of processors that this process may use.
-        last_cache_bytes: Size of the last-level cache.
-        folders: Directories on persistent memory.
         perf_allowed: Whether a process may count its cycles.
         monitors_cache: Whether resctrl reports cache occupancy.
         transfer_bytes: Bytes of one write to persistent memory.
@@ -124,11 +111,7 @@ class Facts:
 
 
 def gather_facts() -> Facts:
-    """Read the facts of this machine.
-
-    Raises:
-        Error: An engine cannot be made.
-    """
+    """Read the facts of this machine."""
     machine = topo()
     configured = _configured()
     with Engine(threads_per_node=1) as engine:

@@ -71,7 +71,6 @@ class Outcome:
     """The measurements of a family.
 
     Attributes:
-        family: Name of the family.
         shown: All figures, in the order of the points.
         left_out: Points that were skipped, and why.
         partial: Whether it was stopped early: some points have fewer rounds, or none.
@@ -156,9 +155,6 @@ def measure_family(
         rounds: Number of rounds.
         stop: Requests to stop early.
         share: Called with the completed share.
-
-    Raises:
-        Error: The program fails.
     """
     plan = plan_of(family, facts)
     records: list[list[dict[str, Any]]] = [[] for _ in plan.points]

@@ -37,7 +37,6 @@ class Line:
     """A line of a panel.
 
     Attributes:
-        label: Label in the legend.
         kind: "measured", "emulated", "simulated" or "published".
         points: By place on the axis: median, lower and upper quartile.
     """
@@ -52,8 +51,6 @@ class Panel:
     """One set of axes.
 
     Attributes:
-        title: Title above it.
-        metric: Metric of all its figures.
         lines: Lines in the order of the legend.
     """
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace._core import bytes_text
+
 from headrace_lab.families.facts import Facts, MemoryNode, Queue
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -46,8 +47,6 @@ class Place:
 
     Attributes:
         panel: Title of the panel, with its axis: "4 KiB, by depth".
-        line: Label of the line.
-        x: Place on the axis.
         metric: The metric; the name ends in the unit.
     """
 
@@ -62,8 +61,6 @@ class Point:
     """A measurement that runs once in each round.
 
     Attributes:
-        words: Request to the program.
-        places: Places of its figures.
         emulated: Whether an emulated device does the work.
     """
 
@@ -515,9 +512,7 @@ def _pollution(plan: Plan) -> None:
 def _cycles(plan: Plan) -> None:
     queue = plan.need("processor time beside a device")
     if not plan.facts.perf_allowed:
-        plan.leave_out(
-            "cycles", "this user may not count them; lower kernel.perf_event_paranoid to 2"
-        )
+        plan.leave_out("cycles", "permission denied; lower kernel.perf_event_paranoid to 2")
     metrics = [("processor time of a copy", "processor_ns")]
     if plan.facts.perf_allowed:
         metrics.append(("cycles of a copy", "cycles"))

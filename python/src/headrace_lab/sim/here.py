@@ -356,7 +356,7 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
     home = hosts(machine)[0]
     rows = span_of(machine, 2) // _QUERY_BYTES_PER_ROW
     columns = make_columns(rows)
-    engine = stack.enter_context(Engine(machine, path="software", queues=()))
+    engine = stack.enter_context(Engine(machine, path="cpu", queues=()))
     cache = stack.enter_context(Cache(engine, 2 * 8 * rows, "local", recycle=True))
     for threads in sorted({1, len(home.cpus)}):
         for mode in ("off", "on"):

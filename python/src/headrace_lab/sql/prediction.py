@@ -26,8 +26,6 @@ class Simulated:
     """A machine that queries are predicted for.
 
     Attributes:
-        name: As the user wrote it.
-        path: Its record.
         thread_count: Cores that read, on the socket of the tables' node.
         home: Number and kind of the tables' node.
     """
@@ -56,9 +54,6 @@ def simulated_on(name: str, path: Path, threads: int | None, place: str | None) 
     """Make a simulated machine with its tables in `place`, as in `node_of`; None: its first node.
 
     Without `threads` all processors of its first node read.
-
-    Raises:
-        InvalidArgumentError: The machine has no such memory.
     """
     home = node_of(path, place)
     if home is None:

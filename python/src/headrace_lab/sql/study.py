@@ -26,7 +26,9 @@ import duckdb
 
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.memory import begin_peak, peak_bytes, resident_bytes
+from headrace._arguments import PREFETCH_MODES
 from headrace.cache import Cache, Placement
+from headrace.engine import MoverPath
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
 from headrace.sql import ChunkEvent, Connection, PlannedScan, Prefetched, connect, wrap
@@ -34,8 +36,7 @@ from headrace.table import Table
 from headrace_lab.tpch.study import make_engine
 
 DUCKDB, STORAGE = "duckdb", "storage"
-OUR_MODES = ("off", "auto", "on")
-MODES = (DUCKDB, STORAGE, *OUR_MODES)
+MODES = (DUCKDB, STORAGE, *PREFETCH_MODES)
 Row = tuple[Any, ...]
 
 _TOLERANCE = 1e-9
@@ -53,9 +54,7 @@ class Settings:
 
     Attributes:
         prefetch: The mode of the report's figures.
-        thread_count: Threads of each DuckDB connection.
         round_count: Counted rounds.
-        engine: The engine: a name of `headrace_lab.tpch.study.ENGINES`.
         capacity_bytes: Capacity of the cache per node; None is enough for all tables.
         placement: Where copies go; None is the fastest memory, or the caller's node if no memory
             is faster, so that "on" moves something.
@@ -65,7 +64,7 @@ class Settings:
     prefetch: str
     thread_count: int
     round_count: int
-    engine: str = "automatic"
+    path: MoverPath = "auto"
     capacity_bytes: int | None = None
     placement: Placement | None = None
     base_bytes: int | None = None
@@ -76,16 +75,11 @@ class QueryStudy:
     """One query.
 
     Attributes:
-        text: The query.
         plan: The scans to prefetch for it.
-        column_names: Columns of its result.
         rows: Its result, from DuckDB on the Arrow tables.
-        row_count: Rows of the result.
         is_equal: Whether every run of every mode gave the same result.
         times_ns: Times of the counted rounds, by mode.
-        first: Statistics of the first run.
         timeline: When chunks were submitted and read in the first run.
-        repeated: Statistics of the counted runs.
     """
 
     text: str
@@ -114,17 +108,12 @@ class Study:
     """The results.
 
     Attributes:
-        settings: The options.
-        machine: The machine.
-        queries: Queries by name.
-        tables: The tables.
         column_nodes: Bytes of all columns by node; None is unknown.
         bytes_moved: Bytes of the copies made in all runs.
         bytes_by_device: Those of them that devices moved.
         capacity_bytes: Capacity of the cache per node.
         peak_bytes: Peak memory of this process during the first runs; None if unknown.
         peak_limit_bytes: Limit for the peak: the tables, the capacity and 300 MiB.
-        notes: Why something was not prefetched.
     """
 
     settings: Settings
@@ -189,11 +178,7 @@ def share(runs: list[Prefetched]) -> float | None:
 def make_plans(
     tables: Mapping[str, Any], queries: Mapping[str, str]
 ) -> dict[str, list[PlannedScan]]:
-    """Make the plans without running the queries.
-
-    Raises:
-        duckdb.Error: A query is wrong.
-    """
+    """Make the plans without running the queries."""
     with Cache(placement="none") as cache, connect(prefetch="on", cache=cache) as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -207,12 +192,7 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure all queries.
-
-    Raises:
-        duckdb.Error: A query is wrong.
-        Error: The cache or the engine fails.
-    """
+    """Measure all queries."""
     registered = {name: Table(table) for name, table in tables.items()}
     movable_bytes = sum(table.movable_bytes() for table in registered.values())
     capacity_bytes = settings.capacity_bytes or max(
@@ -222,13 +202,13 @@ def run_study(
     if placement is None:
         placement = "fastest" if machine.has_faster_node() else "local"
     with ExitStack() as stack:
-        engine = stack.enter_context(make_engine(machine, settings.engine))
+        engine = stack.enter_context(make_engine(machine, settings.path))
         cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
         options: Any = {"config": {"threads": settings.thread_count}}
         plain = stack.enter_context(duckdb.connect(**options))
-        ours = {
+        ours: dict[str, Connection] = {
             mode: stack.enter_context(wrap(plain.cursor(), prefetch=mode, cache=cache))
-            for mode in OUR_MODES
+            for mode in PREFETCH_MODES
         }
         on = ours["on"]
         for name, table in registered.items():

@@ -35,12 +35,7 @@ def tpch_queries() -> dict[str, str]:
 def tpch_tables(
     scale_factor: float, directory: Path, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Read the tables of TPC-H into memory, generating them if missing.
-
-    Raises:
-        CapacityExceededError: They do not fit in memory.
-        Error: Generating them fails.
-    """
+    """Read the tables of TPC-H into memory, generating them if missing."""
     needed, free = round(scale_factor * _MEMORY_PER_SCALE_FACTOR), available_bytes()
     if free is not None and needed > free:
         raise CapacityExceededError(
@@ -54,13 +49,7 @@ def tpch_tables(
 
 
 def tables_of(directory: Path) -> dict[str, Any]:
-    """Read the Parquet and Arrow files of a directory into memory, by name without suffix.
-
-    Raises:
-        NotFoundError: There is none.
-        InvalidArgumentError: Two files are the same table.
-        IoFailedError: A file cannot be read.
-    """
+    """Read the Parquet and Arrow files of a directory into memory, by name without suffix."""
     tried = f"read the tables of '{directory}'"
     try:
         paths = sorted(each for each in directory.iterdir() if each.suffix in _READERS)

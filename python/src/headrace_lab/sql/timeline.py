@@ -30,9 +30,6 @@ def draw_timeline(picture: Output, study: Study) -> None:
 
     A lane is a column of a scan, with the first chunk at the top. A line from the submission of a
     chunk to its read is the lead.
-
-    Raises:
-        IoFailedError: The file cannot be written.
     """
     with matplotlib_settled():
         _draw(picture, study)
@@ -97,8 +94,8 @@ def _draw(picture: Output, study: Study) -> None:
         fontsize=9,
     )
     caption = (
-        f"{study.machine.cpu_model}, {counted(study.settings.thread_count, 'thread')}, engine "
-        f"{study.settings.engine}; in a lane the first chunk is at the top, and a line is the lead "
+        f"{study.machine.cpu_model}, {counted(study.settings.thread_count, 'thread')}, path "
+        f"{study.settings.path}; in a lane the first chunk is at the top, and a line is the lead "
         "of a chunk"
     )
     figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")

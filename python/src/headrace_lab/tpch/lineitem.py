@@ -86,16 +86,6 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
     Args:
         path: The file.
         progress: Called with the share that is read, 0 to 1.
-
-    Raises:
-        NotFoundError: There is no such file, or it lacks a column.
-        InvalidArgumentError: It is not a regular file.
-        PermissionDeniedError: This user may not read it.
-        IoFailedError: It cannot be read.
-        CorruptDataError: It is not a Parquet file, is truncated or damaged, has no rows, or has
-            nulls.
-        TypeMismatchError: A column has another type.
-        CapacityExceededError: The columns do not fit in available memory.
     """
     require_readable(path, f"read '{path}'")
     try:
@@ -220,11 +210,7 @@ def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
 
 
 def check_memory(tried: str, row_count: int) -> None:
-    """Check that the columns of `row_count` rows fit in available memory.
-
-    Raises:
-        CapacityExceededError: They do not.
-    """
+    """Check that the columns of `row_count` rows fit in available memory."""
     needed = row_count * BYTES_PER_ROW
     free = available_bytes()
     if free is not None and needed > free:

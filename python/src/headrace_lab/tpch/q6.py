@@ -6,14 +6,13 @@ from decimal import Decimal
 
 import numpy as np
 
-from headrace._arguments import instance_of, whole_number
+from headrace._arguments import PREFETCH_MODES, instance_of, whole_number
 from headrace.cache import Cache
 from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.machine import Machine, topo
 from headrace_lab import _lab
 from headrace_lab.tpch.lineitem import Columns
 
-PREFETCH_MODES = ("off", "on", "auto")
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_MIN = 4096
 _THREADS = 1 << 16
@@ -26,8 +25,6 @@ class Event:
 
     Attributes:
         pipeline: "scan", "prefetch" (the submission; the move is the mover's) or "aggregate".
-        worker_index: The worker.
-        chunk_index: The chunk.
         begin_ns: Begin, since the start of the query.
         end_ns: End, since the start of the query.
     """
@@ -88,14 +85,6 @@ def run_q6(
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers; None is one per processor that this process may use.
         record_timeline: Whether to record events.
-
-    Raises:
-        InvalidArgumentError: The columns differ in length, a chunk is smaller than 4 KiB, there is
-            no such mode, or there is no cache to prefetch into.
-        TypeMismatchError: An argument has another type; a column is not a contiguous
-            one-dimensional array of int32 (the date) or int64 (the others).
-        OutOfRangeError: The sum does not fit 64 bits.
-        ClosedError: The cache has been closed.
     """
     if prefetch not in PREFETCH_MODES:
         known = ", ".join(PREFETCH_MODES)
@@ -122,7 +111,7 @@ def run_q6(
         columns.discount,
         columns.quantity,
         columns.extended_price,
-        prefetch="automatic" if prefetch == "auto" else prefetch,
+        prefetch=prefetch,
         chunk_bytes=chunk_bytes,
         thread_count=thread_count or 0,
         record_timeline=bool(record_timeline),

@@ -22,6 +22,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._apps.memory import peak_bytes
+from headrace._arguments import PREFETCH_MODES
 from headrace.cache import Cache, Placement
 from headrace.engine import Engine, MoverPath, Thresholds
 from headrace.engine_statistics import DeviceStatistics, OperationStatistics
@@ -35,9 +36,6 @@ DUCKDB = "duckdb"
 MEASURE_S = 8.0
 """Approximate time of all measured rounds, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
-OUR_MODES = ("off", "auto", "on")
-ENGINES: dict[str, MoverPath] = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
-"""Path of the engine for each choice of mover."""
 ORDER_SEED = 6
 TIMELINE_RUN_COUNT = 5
 """Runs after the measured ones, of which the fastest gives the timeline."""
@@ -51,27 +49,25 @@ class Settings:
         prefetch: The mode of the report's answer and figures.
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers, and threads of DuckDB.
-        repeat_count: Counted rounds; None: as many as take `MEASURE_S`, within bounds.
+        round_count: Counted rounds; None: as many as take `MEASURE_S`, within bounds.
         capacity_bytes: Capacity of the cache per node; None is enough for all moved data.
         placement: As for `headrace.Cache`; None is the fastest memory, or the caller's node if no
             memory is faster, so that "on" moves something.
-        compare: Whether to measure DuckDB too.
-        engine: The engine: one of `ENGINES`.
     """
 
     prefetch: str
     chunk_bytes: int
     thread_count: int
-    repeat_count: int | None
+    round_count: int | None
     capacity_bytes: int | None = None
     placement: Placement | None = None
     compare: bool = True
-    engine: str = "automatic"
+    path: MoverPath = "auto"
 
     @property
     def timeline_run_count(self) -> int:
-        """Runs with a timeline, of which the fastest is shown: at most `repeat_count`."""
-        return min(TIMELINE_RUN_COUNT, self.repeat_count or TIMELINE_RUN_COUNT)
+        """Runs with a timeline, of which the fastest is shown: at most `round_count`."""
+        return min(TIMELINE_RUN_COUNT, self.round_count or TIMELINE_RUN_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +75,10 @@ class Measured:
     """One run of one mode.
 
     Attributes:
-        time_ns: Duration.
-        prefetched: Whether it prefetched.
         bytes_moved: Bytes that the engine had moved by its end, even for copies that came too
             late.
         bytes_by_device: Those of them that devices moved.
         fallbacks: Moves by processors instead of a device.
-        evictions: Copies dropped to make room.
         hit_rate: Share of the aggregate's column chunks read from a copy; None without
             prefetching.
     """
@@ -157,25 +150,20 @@ class Study:
     """The results.
 
     Attributes:
-        machine: The machine.
-        settings: The options.
-        row_count: Rows of the table.
         rows_selected: Rows that passed the filter.
         answer: Headrace's answer, the same in every mode.
         answer_baseline: DuckDB's answer, if measured.
         baseline_version: DuckDB's version, if measured.
-        series: Runs by mode.
         capacity_bytes: Capacity of the cache per node.
         placement: Placement used for "on".
         movers: The movers: processors, then the queues of devices.
         device_statistics: Statistics of each queue over all runs.
         engine_notes: Why devices, or some of their queues, are not among the movers.
-        thresholds: Bytes from which the path "automatic" uses a device, and their origin.
+        thresholds: Bytes from which the path "auto" uses a device, and their origin.
         operations: Statistics of the jobs by kind of operation.
         column_nodes: Bytes of all columns by node; None is unknown.
         copy_node: Node of the copies that "on" made, if any.
         timelines: Events of the fastest of some runs of "off" and of a prefetching mode.
-        memory_bytes_peak: Peak memory of this process.
     """
 
     machine: Machine
@@ -230,16 +218,13 @@ def run_study(
         machine: This machine.
         settings: The options.
         progress: Called with the completed share, 0 to 1.
-
-    Raises:
-        Error: The cache, the query or the baseline fails.
     """
     placement = settings.placement
     if placement is None:
         placement = "fastest" if machine.has_faster_node() else "local"
     capacity_bytes = settings.capacity_bytes or _bytes_moved_at_most(columns, machine, settings)
     with ExitStack() as stack:
-        engine = stack.enter_context(make_engine(machine, settings.engine))
+        engine = stack.enter_context(make_engine(machine, settings.path))
         cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
         baseline = None
         if settings.compare:
@@ -264,7 +249,7 @@ def run_study(
             placement=placement,
             movers=engine.movers,
             device_statistics=engine.device_statistics,
-            engine_notes=engine.notes if settings.engine != "cpu" else [],
+            engine_notes=engine.notes if settings.path != "cpu" else [],
             thresholds=engine.thresholds,
             operations={
                 kind: totals
@@ -278,9 +263,9 @@ def run_study(
         )
 
 
-def make_engine(machine: Machine, name: str) -> Engine:
-    """Make an engine by its name in `ENGINES`."""
-    return Engine(machine, path=ENGINES[name], queues=() if name == "cpu" else None)
+def make_engine(machine: Machine, path: MoverPath) -> Engine:
+    """Make an engine; that of processors opens no queues."""
+    return Engine(machine, path=path, queues=() if path == "cpu" else None)
 
 
 def _rounds_that_fit(round_s: float) -> int:
@@ -305,7 +290,7 @@ class _Rounds:
         self._cache = cache
         self._baseline = baseline
         self._revenue: int | None = None
-        modes = OUR_MODES if baseline is None else (*OUR_MODES, DUCKDB)
+        modes = PREFETCH_MODES if baseline is None else (*PREFETCH_MODES, DUCKDB)
         self.series = {mode: Series() for mode in modes}
         self.answer_baseline: Decimal | None = None
 
@@ -318,7 +303,7 @@ class _Rounds:
             series.runs.clear()
         begin = time.monotonic()
         self._run_round(modes, shuffled)
-        round_count = self._settings.repeat_count or _rounds_that_fit(time.monotonic() - begin)
+        round_count = self._settings.round_count or _rounds_that_fit(time.monotonic() - begin)
         progress(1 / round_count)
         for index in range(1, round_count):
             self._run_round(modes, shuffled)

@@ -62,11 +62,7 @@ def default_directory() -> Path:
 
 
 def check_scale_factor(scale_factor: float) -> None:
-    """Check a scale factor.
-
-    Raises:
-        InvalidArgumentError: It is not a number from `SCALE_FACTOR_MIN` to `SCALE_FACTOR_MAX`.
-    """
+    """Check a scale factor."""
     if not SCALE_FACTOR_MIN <= scale_factor <= SCALE_FACTOR_MAX:
         raise InvalidArgumentError(
             f"make TPC-H at scale factor {scale_factor:g}",
@@ -98,14 +94,7 @@ def ensure_tables(
     directory: Path,
     progress: Progress = lambda _share: None,
 ) -> dict[str, Path]:
-    """Return the files of tables, generating missing ones.
-
-    Raises:
-        InvalidArgumentError: The scale factor is invalid.
-        CapacityExceededError: The file would not fit on the disk.
-        NotFoundError: The generator is not installed.
-        IoFailedError: The directory cannot be written, or the generator failed.
-    """
+    """Return the files of tables, generating missing ones."""
     check_scale_factor(scale_factor)
     paths = {name: table_path(name, scale_factor, directory) for name in names}
     subject = names[0] if len(names) == 1 else "tables"

@@ -65,9 +65,6 @@ def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption:
         runs: By mode of prefetching.
         title: Title above the picture.
         caption: Caption below it: machine and parameters.
-
-    Raises:
-        IoFailedError: The file cannot be written.
     """
     with matplotlib_settled():
         _draw_timelines(picture, runs, title, caption)

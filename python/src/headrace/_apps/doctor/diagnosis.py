@@ -25,8 +25,6 @@ class Check:
     """A check and its dependencies: if one failed, it is skipped.
 
     Attributes:
-        name: Name of the check.
-        function: The check.
         needs: Names of earlier checks that it depends on.
         of_what_is_on: It tests only enabled WQs, so it also runs if a check of `_OF_PARTS` failed
             for others.
@@ -90,7 +88,6 @@ class Diagnosis:
         root: The root cause: the first failed finding, else the first decisive one that is
             unknown; None if the DSA can be used.
         exit_code: 0 usable, 1 a check failed or is unknown, 3 no DSA.
-        headline: The result in one sentence.
     """
 
     findings: tuple[Finding, ...]

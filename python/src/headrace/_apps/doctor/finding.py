@@ -15,7 +15,6 @@ class Finding:
         check: Name of the check; `diagnosis` fills it in.
         state: "ok"; "failed": nothing works, or a configured part does not; "note": works, with a
             remark; "unknown": could not be checked; "skipped": depends on a failed check.
-        finding: What was found.
         cause: Why, or what it means; may be empty.
         remedy: What to do; empty if nothing.
     """

@@ -43,8 +43,6 @@ class Step:
 
     Attributes:
         what: The step, as a clause.
-        done: Whether it succeeded.
-        cause: Why it failed.
     """
 
     what: str
@@ -58,7 +56,6 @@ class Undo:
 
     Attributes:
         path: File with that configuration; None if nothing was configured.
-        commands: Commands to run as root.
     """
 
     path: Path | None

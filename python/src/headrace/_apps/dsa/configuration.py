@@ -47,8 +47,6 @@ class Wish:
     Attributes:
         device_count: Devices to configure; None for all of the machine, or one if it has none.
         group_count: Groups; WQs and engines are assigned round-robin.
-        engine_count: Engines in use.
-        queue_count: WQs.
         mode: Mode of the WQs; "both" alternates, a shared one first.
         entry_counts: Entries of the WQs, assigned round-robin; if empty, all are divided evenly.
         threshold: Entries of a shared WQ that programs may fill; None for all of them.

@@ -46,8 +46,6 @@ class CharacterDevice:
     """The file in /dev/dsa through which programs submit to a WQ.
 
     Attributes:
-        path: Actual or expected path.
-        exists: Whether it exists.
         owner: User that owns it.
         group: Group that owns it.
         mode: Permission bits in octal, such as "0600".
@@ -142,13 +140,11 @@ class Platform:
 
     Attributes:
         architecture: From uname.
-        cpu_model: Name of the processor.
         cpu_flags: The processor's flags, of those that `gather` looks for.
         hypervisor: Whether this is a virtual machine.
         machine_vendor: The name in the firmware, such as "QEMU Standard PC".
         container: Kind of container of this process, "" if none.
         emulated: Whether the devices are those of `headrace emulate`.
-        physical_address_bits: Width of a physical address.
     """
 
     architecture: str | None = None
@@ -194,7 +190,6 @@ class AccelConfig:
 
     Attributes:
         found: Whether the loader finds the library.
-        version: Its version.
         program: Path of the program accel-config, "" if it is not installed.
     """
 
@@ -218,9 +213,6 @@ class MemoryNode:
 
     Attributes:
         name: Such as "node0".
-        cpu_count: Number of processors.
-        package: Number of their socket.
-        memory_bytes: Size of its memory.
         side_cache_bytes: Size of its memory-side cache, 0 if it has none.
     """
 
@@ -236,9 +228,7 @@ class Process:
     """The process that runs the checks.
 
     Attributes:
-        user: Name of the user.
         nodes: NUMA nodes of the processors that this process may use.
-        raw_io: Whether it has CAP_SYS_RAWIO.
     """
 
     user: str | None = None

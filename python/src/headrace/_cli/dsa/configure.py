@@ -102,7 +102,7 @@ class _Numbers(Value[tuple[int, ...]]):
 @option(
     "--groups",
     type=Count(0, _NUMBER_MAX),
-    help="Groups per device; WQs and engines are dealt out to them.",
+    help="Groups per device; WQs and engines are distributed among them.",
 )
 @option("--engines", type=Count(0, _NUMBER_MAX), help="Engines per device to use.")
 @option("--queues", type=Count(0, _NUMBER_MAX), help="WQs per device.")

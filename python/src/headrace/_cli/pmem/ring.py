@@ -19,6 +19,7 @@ from headrace._cli._app import Group
 from headrace._cli._options import (
     Choice,
     Count,
+    Decorator,
     FilePath,
     Size,
     flag,
@@ -33,7 +34,7 @@ from headrace._files import is_there
 from headrace._words import counted
 from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
-from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer, RingState
+from headrace.pmem import Granularity, Ring, RingConsumer, RingEntry, RingProducer, RingState
 
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
@@ -64,11 +65,10 @@ _granularity_option = option(
     help="How finely the platform saves stores when power fails. Asked of the platform if not "
     "given; 'line' treats any file as persistent memory.",
 )
-_count_option = option(
-    "--count",
-    type=Count(1, COUNT_MAX),
-    help="Stop once N entries have been enqueued in total.",
-)
+
+
+def _count_option(help: str) -> Decorator:  # noqa: A002 - As click's.
+    return option("--count", type=Count(1, COUNT_MAX), help=help)
 
 
 def _refuse_layout(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
@@ -85,12 +85,12 @@ def make(file: str, capacity: int) -> None:
 
     Example: headrace pmem ring make ring.pmem --capacity 64MiB
     """
-    Ring.make(file, capacity=capacity)
+    Ring(file, capacity=capacity)
 
 
 @command.command("produce")
 @_file_argument
-@_count_option
+@_count_option("Stop once N entries have been enqueued in total.")
 @flag("--resume", help="Skip as many lines of stdin as entries were enqueued before.")
 @option(
     "--batch",
@@ -104,7 +104,7 @@ def produce(
     count: int | None,
     batch: int | None,
     capacity: int,
-    granularity: str | None,
+    granularity: Granularity | None,
     *,
     resume: bool,
 ) -> None:
@@ -138,7 +138,7 @@ def produce(
     type=FilePath(),
     help="Where the entries go, instead of stdout; appended to what is there.",
 )
-@_count_option
+@_count_option("Stop once N entries have been read in total, also by earlier consumers.")
 @flag("--no-wait", help="End when the ring is empty.")
 @_capacity_option
 @_granularity_option
@@ -147,7 +147,7 @@ def consume(
     output: str | None,
     count: int | None,
     capacity: int,
-    granularity: str | None,
+    granularity: Granularity | None,
     *,
     no_wait: bool,
 ) -> None:
@@ -180,7 +180,7 @@ def info(file: str, *, as_json: bool) -> None:
 
     Example: headrace pmem ring info ring.pmem
     """
-    state = Ring(file).state()
+    state = Ring.open(file).state()
     fields = {name: getattr(state, name) for name in state.__slots__}
     if as_json:
         print_document(
@@ -418,10 +418,10 @@ def _ring(file: str, size_bytes: int) -> Ring:
     if not is_there(Path(file), tried):
         # Another process may make it first.
         with suppress(InvalidArgumentError):
-            return Ring.make(file, capacity=size_bytes)
+            return Ring(file, capacity=size_bytes)
         if not is_there(Path(file), tried):
-            return Ring.make(file, capacity=size_bytes)
-    return Ring(file)
+            return Ring(file, capacity=size_bytes)
+    return Ring.open(file)
 
 
 def _warn(file: str, end: RingProducer | RingConsumer) -> None:

@@ -30,8 +30,6 @@ class Bound:
     Attributes:
         variant: The best variant; None if memmove is best.
         ratio: Its speed relative to memmove, at least 1.
-        measured_count: Variants measured.
-        variant_count: Variants in the grid.
     """
 
     variant: str | None

@@ -45,9 +45,6 @@ class Counts:
 
     Attributes:
         instructions: Instructions, without the device's.
-        allocations: Memory allocations.
-        locked: Locked instructions.
-        mutexes: Mutex locks.
         document: All counts, for the JSON document.
     """
 
@@ -59,12 +56,7 @@ class Counts:
 
 
 def count(share: Callable[[float], None]) -> Counts:
-    """Run the program in every mode, under valgrind and single-stepped.
-
-    Raises:
-        NotFoundError: The program or valgrind is missing.
-        Error: One of them fails.
-    """
+    """Run the program in every mode, under valgrind and single-stepped."""
     program = find_program("_bench", PROGRAM, tried=TRIED, remedy=REMEDY)
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -105,11 +97,7 @@ def count(share: Callable[[float], None]) -> Counts:
 
 
 def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tuple[int, str]:
-    """Count the instructions of `headrace_bench_counted`; return them and the program's output.
-
-    Raises:
-        Error: Valgrind or the program fails.
-    """
+    """Count the instructions of `headrace_bench_counted`; return them and the program's output."""
     with temporary_folder("headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         try:

@@ -85,11 +85,7 @@ def family_command(name: str) -> click.Command:
 
 
 def find_measuring_program() -> str:
-    """Return the path of the measuring program.
-
-    Raises:
-        NotFoundError: It does not exist.
-    """
+    """Return the path of the measuring program."""
     return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
 
 

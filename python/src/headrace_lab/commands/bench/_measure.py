@@ -41,11 +41,7 @@ def scaling_option() -> Decorator:
 
 
 def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
-    """Return the path of a program of the package.
-
-    Raises:
-        NotFoundError: It does not exist.
-    """
+    """Return the path of a program of the package."""
     # An editable installation has sources and build outputs in two directories.
     path = Path(_core.__file__ or "").parent / folder / name
     if not path.exists():
@@ -63,9 +59,6 @@ def run_program(
         tried: Purpose, for errors: "measure the cache".
         time_limit_s: Timeout.
         late: Remedy in the error after a timeout.
-
-    Raises:
-        Error: It does not start, fails, or times out.
     """
     try:
         done = run_child(command, timeout_s=time_limit_s)
@@ -133,7 +126,6 @@ class Scaling:
 
     Attributes:
         ratios: Throughput relative to one thread; by name, then by threads.
-        measured: Output of the program.
     """
 
     ratios: dict[str, dict[int, Figure]]
@@ -161,11 +153,7 @@ class Scaling:
 
 
 def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> Scaling:
-    """Run the mode `scaling` of a measuring program.
-
-    Raises:
-        Error: As run_program().
-    """
+    """Run the mode `scaling` of a measuring program."""
     measured = run_program(
         [program, "scaling", str(threads), str(rounds)], tried=tried, time_limit_s=1800
     )
@@ -205,11 +193,8 @@ class Outcome:
     """Results of a benchmark.
 
     Attributes:
-        name: Name of the benchmark.
         rounds: Measured rounds.
         results: All results, for the JSON document.
-        summary: The key figures.
-        show: Prints the report for people.
         draw: Draws the picture, with the machine in its caption.
     """
 

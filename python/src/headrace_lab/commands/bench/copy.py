@@ -52,7 +52,6 @@ class Point:
         bytes_max: The length; random lengths are in (bytes_max / 2, bytes_max].
         temperature: "hot" or "cold".
         fixed: One length, both sides page-aligned; else random lengths and addresses.
-        series: Times per copy by subject.
         bound: Upper bound of the speed; None if not measured.
     """
 

@@ -45,7 +45,7 @@ COUNT_LABELS = {
     "channel_batch32": "... in a batch of 32",
     "job_copy": "a copy by a job",
     "job_batch32": "... in a batch of 32",
-    "run_copy": "64 B by run(), software",
+    "run_copy": "64 B by run(), cpu",
 }
 _COUNT_GOALS = {"channel_copy": 150.0, "channel_batch32": 40.0}
 _COUNT_NAMES = {
@@ -57,8 +57,8 @@ _COUNT_NAMES = {
 }
 _WAY_LABELS = {"run": "waited for", "submit": "32 in flight", "batch": "batches of 32"}
 _COLUMN_LABELS = {
-    "automatic": _WAY_LABELS,
-    "automatic_published": _WAY_LABELS,
+    "auto": _WAY_LABELS,
+    "auto_published": _WAY_LABELS,
     "run": {"run": "in the caches", "run_cold": "in no cache"},
 }
 # More columns do not fit a line.
@@ -70,12 +70,10 @@ class Line:
     """A figure and its goal.
 
     Attributes:
-        group: counts, software, run or automatic.
+        group: counts, cpu, run or auto.
         name: Name of the figure within its group.
         byte_count: Bytes per operation; 0: always 4 KiB.
         figure: The figure with its spread; counts have none.
-        least: Goal: no less than this.
-        most: Goal: no more than this.
     """
 
     group: str
@@ -122,7 +120,7 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
     instructions and mutexes for an operation on a device that costs nothing. Timed, in turns with
     what it is compared with: every operation by a processor beside ISA-L and the C library, run()
-    beside memcpy, and path 'automatic' beside 'hardware' and 'software' on a device that is paced
+    beside memcpy, and path 'auto' beside 'dsa' and 'cpu' on a device that is paced
     to published figures of the 4th generation Xeon.
 
     Example: headrace bench engine --json
@@ -145,8 +143,8 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
     lines = [
         *_count_lines(counts),
         *_software_lines(software["comparisons"]),
-        *_automatic_lines("automatic", measured["ways"]),
-        *_automatic_lines("automatic_published", published["ways"]),
+        *_auto_lines("auto", measured["ways"]),
+        *_auto_lines("auto_published", published["ways"]),
     ]
     outcome = Outcome(
         "engine",
@@ -203,7 +201,7 @@ def _software_lines(comparisons: list[dict[str, Any]]) -> Iterable[Line]:
         name, byte_count = each["name"], each["bytes"]
         ratio = speed_ratio(ours, theirs)
         if not name.startswith("run"):
-            yield Line("software", name, byte_count, ratio, least=1.0)
+            yield Line("cpu", name, byte_count, ratio, least=1.0)
         elif byte_count >= _PLAIN_FROM:
             yield Line("run", name, byte_count, ratio, least=_RUN_RATIO_MIN)
         else:
@@ -219,19 +217,19 @@ def _thresholds(published: dict[str, Any]) -> tuple[int, int, int]:
     of_run = published["thresholds"]["run"]
     for size in reversed(published["ways"]["run"]):
         medians = {path: Series(times).median_ns for path, times in size["times_ns"].items()}
-        if medians["hardware"] > medians["software"]:
+        if medians["dsa"] > medians["cpu"]:
             break
         of_run = size["bytes"]
     rest = (min(published["thresholds"][way], of_run) for way in ("submit", "batch"))
     return (of_run, *rest)
 
 
-def _automatic_lines(group: str, ways: dict[str, list[dict[str, Any]]]) -> Iterable[Line]:
+def _auto_lines(group: str, ways: dict[str, list[dict[str, Any]]]) -> Iterable[Line]:
     for way, sizes in ways.items():
         for size in sizes:
             times = {path: Series(values) for path, values in size["times_ns"].items()}
-            better = min(times["hardware"], times["software"], key=lambda one: one.median_ns)
-            ratio = speed_ratio(times["automatic"], better)
+            better = min(times["dsa"], times["cpu"], key=lambda one: one.median_ns)
+            ratio = speed_ratio(times["auto"], better)
             yield Line(group, way, size["bytes"], ratio, least=_AUTOMATIC_MIN)
 
 
@@ -256,10 +254,10 @@ def _summary(counts: _engine_counts.Counts, lines: list[Line]) -> dict[str, floa
             line.figure.median for line in lines if line.group == "run" and line.most is not None
         ),
         "run_vs_memcpy_worst": worst("run"),
-        "software_vs_theirs_worst": worst("software"),
-        "software_vs_theirs_worst_from_64k": worst("software", from_bytes=64 << 10),
-        "automatic_vs_better_worst": worst("automatic"),
-        "automatic_vs_better_worst_published": worst("automatic_published"),
+        "cpu_vs_theirs_worst": worst("cpu"),
+        "cpu_vs_theirs_worst_from_64k": worst("cpu", from_bytes=64 << 10),
+        "auto_vs_better_worst": worst("auto"),
+        "auto_vs_better_worst_published": worst("auto_published"),
         "goals": sum(line.verdict is not None for line in lines),
         **{f"goals_{each}": sum(line.verdict == each for line in lines) for each in _VERDICTS},
     }
@@ -274,11 +272,11 @@ def _picture(lines: list[Line], rounds: int) -> Callable[[Output, Machine], None
     waited = {
         _core.bytes_text(line.byte_count).replace(" ", "\n"): line.figure
         for line in lines
-        if line.group == "automatic" and line.name == "run"
+        if line.group == "auto" and line.name == "run"
     }
     panels = {
         "instructions": counted,
-        "run: speed of 'automatic' vs the better path": waited,
+        "run: speed of 'auto' vs the better path": waited,
     }
     return bars("What the engine costs", rounds, panels)
 
@@ -318,10 +316,10 @@ def _print_report(
         rows,
     )
     for group, title in (
-        ("software", "Speed vs ISA-L or the C library; goal: 1"),
+        ("cpu", "Speed vs ISA-L or the C library; goal: 1"),
         ("run", "run() beside memcpy: speed from 4 KiB on (goal: 0.97), ns more below (25)"),
-        ("automatic", "Speed of 'automatic' vs the better path; goal: 0.95"),
-        ("automatic_published", "... with the published thresholds; goal: 0.95"),
+        ("auto", "Speed of 'auto' vs the better path; goal: 0.95"),
+        ("auto_published", "... with the published thresholds; goal: 0.95"),
     ):
         report.say()
         report.say(title, "bold")
@@ -336,7 +334,7 @@ def _print_report(
         f"not ('<'), {verdicts.count('undecided')} lie within the interval of their figure, which "
         f"more rounds make narrower ('?'). Medians over "
         f"{round_count} rounds of the ratios within a round, in brackets quartiles. Locked: "
-        "instructions. The device of 'automatic' is a model that carries no bytes: an ENQCMD takes "
+        "instructions. The device of 'auto' is a model that carries no bytes: an ENQCMD takes "
         "160 ns, the rest is paced to published figures. Its measured thresholds: "
         f"{', '.join(_core.bytes_text(each) for each in thresholds)}."
     )

@@ -100,11 +100,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
 
 
 def measure_injection(rounds: int) -> dict[str, Any]:
-    """Run the program that measures injection and return its output.
-
-    Raises:
-        Error: It does not exist, or it fails.
-    """
+    """Run the program that measures injection and return its output."""
     tried = "measure cache injection"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
     command = [program, str(rounds), str(_STEP_KIB)]

@@ -164,12 +164,7 @@ def memory_folder() -> str:
 
 
 def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
-    """Run the program that measures the rings and return its output.
-
-    Raises:
-        NotFoundError: It does not exist.
-        Error: There is no room for its files, or it fails.
-    """
+    """Run the program that measures the rings and return its output."""
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)

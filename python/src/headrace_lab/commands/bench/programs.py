@@ -78,7 +78,6 @@ class Subject:
     """A measured program.
 
     Attributes:
-        name: Name in reports.
         run: Runs it in an environment and returns its processor time in ns.
     """
 
@@ -91,7 +90,6 @@ class Measured:
     """Measurements of one program.
 
     Attributes:
-        name: Name of the program.
         without: Processor times of the unmodified program.
         again: The same once more: the error of the measurement.
         within: Processor times with the library preloaded.

@@ -128,7 +128,7 @@ def _submissions_of_python(rounds: int) -> Series:
     keys = [f"block {number}".encode() for number in range(_BATCH)]
     times_ns = []
     with (
-        Engine(threads_per_node=1, path="software") as engine,
+        Engine(threads_per_node=1, path="cpu") as engine,
         Store([(2 * _BATCH + 1) * _BLOCK], block_bytes=_BLOCK, engine=engine) as store,
     ):
         for _ in range(rounds + 1):

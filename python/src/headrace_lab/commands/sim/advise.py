@@ -62,9 +62,9 @@ _SQL_BYTES_MAX = 1 << 20
 @option(
     "--sql",
     type=FilePath(),
-    help="A SQL query over the Parquet files of --tables: the columns that DuckDB's plan reads.",
+    help="A SQL query over the Parquet files of --data: the columns that DuckDB's plan reads.",
 )
-@option("--tables", type=FilePath("DIR"), help="With --sql: the folder of NAME.parquet.")
+@option("--data", type=FilePath("DIR"), help="With --sql: the folder of NAME.parquet.")
 @option(
     "--scale-factor",
     type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
@@ -80,7 +80,7 @@ def command(
     pattern: str,
     query: str | None,
     sql: str | None,
-    tables: str | None,
+    data: str | None,
     scale_factor: float,
     threads: int,
     *,
@@ -96,11 +96,11 @@ def command(
     """
     if sum(each is not None for each in (size, query, sql)) != 1:
         refuse("give one of --bytes, --query and --sql")
-    if (sql is None) != (tables is None):
-        refuse("--sql and --tables belong together")
+    if (sql is None) != (data is None):
+        refuse("--sql and --data belong together")
     if (machine is None) != on_this_machine:
         refuse("give one of --machine and --here")
-    scans = [] if sql is None or tables is None else scans_of(_text_of(sql), Path(tables))
+    scans = [] if sql is None or data is None else scans_of(_text_of(sql), Path(data))
     with ExitStack() as stack:
         if machine is not None:
             path = machine_of(machine)
