@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def share(tmp_path_factory: pytest.TempPathFactory, command_path: Path) -> Path:
+def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the packages install, made from the help of the command of this tree."""
     folder = tmp_path_factory.mktemp("share")
     program = ROOT / "packaging" / "command_files.py"
     subprocess.run(
-        [sys.executable, str(program), f"headrace={command_path}", str(folder)],
+        [sys.executable, str(program), str(folder)],
         check=True,
         timeout=TIME_LIMIT_S,
     )
@@ -31,7 +31,7 @@ def share(tmp_path_factory: pytest.TempPathFactory, command_path: Path) -> Path:
 
 
 @contextmanager
-def shell(share: Path, folder: Path) -> Iterator[int]:
+def shell(share: Path, folder: Path, command_path: Path) -> Iterator[int]:
     """A bash at a terminal with the completion loaded; give the terminal's other end."""
     script = share / "bash-completion/completions/headrace"
     child, terminal = pty.fork()
@@ -40,7 +40,12 @@ def shell(share: Path, folder: Path) -> Iterator[int]:
         os.execvpe(  # noqa: S606 - It is the shell that is tested.
             "bash",
             ["bash", "--noprofile", "--norc", "-i"],
-            {"PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "$ ", "COLUMNS": "200"},
+            {
+                "PATH": f"{command_path.parent}:{os.environ['PATH']}",
+                "TERM": "dumb",
+                "PS1": "$ ",
+                "COLUMNS": "200",
+            },
         )
     try:
         os.write(
@@ -73,12 +78,15 @@ def shown_until(terminal: int, words: str) -> str:
         ("headrace pmem ring con", "headrace pmem ring consume "),
         ("headrace topo --replay mach", "headrace topo --replay machine.json "),
         ("headrace emulate -- prog", "headrace emulate -- program "),
+        ("headrace query --path d", "headrace query --path dsa "),
     ],
 )
-def test_tab_completes(share: Path, tmp_path: Path, typed: str, completed: str) -> None:
+def test_tab_completes(
+    share: Path, tmp_path: Path, command_path: Path, typed: str, completed: str
+) -> None:
     (tmp_path / "machine.json").touch()
     (tmp_path / "program").touch(mode=0o755)
-    with shell(share, tmp_path) as terminal:
+    with shell(share, tmp_path, command_path) as terminal:
         os.write(terminal, f"{typed}\t".encode())
         assert completed in shown_until(terminal, completed)
 
@@ -91,4 +99,4 @@ def test_every_command_has_a_man_page(share: Path) -> None:
         assert text.startswith(".TH ")
         for title in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS"):
             assert f".SH {title}\n" in text, path.name
-    assert "\n.B \\-\\-seed S\n" in (share / "man/man1/headrace-emulate.1").read_text()
+    assert "\n\\fB\\-\\-seed\\fP S\n" in (share / "man/man1/headrace-emulate.1").read_text()

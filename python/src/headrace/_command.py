@@ -24,7 +24,9 @@ def main() -> None:
     """Run the command line and end the process."""
     run_directly(sys.argv[1:])
     stdout = sys.stdout
-    collected = None if stdout is not None and stdout.isatty() else io.StringIO()
+    # click writes bytes if a shell asks for completions.
+    live = stdout is not None and (stdout.isatty() or "_HEADRACE_COMPLETE" in os.environ)
+    collected = None if live else io.StringIO()
     if collected is not None:
         sys.stdout = collected
     code = _run()

@@ -147,9 +147,8 @@ def noticed() -> Iterator[Callable[[], bool]]:
         raise EndedBySignalError(arrived[0])
 
 
-class EndedBySignalError(Exception):
+class EndedBySignalError(SystemExit):
     """A noticed signal ended the block; its collected output must still be written."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"signal {number}")
-        self.exit_code = 128 + number
+        super().__init__(128 + number)

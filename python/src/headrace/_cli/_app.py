@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from headrace._cli._output import EXIT_USAGE
 
@@ -73,6 +74,12 @@ class Group(click.Group):
             package = package.replace("headrace._cli", "headrace_lab.commands", 1)
         found: click.Command = importlib.import_module(f"{package}.{cmd_name}").command
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete subcommands without importing them, and options."""
+        names = [each for each in self.list_commands(ctx) if each.startswith(incomplete)]
+        found = [CompletionItem(name, help=self.summaries.get(name)) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

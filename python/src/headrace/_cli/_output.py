@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import click
+
 from headrace._signals import show_cursor, undone_at_signals
 
 EXIT_OK = 0
@@ -15,6 +17,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_HARDWARE_ABSENT = 3
 EXIT_INTERRUPTED = 130
+_STEPS = 1000
+"""Of a progress bar."""
 
 
 def complain(problem: object) -> None:
@@ -80,19 +84,8 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _share: None
         return
-    # Importing rich takes as long as a whole short command.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    bar = click.progressbar(length=_STEPS, label=what, file=sys.stderr)
     with undone_at_signals(show_cursor), bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+        yield lambda share: bar.update(round(share * _STEPS) - bar.pos)
+    # click leaves the bar behind.
+    sys.stderr.write("\x1b[A\x1b[2K")

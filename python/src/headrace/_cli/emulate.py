@@ -2,10 +2,12 @@
 """``headrace emulate``: run a program on emulated DSA devices.
 
 This process execs the program ``headrace-emulator``, which does the work, so that exit code and
-signals of the command pass directly.
+signals of the command pass directly. Its help is the one table of the options.
 """
 
 import os
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,19 @@ from typing import Any
 import click
 
 from headrace._cli._app import Command
-from headrace._cli._options import flag, refuse
+from headrace._cli._options import command_argument, refuse
 from headrace._direct import built
 from headrace._signals import as_we_found_them
 from headrace.errors import NotFoundError
 
 PROGRAM_NAME = "headrace-emulator"
+_ROW = re.compile(r"^  (--\S+)(?: (\S+))? +(.*(?:\n {10,}.*)*)", re.MULTILINE)
+"""An option in the help of the program: name, placeholder, text."""
+_MORE = {"--pace": "; or a machine of 'headrace sim list'"}
 
 
 def program_path() -> Path:
-    """Return the path of the package's emulator.
-
-    Raises:
-        NotFoundError: The package was built without it.
-    """
+    """Return the path of the package's emulator."""
     path = built(f"_emulator/{PROGRAM_NAME}")
     if path is not None:
         return path
@@ -37,60 +38,22 @@ def program_path() -> Path:
     )
 
 
-# Values are passed on unchanged: only the program validates them.
-_PASSED = {
-    "--devices": ("N", "Devices, 1 to 16; if not given, 1 or as many as the file of --config has."),
-    "--config": (
-        "FILE",
-        (
-            "Devices, groups and WQs as 'accel-config save-config' writes them; "
-            "WQs of type user are enabled."
-        ),
-    ),
-    "--wq": (
-        "MODE",
-        "shared, dedicated or both: one WQ of each on every device; both if not given.",
-    ),
-    "--wq-name": (
-        "NAME",
-        (
-            "WQs are named NAME0, NAME1, ...; headrace if not given. A name that begins "
-            "with 'dpdk_' goes to dedicated WQs only: DPDK takes every WQ with that prefix for one."
-        ),
-    ),
-    "--engines": ("N", "Engines of each device, 1 to 4; 4 if not given."),
-    "--seed": (
-        "S",
-        "Single-threaded, scheduled by seed S; without it engines are threads.",
-    ),
-    "--faults": ("FILE", "Inject the faults of this script in TOML."),
-    "--pace": (
-        "LATENCY,RATE",
-        (
-            "Completions delayed to a model, for example 2us,30GB/s, or a machine of "
-            "'headrace sim list'; as fast as possible if not given. Not with --seed."
-        ),
-    ),
-    "--stats": ("FILE", "Write what the devices did, as JSON, at the end; - is stdout."),
-    "--trace": ("FILE", "Write every event, a line of JSON each; - is stdout."),
-}
-_FLAGS = {
-    "--refuse-mmap": "Portals cannot be mapped: programs have to write().",
-    "--force-access-trap": "Trap the access to the portal and not the instruction, as on "
-    "processors that have MOVDIR64B.",
-}
-
-
 def _options(function: Callable[..., None]) -> Callable[..., None]:
-    for name, text in reversed(_FLAGS.items()):
-        function = flag(name, help=text)(function)
-    for name, (metavar, text) in reversed(_PASSED.items()):
-        function = click.option(name, metavar=metavar, help=text)(function)
+    if (program := built(f"_emulator/{PROGRAM_NAME}")) is None:
+        return function
+    told = subprocess.run(  # noqa: S603 - It is our own program.
+        [program, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for name, metavar, text in reversed(_ROW.findall(told)):
+        says = " ".join(text.split()) + _MORE.get(name, "")
+        function = click.option(name, metavar=metavar or None, is_flag=not metavar, help=says)(
+            function
+        )
     return function
 
 
 @click.command("emulate", cls=Command, context_settings={"allow_interspersed_args": False})
-@click.argument("words", metavar="CMD...", nargs=-1)
+@command_argument
 @_options
 def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - Texts and flags.
     """Run CMD on emulated Intel DSA devices, as root or as any user, and leave nothing behind.
@@ -102,14 +65,15 @@ def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - T
 
     Example: headrace emulate --wq shared --stats stats.json -- accel-config list
     """
-    passed = [str(program_path())]
-    for name in _PASSED:
-        value = options[_key(name)]
-        if value is not None:
-            passed += [name, _pace(value) if name == "--pace" else value]
-    passed += [name for name in _FLAGS if options[_key(name)]]
     if not words or not words[0]:
         refuse("there is no command to run; give it after '--'")
+    passed = [str(program_path())]
+    for key, value in options.items():
+        name = "--" + key.replace("_", "-")
+        if value is True:
+            passed.append(name)
+        elif value not in (None, False):
+            passed += [name, _pace(value) if key == "pace" else value]
     as_we_found_them()
     os.execv(passed[0], [*passed, "--", *words])  # noqa: S606 - It is our own program.
 
@@ -119,7 +83,3 @@ def _pace(text: str) -> str:
     from headrace._apps.sim import machines, pace_of  # noqa: PLC0415 - Few runs need it.
 
     return pace_of(text) if "," not in text and text in machines() else text
-
-
-def _key(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")

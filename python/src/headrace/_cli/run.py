@@ -14,7 +14,16 @@ import click
 
 from headrace import _core
 from headrace._cli._app import Command
-from headrace._cli._options import Choice, FilePath, Size, flag, option, profile_option, refuse
+from headrace._cli._options import (
+    Choice,
+    FilePath,
+    Size,
+    command_argument,
+    flag,
+    option,
+    profile_option,
+    refuse,
+)
 from headrace._cli._output import complain
 from headrace._direct import built, cannot_run, environment_given, preload_variable
 from headrace._files import STDOUT
@@ -32,12 +41,7 @@ LIBRARY_NAME = "libheadrace-preload.so"
 
 
 def library_path() -> Path:
-    """Return the path of the library to preload.
-
-    Raises:
-        NotFoundError: The package was built without it.
-        UnsupportedError: LD_PRELOAD cannot express the path.
-    """
+    """Return the path of the library to preload."""
     path = built(LIBRARY_NAME)
     if path is None:
         raise NotFoundError(
@@ -64,7 +68,7 @@ def has_queue(machine: Machine, *modes: str) -> bool:
 
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
-@click.argument("words", metavar="CMD...", nargs=-1)
+@command_argument
 @profile_option
 @option(
     "--path",

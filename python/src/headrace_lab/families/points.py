@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace._core import bytes_text
-
 from headrace_lab.families.facts import Facts, MemoryNode, Queue
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
