@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.job import _asker
+from headrace.job import _ended
 
 
 class _CancelsWhenAsked:
@@ -32,15 +32,14 @@ class _Ends:
 
 def test_a_job_that_cancels_its_awaiter_does_not_stop_the_others() -> None:
     async def work() -> None:
-        asker = _asker()
         cancels: Any = _CancelsWhenAsked()
         ends: Any = _Ends(3)
-        cancels.awaiting = asker.ended(cancels)
-        other = asker.ended(ends)
+        cancels.awaiting = _ended(cancels)
+        other = _ended(ends)
         await asyncio.wait_for(other, 10)
         assert cancels.awaiting.cancelled()
         again: Any = _Ends(2)
-        await asyncio.wait_for(asker.ended(again), 10)
+        await asyncio.wait_for(_ended(again), 10)
 
     asyncio.run(work())
 
@@ -51,11 +50,10 @@ def test_a_poll_that_raises_does_not_stop_the_others() -> None:
             raise RuntimeError("this job cannot be asked")
 
     async def work() -> None:
-        asker = _asker()
         raises: Any = Raises()
         ends: Any = _Ends(2)
-        broken = asker.ended(raises)
-        other = asker.ended(ends)
+        broken = _ended(raises)
+        other = _ended(ends)
         await asyncio.wait_for(other, 10)
         with pytest.raises(RuntimeError, match="cannot be asked"):
             await broken

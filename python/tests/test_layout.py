@@ -137,6 +137,20 @@ def test_importing_headrace_loads_no_optional_package_and_no_command() -> None:
     assert not SLOW_MODULES & set(done.stdout.split())
 
 
+def test_importing_headrace_takes_at_most_40_ms_more_than_numpy() -> None:
+    """Processor time, the least of several processes; asyncio is loaded by who awaits."""
+
+    def least(modules: str) -> float:
+        code = (
+            f"import time; begin = time.process_time(); import {modules}; now = time.process_time()"
+        )
+        return min(float(run_python(f"{code}; print(now - begin)").stdout) for _ in range(5))
+
+    assert least("numpy, headrace") <= least("numpy") + 0.04
+    done = run_python("import headrace, sys; headrace.Engine; print('asyncio' in sys.modules)")
+    assert done.stdout.strip() == "False"
+
+
 WITHOUT_EXTRAS = (
     f"import sys; sys.modules.update(dict.fromkeys({EXTRA_MODULES}));"
     "from headrace._command import main; main()"

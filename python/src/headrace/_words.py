@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats counts and tables for people."""
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -34,6 +33,8 @@ def html_totals(totals: object) -> str:
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Format a table for notebooks."""
+    import html  # noqa: PLC0415 - Loaded by notebooks alone.
+
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join(
         f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows

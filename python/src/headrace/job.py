@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Job: a submitted operation or batch."""
 
-import asyncio
 import weakref
 from collections import deque
 from collections.abc import Generator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace import _core
 from headrace._arguments import not_picklable, seconds
 from headrace.operation import Completion, checked, completion_of
+
+if TYPE_CHECKING:  # Loading it takes longer than all of headrace.
+    import asyncio
 
 _TIMEOUT_S_MAX = 1e9
 """About 32 years: no limit."""
@@ -113,7 +115,7 @@ class Job:
 
     def __await__(self) -> Generator[Any, None, Completion]:
         if not self._native.wait(0):  # Refused in completion callbacks, too.
-            yield from _asker().ended(self._native).__await__()
+            yield from _ended(self._native).__await__()
         return self.result()
 
 
@@ -131,8 +133,7 @@ class _Asker:
         self._at_once_until = 0.0
         self._is_scheduled = False
 
-    def ended(self, job: _core.Job) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
+    def ended(self, job: _core.Job, loop: "asyncio.AbstractEventLoop") -> "asyncio.Future[None]":
         future: asyncio.Future[None] = loop.create_future()
         self._awaited.append((job, future))
         self._at_once_until = loop.time() + _ASK_AT_ONCE_S
@@ -141,7 +142,7 @@ class _Asker:
             loop.call_soon(self._ask, loop)
         return future
 
-    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _ask(self, loop: "asyncio.AbstractEventLoop") -> None:
         # Polling may run callbacks that await more jobs or cancel awaited ones.
         asked, self._awaited = deque(self._awaited), []
         try:
@@ -155,7 +156,7 @@ class _Asker:
             self._schedule(loop)
 
     def _has_ended(
-        self, job: _core.Job, future: asyncio.Future[None], loop: asyncio.AbstractEventLoop
+        self, job: _core.Job, future: "asyncio.Future[None]", loop: "asyncio.AbstractEventLoop"
     ) -> bool:
         if future.done():  # Cancelled.
             return True
@@ -171,7 +172,7 @@ class _Asker:
             self._at_once_until = loop.time() + _ASK_AT_ONCE_S
         return True
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self, loop: "asyncio.AbstractEventLoop") -> None:
         self._is_scheduled = bool(self._awaited)
         if not self._is_scheduled:
             return
@@ -181,11 +182,16 @@ class _Asker:
             loop.call_later(_ASK_LATER_S, self._ask, loop)
 
 
-_askers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Asker] = weakref.WeakKeyDictionary()
+_askers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Asker]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def _asker() -> _Asker:
-    return _askers.setdefault(asyncio.get_running_loop(), _Asker())
+def _ended(job: _core.Job) -> "asyncio.Future[None]":
+    import asyncio  # noqa: PLC0415 - Loaded by who awaits.
+
+    loop = asyncio.get_running_loop()
+    return _askers.setdefault(loop, _Asker()).ended(job, loop)
 
 
 def _nanoseconds(timeout: object) -> int:
