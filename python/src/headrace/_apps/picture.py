@@ -62,6 +62,29 @@ def _can_be_made(directory: Path) -> bool:
     return os.access(directory, os.W_OK)
 
 
+@contextmanager
+def drawing(
+    picture: Output, title: str, caption: str, size: tuple[float, float]
+) -> Iterator["Figure"]:
+    """Draw a picture in the block, which is then written, with title and caption.
+
+    Args:
+        picture: A .svg or .png file.
+        title: Title above the picture.
+        caption: Caption below it: machine and parameters.
+        size: Width and height in inches.
+    """
+    with matplotlib_settled():
+        # Loading it is slow: only for pictures.
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+        figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+        save_picture(figure, picture)
+
+
 def save_picture(figure: "Figure", picture: Output) -> None:
     """Write the picture atomically."""
     drawn = io.BytesIO()

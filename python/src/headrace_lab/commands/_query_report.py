@@ -106,17 +106,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
         "copy_node": study.copy_node,
         "memory_bytes_peak": study.memory_bytes_peak,
         "timelines": {
-            mode: [
-                {
-                    "pipeline": event.pipeline,
-                    "worker_index": event.worker_index,
-                    "chunk_index": event.chunk_index,
-                    "begin_ns": event.begin_ns,
-                    "end_ns": event.end_ns,
-                }
-                for event in run.timeline
-            ]
-            for mode, run in study.timelines.items()
+            mode: [asdict(event) for event in run.timeline] for mode, run in study.timelines.items()
         },
     }
 

@@ -3,8 +3,9 @@
 
 import json
 import math
+import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace._files import read_file
@@ -45,18 +46,7 @@ class Difference:
 
     def document(self) -> dict[str, object]:
         """Convert to JSON fields."""
-        return {
-            "family": self.family,
-            "panel": self.panel,
-            "line": self.line,
-            "x": self.x,
-            "metric": self.metric,
-            "before": self.before,
-            "after": self.after,
-            "ratio": None if math.isinf(self.ratio) else self.ratio,
-            "probability": self.probability,
-            "certain": self.certain,
-        }
+        return asdict(self) | {"ratio": None if math.isinf(self.ratio) else self.ratio}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ def compare_reports(before: str, after: str) -> Comparison:
         (first, second) = one[key], other[key]
         chance = _probability(first, second)
         enough = min(len(first), len(second)) >= ROUNDS_MIN
-        middle = (_median(first), _median(second))
+        middle = (statistics.median(first), statistics.median(second))
         certain = chance < _SURE if enough else None
         differences.append(Difference(*key, *middle, chance, certain))
     return Comparison(tuple(differences), len(one.keys() - other), len(other.keys() - one))
@@ -128,12 +118,6 @@ def _not_a_report(tried: str) -> CorruptDataError:
     return CorruptDataError(
         tried, "it is not what 'headrace report --json' printed", "make it again"
     )
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _probability(first: list[float], second: list[float]) -> float:

@@ -4,7 +4,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import drawing
 from headrace._files import Output
 from headrace._words import counted
 from headrace.sql import ChunkEvent, ColumnRead, ScanRead
@@ -31,15 +31,6 @@ def draw_timeline(picture: Output, study: Study) -> None:
     A lane is a column of a scan, with the first chunk at the top. A line from the submission of a
     chunk to its read is the lead.
     """
-    with matplotlib_settled():
-        _draw(picture, study)
-
-
-def _draw(picture: Output, study: Study) -> None:
-    # Loading it is slow: only for pictures.
-    from matplotlib.figure import Figure  # noqa: PLC0415
-    from matplotlib.lines import Line2D  # noqa: PLC0415
-
     ((name, query),) = study.queries.items()
     scans = () if query.first is None else query.first.scans
     lanes = [
@@ -48,58 +39,59 @@ def _draw(picture: Output, study: Study) -> None:
         for column in scan.columns
         if any(each.scan_index == index and each.column == column.name for each in query.timeline)
     ]
-    figure = Figure(figsize=(11, 2.1 + _LANE_INCHES * max(len(lanes), 1)), layout="constrained")
-    panel = figure.subplots()
-    for lane, (index, scan, column) in enumerate(lanes):
-        events = [
-            each
-            for each in query.timeline
-            if each.scan_index == index and each.column == column.name
-        ]
-        _draw_lane(panel, lane, scan, column, events)
-    if not lanes:
-        panel.text(0.5, 0.5, "nothing was prefetched", color="#999999", ha="center", gid="nothing")
-    filters = [set(scan.filter_columns) for scan in query.plan]
-    panel.set_yticks(
-        [lane + 0.5 for lane in range(len(lanes))],
-        [
-            f"{scan.table}.{column.name}" + (" (filter)" if column.name in filters[index] else "")
-            for index, scan, column in lanes
-        ],
-    )
-    panel.set_ylim(max(len(lanes), 1), 0)
-    panel.set_xlim(left=0)
-    panel.set_xlabel("time since prefetching began (ms)")
-    panel.tick_params(axis="y", length=0)
-    panel.grid(axis="x", color="#e5e5e5", linewidth=0.6)
-    panel.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        panel.spines[side].set_visible(False)
     title = "Query" if name == "query" else f"TPC-H query {name}"
-    figure.suptitle(
-        f"{title}: chunks submitted and read in the first run",
-        fontsize=13,
-        fontweight="bold",
-        x=0.01,
-        ha="left",
-    )
-    figure.legend(
-        handles=[
-            Line2D([], [], marker=marker, color=color, linestyle="", label=label)
-            for marker, color, label in _STYLES.values()
-        ],
-        loc="outside upper right",
-        ncols=len(_STYLES),
-        frameon=False,
-        fontsize=9,
-    )
     caption = (
         f"{study.machine.cpu_model}, {counted(study.settings.thread_count, 'thread')}, path "
         f"{study.settings.path}; in a lane the first chunk is at the top, and a line is the lead "
         "of a chunk"
     )
-    figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-    save_picture(figure, picture)
+    with drawing(
+        picture,
+        f"{title}: chunks submitted and read in the first run",
+        caption,
+        (11, 2.1 + _LANE_INCHES * max(len(lanes), 1)),
+    ) as figure:
+        from matplotlib.lines import Line2D  # noqa: PLC0415 - As of Figure.
+
+        panel = figure.subplots()
+        for lane, (index, scan, column) in enumerate(lanes):
+            events = [
+                each
+                for each in query.timeline
+                if each.scan_index == index and each.column == column.name
+            ]
+            _draw_lane(panel, lane, scan, column, events)
+        if not lanes:
+            panel.text(
+                0.5, 0.5, "nothing was prefetched", color="#999999", ha="center", gid="nothing"
+            )
+        filters = [set(scan.filter_columns) for scan in query.plan]
+        panel.set_yticks(
+            [lane + 0.5 for lane in range(len(lanes))],
+            [
+                f"{scan.table}.{column.name}"
+                + (" (filter)" if column.name in filters[index] else "")
+                for index, scan, column in lanes
+            ],
+        )
+        panel.set_ylim(max(len(lanes), 1), 0)
+        panel.set_xlim(left=0)
+        panel.set_xlabel("time since prefetching began (ms)")
+        panel.tick_params(axis="y", length=0)
+        panel.grid(axis="x", color="#e5e5e5", linewidth=0.6)
+        panel.set_axisbelow(True)
+        for side in ("top", "right", "left"):
+            panel.spines[side].set_visible(False)
+        figure.legend(
+            handles=[
+                Line2D([], [], marker=marker, color=color, linestyle="", label=label)
+                for marker, color, label in _STYLES.values()
+            ],
+            loc="outside upper right",
+            ncols=len(_STYLES),
+            frameon=False,
+            fontsize=9,
+        )
 
 
 def _draw_lane(

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import drawing
 from headrace._files import Output
 from headrace_lab.tpch.q6 import Event, Q6Run
 
@@ -66,37 +66,31 @@ def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption:
         title: Title above the picture.
         caption: Caption below it: machine and parameters.
     """
-    with matplotlib_settled():
-        _draw_timelines(picture, runs, title, caption)
-
-
-def _draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
-    # Loading it takes longer and more memory than a query: only for pictures.
-    from matplotlib.figure import Figure  # noqa: PLC0415
-    from matplotlib.patches import Patch  # noqa: PLC0415
-
     worker_count = max(len(_workers(run.timeline)) for run in runs.values())
     lane_inches = min(0.22, 6.0 / (worker_count * len(PIPELINES) * len(runs)))
     panel_inches = 0.55 + lane_inches * worker_count * len(PIPELINES)
-    figure = Figure(figsize=(11, 1.9 + panel_inches * len(runs)), layout="constrained")
-    duration_ms = max(run.time_ns for run in runs.values()) / 1e6
-    panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
-    for panel, (mode, run) in zip(panels, runs.items(), strict=True):
-        _draw_run(panel, run, worker_count, duration_ms)
-        panel.set_title(f"prefetching {mode}: {run.time_ns / 1e6:.1f} ms", loc="left", fontsize=10)
-    panels[-1].set_xlabel("time since the start of the query (ms)")
-    panels[-1].set_xlim(0, duration_ms * 1.01)
-    figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-    meanings = {"prefetch": "prefetch (submission of the copies)"}
-    figure.legend(
-        handles=[Patch(color=_COLORS[name], label=meanings.get(name, name)) for name in PIPELINES],
-        loc="outside upper right",
-        ncols=len(PIPELINES),
-        frameon=False,
-        fontsize=9,
-    )
-    figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-    save_picture(figure, picture)
+    with drawing(picture, title, caption, (11, 1.9 + panel_inches * len(runs))) as figure:
+        from matplotlib.patches import Patch  # noqa: PLC0415 - As of Figure.
+
+        duration_ms = max(run.time_ns for run in runs.values()) / 1e6
+        panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, (mode, run) in zip(panels, runs.items(), strict=True):
+            _draw_run(panel, run, worker_count, duration_ms)
+            panel.set_title(
+                f"prefetching {mode}: {run.time_ns / 1e6:.1f} ms", loc="left", fontsize=10
+            )
+        panels[-1].set_xlabel("time since the start of the query (ms)")
+        panels[-1].set_xlim(0, duration_ms * 1.01)
+        meanings = {"prefetch": "prefetch (submission of the copies)"}
+        figure.legend(
+            handles=[
+                Patch(color=_COLORS[name], label=meanings.get(name, name)) for name in PIPELINES
+            ],
+            loc="outside upper right",
+            ncols=len(PIPELINES),
+            frameon=False,
+            fontsize=9,
+        )
 
 
 def _draw_run(panel: "Axes", run: Q6Run, worker_count: int, duration_ms: float) -> None:

@@ -13,7 +13,7 @@ import click
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import drawing
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Decorator,
@@ -228,47 +228,27 @@ def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
 def bars(
     title: str, rounds: int, panels: Mapping[str, Mapping[str, Figure]], note: str = ""
 ) -> Callable[[Output, Machine], None]:
-    """Draw the figures of a benchmark as bars.
+    """Draw the figures of a benchmark as bars with whiskers, a panel for each unit.
 
     Args:
         title: Title of the picture.
         rounds: Measured rounds.
-        panels: As for `draw_figures`.
+        panels: Figures by name, by the label of the axis.
         note: Note on the conditions.
     """
 
     def draw(plot: Output, machine: Machine) -> None:
         known = [machine.cpu_model, note, f"medians of {rounds} rounds, whiskers: quartiles"]
-        draw_figures(plot, title, "; ".join(filter(None, known)), panels)
+        caption = "; ".join(filter(None, known))
+        with drawing(plot, title, caption, (4.5 * len(panels), 4.2)) as picture:
+            axes = picture.subplots(1, len(panels), squeeze=False)[0]
+            for axis, (label, figures) in zip(axes, panels.items(), strict=True):
+                medians = [figure.median for figure in figures.values()]
+                # The ratio of medians may lie slightly outside the quartiles of ratios.
+                below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
+                above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
+                axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)
+                axis.set_ylabel(label)
+                axis.set_ylim(bottom=0)
 
     return draw
-
-
-def draw_figures(
-    output: Output, title: str, caption: str, panels: Mapping[str, Mapping[str, Figure]]
-) -> None:
-    """Draw bars with whiskers from quartile to quartile, a panel for each unit.
-
-    Args:
-        output: A .svg or .png file.
-        title: Title of the picture.
-        caption: Caption: machine and parameters.
-        panels: Figures by name, by the label of the axis.
-    """
-    with matplotlib_settled():
-        # Imported only for a picture, because it loads slowly.
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        picture = Picture(figsize=(4.5 * len(panels), 4.2), layout="constrained")
-        axes = picture.subplots(1, len(panels), squeeze=False)[0]
-        for axis, (label, figures) in zip(axes, panels.items(), strict=True):
-            medians = [figure.median for figure in figures.values()]
-            # The ratio of medians may lie slightly outside the quartiles of ratios.
-            below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
-            above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
-            axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)
-            axis.set_ylabel(label)
-            axis.set_ylim(bottom=0)
-        picture.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-        picture.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(picture, output)

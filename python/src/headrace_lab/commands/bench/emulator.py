@@ -28,34 +28,34 @@ _TIME_LIMIT_S = 600
 _QUEUE_FILE = "/dev/dsa/wq0.0"
 
 
+_SERIES = {
+    "noop": "noop_ns",
+    "noop_batched": "noop_batched_ns",
+    "copy_batch": "copy_ns",
+    "memcpy_batch": "memcpy_ns",
+}
+"""Series in the JSON document, by their names in the output of the programs."""
+
+
 @dataclass(frozen=True)
 class Way:
     """Measurements of one of the two ways to reach the device."""
 
-    single: Series
-    batched: Series
-    copy: Series
-    memcpy: Series
+    series: dict[str, Series]
 
     @property
     def figures(self) -> dict[str, Figure]:
         """The figures by name: rates in descriptors/s, and a ratio of speeds."""
         return {
-            "single_per_s": rate_per_s(self.single),
-            "batched_per_s": rate_per_s(self.batched),
-            "copy_vs_memcpy": speed_ratio(self.copy, self.memcpy),
+            "single_per_s": rate_per_s(self.series["noop"]),
+            "batched_per_s": rate_per_s(self.series["noop_batched"]),
+            "copy_vs_memcpy": speed_ratio(self.series["copy_batch"], self.series["memcpy_batch"]),
         }
 
     def document(self) -> dict[str, Any]:
         """The part of the JSON document."""
-        series = {
-            "noop": self.single,
-            "noop_batched": self.batched,
-            "copy_batch": self.copy,
-            "memcpy_batch": self.memcpy,
-        }
         return {
-            "series": {name: times.document() for name, times in series.items()},
+            "series": {name: times.document() for name, times in self.series.items()},
             "figures": {name: figure.document() for name, figure in self.figures.items()},
         }
 
@@ -120,12 +120,7 @@ def _millions(figure: Figure) -> Figure:
 
 def _measure(command: list[str]) -> Way:
     times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
-    return Way(
-        single=Series(times["noop_ns"]),
-        batched=Series(times["noop_batched_ns"]),
-        copy=Series(times["copy_ns"]),
-        memcpy=Series(times["memcpy_ns"]),
-    )
+    return Way({name: Series(times[key]) for name, key in _SERIES.items()})
 
 
 def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.figures import Figure
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import drawing
 from headrace._apps.sim import run as simulate
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
@@ -149,11 +149,7 @@ def simulated_gains() -> dict[str, dict[int, float]]:
 def _draw(
     output: Output, gains: Gains, simulated: dict[str, dict[int, float]], caption: str
 ) -> None:
-    with matplotlib_settled():
-        # Imported only for a picture, because it loads slowly.
-        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
-
-        picture = Picture(figsize=(9, 5.5), layout="constrained")
+    with drawing(output, "Cache injection", caption, (9, 5.5)) as picture:
         axes = picture.subplots()
         at = range(len(MESSAGE_BYTES))
         for number, working_set in enumerate(WORKING_SET_BYTES):
@@ -180,9 +176,6 @@ def _draw(
         axes.set_ylabel("share of the time saved")
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
-        picture.suptitle("Cache injection", fontsize=13, fontweight="bold", x=0.01, ha="left")
-        picture.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(picture, output)
 
 
 def _interval(figure: Figure) -> tuple[float, float]:
