@@ -163,3 +163,16 @@ def test_operations_and_jobs_take_numbers_of_numpy(kind: Callable[[int], Any]) -
         engine.run(op.fill_16(target, one, one))
         engine.run(op.fill(target, one), source_node=kind(0), target_node=kind(0))
         assert engine.run(op.compare_pattern(target, one)).different is False
+
+
+def test_old_names_are_refused_with_the_new_one() -> None:
+    for old, new in (("automatic", "auto"), ("hardware", "dsa"), ("software", "cpu")):
+        with pytest.raises(headrace.InvalidArgumentError, match=f"'{old}' is '{new}' now"):
+            headrace.Engine(path=old)  # type: ignore[arg-type]
+    with headrace.Queue() as queue, queue.producer() as producer:
+        with pytest.raises(AttributeError, match="'put_all': it is 'put_some' now"):
+            producer.put_all([])  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"'QueueProducer' has no 'nothing'$"):
+            producer.nothing()  # type: ignore[attr-defined]
+    with pytest.raises(headrace.InvalidArgumentError, match=r"Ring\.open opens a ring"):
+        headrace.pmem.Ring("ring")
