@@ -17,8 +17,9 @@ int main(int argc, char** argv) {
   }
   /* The second tier is a file if named, else memory. */
   const headrace_tier tiers[2] = {
-      {.capacity_bytes = 16 * BLOCK_BYTES},
-      {.capacity_bytes = 2 * BLOCKS * BLOCK_BYTES, .path = argc > 1 ? argv[1] : NULL}};
+      {.struct_size = sizeof(headrace_tier), .capacity_bytes = 16 * BLOCK_BYTES},
+      {.struct_size = sizeof(headrace_tier),
+       .capacity_bytes = 2 * BLOCKS * BLOCK_BYTES, .path = argc > 1 ? argv[1] : NULL}};
   const headrace_store_options options = {.struct_size = sizeof(headrace_store_options),
                                           .block_bytes = BLOCK_BYTES,
                                           .tiers = tiers,

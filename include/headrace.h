@@ -8,10 +8,10 @@
  * Conventions. Pointers must not be null unless the comment allows it; submissions answer a null
  * engine, job, channel or operation with HEADRACE_NULL_ADDRESS, other functions may abort. No
  * function throws, allocates for an operation, or sets errno. "Threading: shared" means callable
- * from any thread at any time. Options of an engine, submission, channel, cache or store begin with
- * struct_size: the size of the struct that the program was compiled with, or 0 if it sets no option
- * that is newer than version 0.1. All else zero are the defaults. Values mean the same as those of
- * the same name in headrace/engine/{engine,job,operation}.hpp.
+ * from any thread at any time. Options of an engine, submission, channel, cache, store or tier
+ * begin with struct_size: the size of the struct that the program was compiled with, or 0 if it
+ * sets no option that is newer than version 0.1. All else zero are the defaults. Values mean the
+ * same as those of the same name in headrace/engine/{engine,job,operation}.hpp.
  */
 #ifndef HEADRACE_H
 #define HEADRACE_H
@@ -99,7 +99,7 @@ typedef struct headrace_engine_options {
   size_t threads_per_node; /* 0: one per two processors, at least one; at most 1024. */
   enum headrace_path path; /* Used when a job does not set it. */
   enum headrace_fault_policy page_faults;
-  uint64_t answer_ns_max;      /* Timeout, then a processor does the work; 0: 5 s; <= 1 year. */
+  uint64_t timeout_ns;         /* Timeout, then a processor does the work; 0: 5 s; <= 1 year. */
   bool no_devices;             /* True: use no device. */
   enum headrace_policy policy; /* Used when a job does not set it. */
   const uint32_t* nodes;       /* Nodes that get workers; null: all. */

@@ -52,36 +52,13 @@ constexpr std::size_t kProbeSamples = 1024;
 /// Content with Options::alike.
 constexpr std::uint64_t kAlike = 0x0101010101010101U * kFillValue;
 
-/// Prefaulted whole pages.
-///
-/// Ownership: frees them.
-class Pool {
- public:
-  static Result<Pool> make(std::size_t byte_count) {
-    auto pages = platform::allocate_pages(byte_count, std::nullopt);
-    if (!pages) return fail(pages.error().within(kTried));
-    Pool pool(*pages);
-    if (const auto there = platform::prefault_pages(*pages); !there) {
-      return fail(there.error().within(kTried));
-    }
-    return pool;
-  }
-  Pool(Pool&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  Pool& operator=(Pool&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() {
-    if (!bytes_.empty()) platform::free_pages(bytes_);
-  }
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-
- private:
-  explicit Pool(std::span<std::byte> bytes) : bytes_(bytes) {}
-  std::span<std::byte> bytes_;
-};
+/// Allocates prefaulted whole pages.
+Result<platform::OwnedPages> make_pool(std::size_t byte_count) {
+  HEADRACE_TAKE_WITHIN(kTried, pages, platform::allocate_pages(byte_count, std::nullopt));
+  platform::OwnedPages pool(*pages);
+  HEADRACE_TRY_WITHIN(kTried, platform::prefault_pages(*pages));
+  return pool;
+}
 
 /// Visits every number below a power of two once per period, in an order that no prefetcher
 /// predicts: a linear congruential generator of full period. Continues where the previous walk
@@ -111,14 +88,14 @@ struct Position {
   std::uint64_t target = 0;
 };
 
-struct Errand {
+struct Task {
   std::byte* target;
   const std::byte* source;
   std::size_t byte_count;
 };
 
 /// Memory that one thread's copies read and write.
-struct Terrain {
+struct Buffers {
   std::span<std::byte> source;
   std::span<std::byte> target;
 };
@@ -157,13 +134,13 @@ struct Shape {
 /// lengths, which would favour a function that is measured twice in a round, as memmove is.
 class Draft {
  public:
-  Draft(const Conditions& conditions, const Terrain& terrain, Position& position, Random& random)
+  Draft(const Conditions& conditions, const Buffers& buffers, Position& position, Random& random)
       : conditions_(conditions),
-        terrain_(terrain),
+        buffers_(buffers),
         random_(random),
         slot_bytes_(slot_bytes_of(conditions)),
-        sources_(terrain.source.size() / slot_bytes_, position.source),
-        targets_(terrain.target.size() / slot_bytes_, position.target),
+        sources_(buffers.source.size() / slot_bytes_, position.source),
+        targets_(buffers.target.size() / slot_bytes_, position.target),
         shapes_(batch_copies_of(conditions)) {
     const bool hot = conditions.temperature == Temperature::hot;
     Shape shift{line_offset(), line_offset(), 0};
@@ -178,17 +155,17 @@ class Draft {
     for (Pair& pair : pairs_) pair = next_pair();
   }
 
-  [[nodiscard]] std::vector<Errand> batch() {
+  [[nodiscard]] std::vector<Task> batch() {
     std::ranges::shuffle(shapes_, random_);
-    std::vector<Errand> errands;
-    errands.reserve(shapes_.size());
+    std::vector<Task> tasks;
+    tasks.reserve(shapes_.size());
     for (std::size_t i = 0; i < shapes_.size(); ++i) {
       const Shape& shape = shapes_[i];
       const Pair pair = pairs_.empty() ? next_pair() : pairs_[i % pairs_.size()];
-      errands.push_back(
+      tasks.push_back(
           {pair.target + shape.target_offset, pair.source + shape.source_offset, shape.byte_count});
     }
-    return errands;
+    return tasks;
   }
 
  private:
@@ -198,8 +175,8 @@ class Draft {
   };
 
   Pair next_pair() {
-    return {terrain_.target.data() + targets_.next() * slot_bytes_,
-            terrain_.source.data() + sources_.next() * slot_bytes_};
+    return {buffers_.target.data() + targets_.next() * slot_bytes_,
+            buffers_.source.data() + sources_.next() * slot_bytes_};
   }
   /// Offset in whole lines, within the spare page of a long copy's slot.
   std::size_t line_offset() {
@@ -212,7 +189,7 @@ class Draft {
   }
 
   Conditions conditions_;
-  Terrain terrain_;
+  Buffers buffers_;
   Random& random_;
   std::size_t slot_bytes_;
   Walk sources_;
@@ -221,31 +198,31 @@ class Draft {
   std::vector<Pair> pairs_;  ///< Empty unless hot.
 };
 
-void copy_all(Move move, std::span<const Errand> errands) {
+void copy_all(Move move, std::span<const Task> tasks) {
   if (move == libc_move()) {
     // As a program calls it: through the PLT.
-    for (const Errand& errand : errands) {
-      std::memmove(errand.target, errand.source, errand.byte_count);
+    for (const Task& task : tasks) {
+      std::memmove(task.target, task.source, task.byte_count);
     }
   } else {
-    for (const Errand& errand : errands) {
-      move(errand.target, errand.source, errand.byte_count);
+    for (const Task& task : tasks) {
+      move(task.target, task.source, task.byte_count);
     }
   }
 }
 
-double time_batch_ns(Move subject, std::span<const Errand> errands) {
+double time_batch_ns(Move subject, std::span<const Task> tasks) {
   const auto begin = platform::thread_cpu_time();
-  copy_all(subject, errands);
+  copy_all(subject, tasks);
   const auto end = platform::thread_cpu_time();
-  return static_cast<double>((end - begin).count()) / static_cast<double>(errands.size());
+  return static_cast<double>((end - begin).count()) / static_cast<double>(tasks.size());
 }
 
-bool is_right(const Errand& errand) {
-  const std::size_t compared = std::min(errand.byte_count, kComparedBytesMax);
-  return std::memcmp(errand.target, errand.source, compared) == 0 &&
-         std::memcmp(errand.target + errand.byte_count - compared,
-                     errand.source + errand.byte_count - compared, compared) == 0;
+bool is_right(const Task& task) {
+  const std::size_t compared = std::min(task.byte_count, kComparedBytesMax);
+  return std::memcmp(task.target, task.source, compared) == 0 &&
+         std::memcmp(task.target + task.byte_count - compared,
+                     task.source + task.byte_count - compared, compared) == 0;
 }
 
 /// One thread's part of a round: every subject in turn, started together with the other threads.
@@ -253,7 +230,7 @@ struct Runner {
   std::span<const Move> subjects;
   std::span<const std::size_t> order;
   Conditions conditions;
-  Terrain terrain;
+  Buffers buffers;
   Position& position;
   Random random;
   bool alike;
@@ -263,17 +240,17 @@ struct Runner {
   template <typename Meet>
   void run(Meet&& meet) {
     times_ns.resize(subjects.size());
-    Draft draft(conditions, terrain, position, random);
+    Draft draft(conditions, buffers, position, random);
     const bool hot = conditions.temperature == Temperature::hot;
     for (const std::size_t index : order) {
-      const std::vector<Errand> errands = draft.batch();
+      const std::vector<Task> tasks = draft.batch();
       // Untimed warm-up of the code, and of hot places. By memmove first, and more than once: after
       // one long copy, or a non-temporal one, the target is not entirely in the last-level cache,
       // and the next subject would pay for that.
-      const Errand& last = errands.back();
-      const Errand nothing{last.target, last.source, 0};
+      const Task& last = tasks.back();
+      const Task nothing{last.target, last.source, 0};
       if (hot) {
-        const auto warming = std::span(errands).first(std::min(errands.size(), kHotPairsMax));
+        const auto warming = std::span(tasks).first(std::min(tasks.size(), kHotPairsMax));
         for (int i = index == order.front() ? 0 : 1; i < kHotWarmings; ++i) {
           copy_all(std::memmove, warming);
         }
@@ -287,7 +264,7 @@ struct Runner {
         last.target[last.byte_count - 1] = ~last.source[last.byte_count - 1];
       }
       meet();
-      times_ns[index] = time_batch_ns(subjects[index], errands);
+      times_ns[index] = time_batch_ns(subjects[index], tasks);
       if (!is_right(last)) wrong = index;
     }
   }
@@ -296,22 +273,22 @@ struct Runner {
 }  // namespace
 
 struct Meter::State {
-  Pool sources;
-  Pool targets;
+  platform::OwnedPages sources;
+  platform::OwnedPages targets;
   std::size_t last_level_bytes = 0;
   Random random{1};
   std::vector<Position> positions{};  ///< One per thread.
   std::uint64_t batch_count = 0;
   bool alike = false;
 
-  [[nodiscard]] Terrain terrain(const Conditions& conditions, std::size_t thread_index) const {
-    std::size_t byte_count = sources.bytes().size() / conditions.thread_count;
+  [[nodiscard]] Buffers buffers(const Conditions& conditions, std::size_t thread_index) const {
+    std::size_t byte_count = sources.get().size() / conditions.thread_count;
     const std::size_t offset = byte_count / kPageBytes * kPageBytes * thread_index;
     if (conditions.temperature == Temperature::last_level) {
       byte_count = std::min(byte_count, last_level_bytes / 2 / conditions.thread_count);
     }
-    return {sources.bytes().subspan(offset, byte_count / kPageBytes * kPageBytes),
-            targets.bytes().subspan(offset, byte_count / kPageBytes * kPageBytes)};
+    return {sources.get().subspan(offset, byte_count / kPageBytes * kPageBytes),
+            targets.get().subspan(offset, byte_count / kPageBytes * kPageBytes)};
   }
 };
 
@@ -320,17 +297,15 @@ Result<Meter> Meter::make(const Options& options) {
     return fail(Code::invalid_argument, kTried, "the pool has less than a page",
                 "give one that fits no cache");
   }
-  auto sources = Pool::make(options.pool_bytes);
-  if (!sources) return fail(std::move(sources.error()));
-  auto targets = Pool::make(options.pool_bytes);
-  if (!targets) return fail(std::move(targets.error()));
+  HEADRACE_TAKE(sources, make_pool(options.pool_bytes));
+  HEADRACE_TAKE(targets, make_pool(options.pool_bytes));
   Random random(options.seed);
-  const std::span<std::byte> bytes = sources->bytes();
+  const std::span<std::byte> bytes = sources->get();
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
     const std::uint64_t word = options.alike ? kAlike : random();
     std::memcpy(bytes.data() + at, &word, sizeof word);
   }
-  if (options.alike) std::ranges::fill(targets->bytes(), std::byte{kFillValue});
+  if (options.alike) std::ranges::fill(targets->get(), std::byte{kFillValue});
   return Meter(std::make_unique<State>(State{.sources = std::move(*sources),
                                              .targets = std::move(*targets),
                                              .last_level_bytes = options.last_level_bytes,
@@ -350,7 +325,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Move> subjects,
                 "use at most one for each");
   }
   if (conditions.bytes_min == 0 || conditions.bytes_min > conditions.bytes_max ||
-      state_->terrain(conditions, 0).source.size() < slot_bytes_of(conditions)) {
+      state_->buffers(conditions, 0).source.size() < slot_bytes_of(conditions)) {
     return fail(Code::invalid_argument, kTried,
                 fmt::format("copies of {} to {} bytes do not fit the pools", conditions.bytes_min,
                             conditions.bytes_max),
@@ -369,7 +344,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Move> subjects,
     runners.push_back({.subjects = subjects,
                        .order = order,
                        .conditions = conditions,
-                       .terrain = state_->terrain(conditions, i),
+                       .buffers = state_->buffers(conditions, i),
                        .position = state_->positions[i],
                        .random = Random(state_->random()),
                        .alike = state_->alike});
@@ -414,7 +389,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Move> subjects,
 
 std::optional<ColdProbe> Meter::find_cold_probe() {
   if (!platform::may_read_ticks()) return std::nullopt;
-  const std::span<std::byte> pool = state_->targets.bytes();
+  const std::span<std::byte> pool = state_->targets.get();
   const std::span<std::byte> near =
       pool.first(std::clamp(state_->last_level_bytes, kPageBytes, pool.size()));
   const auto touch = [](std::span<const std::byte> bytes) {
@@ -433,7 +408,7 @@ std::optional<ColdProbe> Meter::find_cold_probe() {
     std::ranges::sort(ticks);
     return ticks;
   };
-  touch(state_->sources.bytes());
+  touch(state_->sources.get());
   const std::vector<std::uint32_t> from_memory = draw(pool);
   for (int i = 0; i < 3; ++i) touch(near);
   const std::vector<std::uint32_t> from_cache = draw(near);
@@ -456,8 +431,8 @@ std::optional<double> Meter::find_wide_cost() {
   constexpr std::size_t kSamples = 101;
   constexpr std::size_t kBatch = 64;
   constexpr std::chrono::milliseconds kPause{1};
-  std::byte* const target = state_->targets.bytes().data();
-  const std::byte* const source = state_->sources.bytes().data();
+  std::byte* const target = state_->targets.get().data();
+  const std::byte* const source = state_->sources.get().data();
   const auto time_ns = [&](Move move, std::size_t count) {
     const auto begin = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < count; ++i) move(target, source, kPageBytes);

@@ -123,9 +123,9 @@ class EntryReader {
 
 /// Flushes and fences as the instruction requires.
 template <typename Memory>
-class Settling {
+class LineFlusher {
  public:
-  Settling(Memory& memory, FlushInstruction instruction)
+  LineFlusher(Memory& memory, FlushInstruction instruction)
       : memory_(memory), instruction_(instruction) {}
   void flush(const void* begin, std::size_t byte_count) {
     memory_.flush_with(instruction_, begin, byte_count);
@@ -149,7 +149,7 @@ template <typename Memory, typename Rules = PositionRules>
 class PositionProducer {
  public:
   PositionProducer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
-      : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
+      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
     Result<Chain> found = reader_.recover(tried);
@@ -159,9 +159,9 @@ class PositionProducer {
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
     // The positions read may not be durable yet.
-    settling_.flush(&ring_.head->durable.generation, sizeof(std::uint64_t));
-    settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
-    settling_.drain();
+    flusher_.flush(&ring_.head->durable.generation, sizeof(std::uint64_t));
+    flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+    flusher_.drain();
     return chain_;
   }
 
@@ -179,13 +179,13 @@ class PositionProducer {
     // The producer builds on the positions it read: they must be durable.
     memory_.label("positions");
     if constexpr (Rules::flushes_what_it_sees) {
-      settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
-      settling_.drain();
+      flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+      flusher_.drain();
     }
     if (end - chain_.kept > ring_.capacity_bytes) return Enqueue::full;
     if constexpr (!Rules::stores_the_position_last) publish(end);
     for (const std::span<const std::byte> entry : entries) append(entry);
-    if constexpr (Rules::drains_after_the_entry) settling_.drain();
+    if constexpr (Rules::drains_after_the_entry) flusher_.drain();
     // Publish a position only if everything before it is durable.
     if (memory_.fault() != Fault::none) return Enqueue::lost;
     if constexpr (Rules::stores_the_position_last) publish(end);
@@ -193,7 +193,7 @@ class PositionProducer {
   }
 
   [[nodiscard]] std::uint64_t next_ordinal() const { return chain_.end.ordinal; }
-  void settle() {}
+  void flush() {}
   [[nodiscard]] std::size_t entry_bytes_max() const {
     return static_cast<std::size_t>(position_entry_bytes_max(ring_.capacity_bytes));
   }
@@ -225,20 +225,20 @@ class PositionProducer {
     memory_.label("entry");
     const std::size_t byte_count = sizeof(EntryHeader) + entry_bytes;
     const std::size_t shift = Rules::flushes_the_right_lines ? 0 : kLineBytes;
-    settling_.flush(place + shift, Rules::flushes_every_line ? byte_count : 1);
+    flusher_.flush(place + shift, Rules::flushes_every_line ? byte_count : 1);
   }
 
   void publish(std::uint64_t end) {
     memory_.label("write position");
     memory_.store_word(ring_.head->durable.written, end);
     if constexpr (Rules::flushes_the_position) {
-      settling_.flush(&ring_.head->durable.written, sizeof(std::uint64_t));
+      flusher_.flush(&ring_.head->durable.written, sizeof(std::uint64_t));
     }
-    if constexpr (Rules::drains_after_the_position) settling_.drain();
+    if constexpr (Rules::drains_after_the_position) flusher_.drain();
   }
 
   Memory& memory_;
-  Settling<Memory> settling_;
+  LineFlusher<Memory> flusher_;
   RingMemory ring_;
   EntryReader reader_;
   Chain chain_;
@@ -251,7 +251,7 @@ template <typename Memory, typename Rules = PositionRules>
 class PositionConsumer {
  public:
   PositionConsumer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
-      : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
+      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool /*at_rest*/) {
     Result<Chain> found = reader_.recover(tried);
@@ -267,8 +267,8 @@ class PositionConsumer {
       memory_.label("positions");
       // Lend no entry that a crash could still undo.
       if constexpr (Rules::flushes_what_it_sees) {
-        settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
-        settling_.drain();
+        flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+        flusher_.drain();
       }
       if (memory_.fault() != Fault::none) return Next::lost;
       if (chain_.first.position == written) return Next::empty;
@@ -296,15 +296,15 @@ class PositionConsumer {
     memory_.label("read position");
     memory_.store_word(ring_.head->durable.read, *std::exchange(lent_, std::nullopt));
     if constexpr (Rules::flushes_the_read_position) {
-      settling_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
-      settling_.drain();
+      flusher_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
+      flusher_.drain();
     }
   }
-  void settle() {}
+  void flush() {}
 
  private:
   Memory& memory_;
-  Settling<Memory> settling_;
+  LineFlusher<Memory> flusher_;
   RingMemory ring_;
   EntryReader reader_;
   Chain chain_;

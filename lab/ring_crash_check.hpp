@@ -186,7 +186,7 @@ class RingCheck {
       static_cast<void>(consumer.next(lent));
       consumer.acknowledge();
     }
-    consumer.settle();
+    consumer.flush();
     return {file.begin(), file.end()};
   }
 

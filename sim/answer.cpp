@@ -13,14 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr auto kKinds = make_names<Parameter::Kind>({
-    {Parameter::Kind::count, "count"},
-    {Parameter::Kind::size, "size"},
-    {Parameter::Kind::word, "word"},
-    {Parameter::Kind::number, "number"},
-    {Parameter::Kind::text, "text"},
-});
-
 std::string error_text(const Error& error) {
   return Json{{"error",
                {{"code", headrace::name(error.code)},
@@ -39,7 +31,7 @@ std::string list_scenarios() {
     Json parameters = Json::array();
     for (const Parameter& parameter : scenario.parameters) {
       parameters.push_back({{"name", parameter.name},
-                            {"kind", kKinds.text(parameter.kind)},
+                            {"kind", headrace::name(parameter.kind)},
                             {"values", parameter.values},
                             {"allowed", parameter.allowed}});
     }

@@ -305,7 +305,7 @@ Result<Outcome> messages(const Model& model, const Point& point) {
                 "use a record of 'headrace topo --measure --record FILE'");
   }
   const double bytes = point.size("bytes");
-  // A handover transfers two lines: the message and its announcement. A queue transfers a third
+  // A handover transfers two lines: the message and its flag. A queue transfers a third
   // one, the other end's position. A message is sent while the previous one is read.
   const double body_ns = std::max(0.0, bytes - kLine) / core.handover_gb_per_s;
   const double message_ns = (core.handover_ns + body_ns) / 2;

@@ -11,8 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "headrace/json/field.hpp"
 #include "headrace/platform/file.hpp"
-#include "topo/field.hpp"
 
 namespace headrace::sim {
 namespace {
@@ -45,7 +45,7 @@ std::string units_of(Kind kind) {
   return known;
 }
 
-using topo::Field;
+using json::Field;
 
 constexpr std::size_t kElementMax = 4096;
 
@@ -387,7 +387,7 @@ std::size_t line_of(std::string_view text, std::string_view way) {
 }
 
 Result<Model> parse_model(const std::string& text, const std::string& path, topo::Machine machine) {
-  const topo::Json json = topo::Json::parse(text, nullptr, false);
+  const json::Json json = json::Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("model")) {
     return fail(Code::not_found, fmt::format("read the model of '{}'", path),
                 "the record has no field 'model'",

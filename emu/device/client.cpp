@@ -62,10 +62,10 @@ void count_refused(Registers& registers, std::uint32_t device_index, std::uint32
                    const dsa::Descriptor& descriptor, dsa::QueueMode mode, bool full) noexcept {
   DeviceRegisters& device = registers.devices[device_index];
   if (mode == dsa::QueueMode::shared) {
-    device.queues[queue].retried_count.fetch_add_relaxed(1);  // a statistic
+    device.queues[queue].retried_count.add(1);
     return;
   }
-  device.queues[queue].dropped_count.fetch_add_relaxed(1);  // a statistic
+  device.queues[queue].dropped_count.add(1);
   report_error(device, full ? kErrorQueueFull : kErrorQueueNotEnabled, queue,
                static_cast<std::uint8_t>(descriptor.opcode), 0);
 }
@@ -134,7 +134,7 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
   if (claim != Claim::taken) return claim == Claim::full ? Taken::full : Taken::refused;
   std::uint32_t uncounted = 0;
   if (counted_.load_relaxed() == 0 && counted_.compare_exchange_relaxed(uncounted, 1)) {
-    registers_.client_count.fetch_add_relaxed(1);  // statistics
+    registers_.client_count.add(1);
   }
   count_max(queue.entry_top, entry + 1);
   // Counted only if it could be a new maximum: occupancy never exceeds the highest entry.
@@ -149,7 +149,7 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
   trace(TraceKind::submitted, d, q, slot.sequence, descriptor);
   scheduler.push(q, entry, slot);
   // Deterministic: runs in submit(), or in the caller's steps.
-  if (!run_options().deterministic()) thread_pools_[d]->announce();
+  if (!run_options().deterministic()) thread_pools_[d]->notify();
   return Taken::accepted;
 }
 
@@ -194,7 +194,7 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
                               : 0;
   while (true) {
     const Taken taken = take(device, queue, descriptor, mode, Origin::kernel_write);
-    if (taken == Taken::accepted) registers.written_count.fetch_add_relaxed(1);  // a statistic
+    if (taken == Taken::accepted) registers.written_count.add(1);
     if (taken != Taken::full) return taken;
     refuse(device, queue, descriptor, mode, true);
     if (retries-- == 0) return Taken::full;
@@ -242,8 +242,7 @@ void LocalClient::run_steps(bool only_if_ready) {
 
 Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memory& client_memory,
                                                ClientOptions options) {
-  auto opened = open_registers(memory);
-  if (!opened) return fail(opened.error());
+  HEADRACE_TAKE(opened, open_registers(memory));
   Registers& registers = *opened->registers;
   const std::int32_t process_id = platform::this_process_id();
   const std::uint64_t started = platform::start_time(process_id);
@@ -277,8 +276,8 @@ void Client::begin_program(std::span<std::byte> memory) noexcept {
   forget_former_images(*reinterpret_cast<Registers*>(memory.data()), platform::this_process_id());
 }
 
-void Client::turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
-                       const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept {
+void Client::refuse(std::span<std::byte> memory, DeviceId device, QueueId queue,
+                    const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept {
   count_refused(*reinterpret_cast<Registers*>(memory.data()), device.value(), queue.value(),
                 descriptor, mode, false);
 }

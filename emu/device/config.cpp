@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emu/device/config.hpp"
 
+#include <linux/idxd.h>
+
 #include <algorithm>
 
 namespace headrace::emu {
@@ -66,6 +68,27 @@ Result<void> check(const DeviceConfig& config) {
     }
   }
   return {};
+}
+
+std::optional<Lack> lack_of(const QueueConfig& queue) {
+  const bool is_shared = queue.mode == dsa::QueueMode::shared;
+  if (queue.group == kNoGroup) {
+    return Lack{IDXD_SCMD_WQ_NO_GRP, "group_id", "it has no group", "give its group_id"};
+  }
+  if (queue.name.empty())
+    return Lack{IDXD_SCMD_WQ_NO_NAME, "name", "it has no name", "give it one"};
+  if (queue.size == 0) {
+    return Lack{IDXD_SCMD_WQ_NO_SIZE, "size", "it has no entries", "give it a size"};
+  }
+  if (is_shared && queue.threshold == 0) {
+    return Lack{IDXD_SCMD_WQ_NO_THRESH, "threshold", "it is shared and has no threshold",
+                "use 1 to " + std::to_string(queue.size)};
+  }
+  // The driver does not check this; the device does, in its configuration. [I]
+  if (queue.priority == 0) {
+    return Lack{IDXD_SCMD_DEV_DMA_ERR, "priority", "it has no priority", "use 1 to 15"};
+  }
+  return std::nullopt;
 }
 
 DeviceConfig default_device(std::uint32_t shared_count, std::uint32_t dedicated_count,

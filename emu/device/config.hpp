@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,15 @@ struct EmulatorConfig {
 
 /// Fails: invalid_argument naming the field that the driver would reject.
 [[nodiscard]] Result<void> check(const DeviceConfig& config);
+
+/// What a WQ lacks to be enabled: the driver's cmd_status, and a sentence about the field.
+struct Lack {
+  std::uint32_t status;
+  const char* field;
+  const char* cause;
+  std::string remedy;
+};
+[[nodiscard]] std::optional<Lack> lack_of(const QueueConfig& queue);
 
 /// `queue_count` WQs of type user in one group with `engine_count` engines; the 128 entries are
 /// divided evenly. The default of `headrace emulate` without --config.

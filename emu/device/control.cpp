@@ -108,17 +108,14 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
   registers->options_hash = hash_of(registers->run_options);
   Control control(*registers, registers->run_options);
   for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
-    if (auto done = control.configure(DeviceId(d), config.devices[d]); !done) {
-      return fail(done.error().within(tried));
-    }
+    HEADRACE_TRY_WITHIN(tried, control.configure(DeviceId(d), config.devices[d]));
   }
   registers->magic.store_release(kRegistersMagic);  // edge: emu-registers (release)
   return control;
 }
 
 Result<Control> Control::open(std::span<std::byte> memory) {
-  const auto opened = open_registers(memory);
-  if (!opened) return fail(opened.error());
+  HEADRACE_TAKE(opened, open_registers(memory));
   return Control(*opened->registers, opened->run_options);
 }
 
@@ -141,7 +138,7 @@ DeviceConfig Control::config(DeviceId device) const {
 
 Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
   const std::string tried = "configure " + device_name(device);
-  if (auto sound = check(config); !sound) return fail(sound.error().within(tried));
+  HEADRACE_TRY_WITHIN(tried, check(config));
   DeviceRegisters& into = registers_->devices[device.value()];
   const DeviceConfig former = this->config(device);
   const bool enabled = phase_of(into) != DevicePhase::disabled;
@@ -235,27 +232,19 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   DeviceRegisters& registers = registers_->devices[device.value()];
   QueueRegisters& into = registers.queues[queue.value()];
   clear_command_status(device);
-  const QueueConfig found = load_config(into);
-  const struct {
-    bool holds;
-    idxd_scmd_stat status;
-    const char* cause;
-    const char* remedy;
-  } refusals[] = {
-      {phase_of(registers) != DevicePhase::enabled, IDXD_SCMD_DEV_NOT_ENABLED,
-       "its device is not enabled", "enable the device first"},
-      {phase_of(into) != QueuePhase::disabled, IDXD_SCMD_WQ_ENABLED, "it is enabled already",
-       "disable it first"},
-      {found.group == kNoGroup, IDXD_SCMD_WQ_NO_GRP, "it has no group", "give its group_id"},
-      {found.name.empty(), IDXD_SCMD_WQ_NO_NAME, "it has no name", "give it one"},
-      {found.size == 0, IDXD_SCMD_WQ_NO_SIZE, "it has no entries", "give it a size"},
-      {found.mode == dsa::QueueMode::shared && found.threshold == 0, IDXD_SCMD_WQ_NO_THRESH,
-       "it is shared and has no threshold", "give it one, up to its size"},
-      // The driver does not check this; the device does, in its configuration. [I]
-      {found.priority == 0, IDXD_SCMD_DEV_DMA_ERR, "it has no priority", "give it one of 1 to 15"}};
-  for (const auto& each : refusals) {
-    if (!each.holds) continue;
-    return refuse(registers, each.status, Code::invalid_argument, tried, each.cause, each.remedy);
+  const auto refused = [&](std::uint32_t status, const char* cause, const std::string& remedy) {
+    return refuse(registers, static_cast<idxd_scmd_stat>(status), Code::invalid_argument, tried,
+                  cause, remedy);
+  };
+  if (phase_of(registers) != DevicePhase::enabled) {
+    return refused(IDXD_SCMD_DEV_NOT_ENABLED, "its device is not enabled",
+                   "enable the device first");
+  }
+  if (phase_of(into) != QueuePhase::disabled) {
+    return refused(IDXD_SCMD_WQ_ENABLED, "it is enabled already", "disable it first");
+  }
+  if (const auto lack = lack_of(load_config(into))) {
+    return refused(lack->status, lack->cause, lack->remedy);
   }
   // Clients that left entries while the WQ was disabled must not hold entries of the new
   // generation.
@@ -349,8 +338,8 @@ void Control::clear_command_status(DeviceId device) {
 Statistics Control::statistics() const {
   Statistics statistics;
   // Relaxed: each figure is independent.
-  statistics.client_count = registers_->client_count.load_relaxed();
-  statistics.lost_client_count = registers_->lost_client_count.load_relaxed();
+  statistics.client_count = registers_->client_count.value();
+  statistics.lost_client_count = registers_->lost_client_count.value();
   for (std::uint32_t d = 0; d < device_count(); ++d) {
     const DeviceRegisters& device = registers_->devices[d];
     DeviceStatistics& into = statistics.devices.emplace_back();
@@ -363,32 +352,32 @@ Statistics Control::statistics() const {
       into.queues.push_back(
           {.name = queue_name(DeviceId(d), QueueId(q)),
            .accepted_count = queue.accepted_count.load_relaxed(),
-           .retried_count = queue.retried_count.load_relaxed(),
-           .dropped_count = queue.dropped_count.load_relaxed(),
-           .written_count = queue.written_count.load_relaxed(),
+           .retried_count = queue.retried_count.value(),
+           .dropped_count = queue.dropped_count.value(),
+           .written_count = queue.written_count.value(),
            .occupancy_max = queue.occupancy_max.load_relaxed(),
-           .aborted_count = queue.aborted_count.load_relaxed(),
-           .unfinished_count = queue.unfinished_count.load_relaxed() + queue.entries.occupancy()});
+           .aborted_count = queue.aborted_count.value(),
+           .unfinished_count = queue.unfinished_count.value() + queue.entries.occupancy()});
     }
     for (std::uint32_t e = 0; e < kEngineMax; ++e) {
       const EngineRegisters& engine = device.engines[e];
-      if (engine.group.load_relaxed() == kNoGroup && engine.descriptor_count.load_relaxed() == 0) {
+      if (engine.group.load_relaxed() == kNoGroup && engine.descriptor_count.value() == 0) {
         continue;
       }
       into.engines.push_back({.name = "engine" + std::to_string(d) + "." + std::to_string(e),
-                              .descriptor_count = engine.descriptor_count.load_relaxed(),
-                              .batch_count = engine.batch_count.load_relaxed(),
-                              .bytes_read = engine.bytes_read.load_relaxed(),
-                              .bytes_written = engine.bytes_written.load_relaxed(),
-                              .cache_control_count = engine.cache_control_count.load_relaxed(),
-                              .page_fault_count = engine.page_fault_count.load_relaxed(),
-                              .error_count = engine.error_count.load_relaxed(),
-                              .busy_ns = engine.busy_ns.load_relaxed()});
+                              .descriptor_count = engine.descriptor_count.value(),
+                              .batch_count = engine.batch_count.value(),
+                              .bytes_read = engine.bytes_read.value(),
+                              .bytes_written = engine.bytes_written.value(),
+                              .cache_control_count = engine.cache_control_count.value(),
+                              .page_fault_count = engine.page_fault_count.value(),
+                              .error_count = engine.error_count.value(),
+                              .busy_ns = engine.busy_ns.value()});
     }
     for (std::size_t i = 0; i < kOpcodeMax; ++i) {
-      into.operations_by_opcode[i] = device.operations_by_opcode[i].load_relaxed();
+      into.operations_by_opcode[i] = device.operations_by_opcode[i].value();
     }
-    into.injected_fault_count = device.injected_fault_count.load_relaxed();
+    into.injected_fault_count = device.injected_fault_count.value();
   }
   return statistics;
 }

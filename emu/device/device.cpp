@@ -63,25 +63,20 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
   config.seed = options.seed;
   config.pace = options.pace;
   config.faults = options.faults;
-  auto control = Control::create(bytes, config);
-  if (!control) return fail(control.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, control, Control::create(bytes, config));
   for (std::uint32_t d = 0; d < control->device_count(); ++d) {
-    if (auto done = control->enable_device(DeviceId(d)); !done) {
-      return fail(done.error().within(tried));
-    }
+    HEADRACE_TRY_WITHIN(tried, control->enable_device(DeviceId(d)));
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {
       if (devices[d].queues[q].size == 0) continue;
-      if (auto done = control->enable_queue(DeviceId(d), QueueId(q)); !done) {
-        return fail(done.error().within(tried));
-      }
+      HEADRACE_TRY_WITHIN(tried, control->enable_queue(DeviceId(d), QueueId(q)));
     }
   }
   // A descriptor may name inaccessible memory.
   guarded::install();
-  auto client = Client::attach(bytes, process_memory(),
-                               {std::move(options.trace), std::move(options.interrupt)});
-  if (!client) return fail(client.error().within(tried));
-  if (auto started = (*client)->start(); !started) return fail(started.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, client,
+                       Client::attach(bytes, process_memory(),
+                                      {std::move(options.trace), std::move(options.interrupt)}));
+  HEADRACE_TRY_WITHIN(tried, (*client)->start());
   return std::unique_ptr<Device>(
       new Device(std::move(memory), std::move(*control), std::move(*client)));
 }

@@ -186,8 +186,8 @@ class Client {
   /// Handles a submission of a process for which no Client could be made or started, as a WQ that
   /// is not enabled does. ENQCMD (shared): retry, counted. MOVDIR64B (dedicated): dropped, counted,
   /// reported in SWERROR. Precondition: `memory` was opened before. Async-signal-safe.
-  static void turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
-                        const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
+  static void refuse(std::span<std::byte> memory, DeviceId device, QueueId queue,
+                     const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
 
  protected:
   Client() = default;

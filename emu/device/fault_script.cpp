@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses a fault script. Every error names file, line, field and allowed values.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -15,13 +18,17 @@
 #include "emu/device/faults.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/dsa/descriptor.hpp"
+#include "headrace/json/field.hpp"
 
 namespace headrace::emu {
 namespace {
 
+using json::Field;
+using json::Json;
+
 /// Fields that apply to some kinds only.
 struct KindField {
-  std::string_view name;
+  const char* name;
   std::array<FaultKind, 2> kinds;
 };
 constexpr std::array kKindFields{
@@ -29,9 +36,6 @@ constexpr std::array kKindFields{
     KindField{"write", {FaultKind::page_fault, FaultKind::page_fault}},
     KindField{"delay_ns", {FaultKind::page_fault, FaultKind::slow}},
     KindField{"status", {FaultKind::status, FaultKind::status}}};
-constexpr std::array<std::string_view, 3> kWhenFields{"probability", "every", "nth"};
-constexpr std::string_view kFields =
-    "kind, device, queue, opcode, probability, every, nth, at_byte, delay_ns, status, write";
 
 /// Names of <linux/idxd.h> (DSA_OPCODE_...) that differ from ours.
 struct KernelName {
@@ -48,8 +52,6 @@ constexpr std::array kKernelNames{KernelName{"memmove", dsa::Opcode::move},
                                   KernelName{"dif_strp", dsa::Opcode::dif_strip},
                                   KernelName{"dif_updt", dsa::Opcode::dif_update},
                                   KernelName{"cflush", dsa::Opcode::cache_flush}};
-constexpr std::int32_t kOpcodeEnd = 64;
-
 /// "move", "MEMMOVE" or "DSA_OPCODE_MEMMOVE"; nothing if no opcode has that name.
 std::optional<std::int32_t> opcode_named(std::string_view given) {
   std::string text(given);
@@ -60,180 +62,118 @@ std::optional<std::int32_t> opcode_named(std::string_view given) {
   if (text.starts_with(kPrefix)) text.erase(0, kPrefix.size());
   const auto* kernel = std::ranges::find(kKernelNames, text, &KernelName::name);
   if (kernel != kKernelNames.end()) return static_cast<std::int32_t>(kernel->opcode);
-  for (std::int32_t code = 0; code < kOpcodeEnd; ++code) {
-    if (text != "unknown" && dsa::name(static_cast<dsa::Opcode>(code)) == text) return code;
-  }
-  return std::nullopt;
-}
-
-std::string opcode_names() {
-  std::string names;
-  for (std::int32_t code = 0; code < kOpcodeEnd; ++code) {
-    const std::string_view name = dsa::name(static_cast<dsa::Opcode>(code));
-    if (name != "unknown") names += std::string(name) + ", ";
-  }
-  return names;
+  const std::optional<dsa::Opcode> named = find_name<dsa::Opcode>(text);
+  return named ? std::optional(static_cast<std::int32_t>(*named)) : std::nullopt;
 }
 
 /// "kind 'page_fault' or 'slow'": the kinds that a field applies to.
 std::string kinds_of(const KindField& field) {
-  std::string names = "kind '" + std::string(enumerator_name(field.kinds[0])) + "'";
-  if (field.kinds[1] != field.kinds[0]) {
-    names += " or '" + std::string(enumerator_name(field.kinds[1])) + "'";
-  }
-  return names;
+  const std::string first = fmt::format("kind '{}'", headrace::name(field.kinds[0]));
+  return field.kinds[1] == field.kinds[0]
+             ? first
+             : fmt::format("{} or '{}'", first, headrace::name(field.kinds[1]));
 }
 
-/// Reads the fields of one [[fault]]; keeps the first error.
-class RuleReader {
- public:
-  RuleReader(const toml::table& table, std::string file_name)
-      : table_(table), file_name_(std::move(file_name)) {}
+/// The line of each value, by its way.
+using Lines = std::map<std::string, std::size_t, std::less<>>;
 
-  [[nodiscard]] Result<FaultRule> read() {
-    FaultRule rule;
-    for (const auto& [key, node] : table_) {
-      const std::string_view field = key.str();
-      if (field == "kind") {
-        read_kind(node, rule);
-      } else if (field == "device") {
-        rule.device = static_cast<std::int32_t>(integer(field, node, 0, kDeviceMax - 1));
-      } else if (field == "queue") {
-        rule.queue = static_cast<std::int32_t>(integer(field, node, 0, kQueueMax - 1));
-      } else if (field == "opcode") {
-        read_opcode(node, rule);
-      } else if (field == "probability") {
-        read_probability(node, rule);
-      } else if (field == "every") {
-        rule.every = static_cast<std::uint64_t>(integer(field, node, 1, kLargest));
-      } else if (field == "nth") {
-        rule.nth = static_cast<std::uint64_t>(integer(field, node, 1, kLargest));
-      } else if (field == "at_byte") {
-        rule.at_byte = static_cast<std::uint64_t>(
-            integer(field, node, 0, static_cast<std::int64_t>(kTransferBytesMax)));
-      } else if (field == "delay_ns") {
-        rule.delay_ns = static_cast<std::uint64_t>(integer(field, node, 0, kLongestNs));
-      } else if (field == "status") {
-        rule.raw_status = static_cast<std::uint8_t>(integer(field, node, 1, 255));
-      } else if (field == "write") {
-        if (const auto value = node.value<bool>()) {
-          rule.write = *value;
-        } else {
-          wrong(node, field, "true or false");
-        }
-      } else {
-        refuse(node, "there is no field '" + std::string(field) + "'",
-               "use one of " + std::string(kFields));
-      }
+Json to_json(const toml::node& node, const std::string& way, Lines& lines) {
+  lines[way] = node.source().begin.line;
+  if (const toml::table* const table = node.as_table()) {
+    Json made = Json::object();
+    for (const auto& [key, value] : *table) {
+      const std::string name(key.str());
+      made[name] = to_json(value, way.empty() ? name : way + "." + name, lines);
     }
-    check_whole(rule);
-    if (error_) return fail(*error_);
-    return rule;
+    return made;
   }
-
- private:
-  static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
-  static constexpr std::int64_t kLongestNs = 3'600'000'000'000;  // An hour.
-
-  /// The first error wins.
-  void refuse(const toml::node& node, const std::string& cause, std::string remedy) {
-    if (error_) return;
-    std::ostringstream at;
-    at << file_name_ << ", line " << node.source().begin.line << ": ";
-    error_ =
-        Error{Code::corrupt_data, 0, "read the fault script", at.str() + cause, std::move(remedy)};
+  if (const toml::array* const array = node.as_array()) {
+    Json made = Json::array();
+    for (const toml::node& value : *array) {
+      made.push_back(to_json(value, fmt::format("{}[{}]", way, made.size()), lines));
+    }
+    return made;
   }
-  void wrong(const toml::node& node, std::string_view field, const std::string& allowed) {
-    std::ostringstream found;
-    if (const auto text = node.value<std::string_view>()) {
-      found << "'" << *text << "'";
+  if (const auto number = node.value_exact<std::int64_t>()) {
+    return *number < 0 ? Json(*number) : Json(static_cast<std::uint64_t>(*number));
+  }
+  if (const auto number = node.value_exact<double>()) return *number;
+  if (const auto flag = node.value_exact<bool>()) return *flag;
+  std::ostringstream text;
+  node.visit([&text](const auto& value) {
+    if constexpr (toml::is_string<decltype(value)>) {
+      text << value.get();
     } else {
-      node.visit([&](const auto& value) { found << value; });
+      text << value;
     }
-    refuse(node, "field '" + std::string(field) + "' is " + found.str() + ", which is invalid",
-           "write " + allowed);
-  }
-  void missing(std::string_view field, const std::string& remedy) {
-    refuse(table_, "field '" + std::string(field) + "' is missing", remedy);
-  }
-  std::int64_t integer(std::string_view field, const toml::node& node, std::int64_t least,
-                       std::int64_t most) {
-    const auto value = node.is_integer() ? node.value<std::int64_t>() : std::nullopt;
-    if (value && *value >= least && *value <= most) return *value;
-    wrong(node, field, "an integer of " + std::to_string(least) + " to " + std::to_string(most));
-    return least;
-  }
-  void read_kind(const toml::node& node, FaultRule& rule) {
-    const auto value = node.value<std::string_view>();
-    std::string names;
-    for (unsigned each = 0; each <= static_cast<unsigned>(FaultKind::lost_completion); ++each) {
-      const auto kind = static_cast<FaultKind>(each);
-      const std::string_view name = enumerator_name(kind);
-      if (value == name) {
-        rule.kind = kind;
-        has_kind_ = true;
-        return;
-      }
-      names += (names.empty() ? "one of " : ", ") + std::string(name);
-    }
-    wrong(node, "kind", names);
-  }
-  void read_opcode(const toml::node& node, FaultRule& rule) {
-    if (node.is_string()) {
-      if (const auto code = opcode_named(*node.value<std::string_view>())) {
-        rule.opcode = *code;
-      } else {
-        wrong(node, "opcode",
-              "one of " + opcode_names() + "a name of <linux/idxd.h>, or an integer of 0 to 63");
-      }
-      return;
-    }
-    rule.opcode = static_cast<std::int32_t>(integer("opcode", node, 0, 63));
-  }
-  void read_probability(const toml::node& node, FaultRule& rule) {
-    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-    if (value && *value > 0 && *value <= 1) {
-      rule.probability = *value;
-    } else {
-      wrong(node, "probability", "a number above 0, at most 1");
-    }
-  }
-  void check_whole(const FaultRule& rule) {
-    if (error_) return;
-    if (!has_kind_) return missing("kind", "set the kind, such as kind = 'page_fault'");
-    for (const KindField& field : kKindFields) {
-      const toml::node* given = table_.get(field.name);
-      if (given == nullptr || std::ranges::count(field.kinds, rule.kind) != 0) continue;
-      refuse(*given,
-             "field '" + std::string(field.name) + "' does not apply to a fault of kind '" +
-                 std::string(enumerator_name(rule.kind)) + "'",
-             "leave it out; " + kinds_of(field) + " has it");
-    }
-    std::string_view first;
-    for (const std::string_view field : kWhenFields) {
-      const toml::node* given = table_.get(field);
-      if (given == nullptr) continue;
-      if (!first.empty()) {
-        refuse(*given,
-               "field '" + std::string(field) + "' is set together with '" + std::string(first) +
-                   "', but only one can say when the fault occurs",
-               "write one of probability, every and nth");
-      }
-      first = field;
-    }
-    if (rule.kind == FaultKind::status && rule.raw_status == 0) {
-      missing("status", "write the status byte of the record, 1 to 255");
-    }
-    if (rule.kind == FaultKind::slow && rule.delay_ns == 0) {
-      missing("delay_ns", "write how much longer the descriptor takes, in nanoseconds from 1");
-    }
-  }
+  });
+  return text.str();
+}
 
-  const toml::table& table_;
-  const std::string file_name_;
-  bool has_kind_ = false;
-  std::optional<Error> error_;
-};
+/// What must hold between the fields of a rule.
+void check_whole(const Field& field, const FaultRule& rule) {
+  for (const KindField& each : kKindFields) {
+    const Field given = field[each.name];
+    if (!given.is_present() || std::ranges::count(each.kinds, rule.kind) != 0) continue;
+    given.refuse(fmt::format("does not apply to a fault of kind '{}'", headrace::name(rule.kind)),
+                 fmt::format("leave it out; {} has it", kinds_of(each)));
+  }
+  std::string_view first;
+  for (const char* const when : {"probability", "every", "nth"}) {
+    const Field given = field[when];
+    if (!given.is_present()) continue;
+    if (!first.empty()) {
+      given.refuse(fmt::format("is set together with '{}', but only one can say when the fault "
+                               "occurs",
+                               first),
+                   "write one of probability, every and nth");
+    }
+    first = when;
+  }
+  if (rule.kind == FaultKind::status && rule.raw_status == 0) {
+    field["status"].refuse("is missing", "write the status byte of the record, 1 to 255");
+  }
+  if (rule.kind == FaultKind::slow && rule.delay_ns == 0) {
+    field["delay_ns"].refuse("is missing",
+                             "write how much longer the descriptor takes, in nanoseconds from 1");
+  }
+}
+
+/// Reads one [[fault]].
+FaultRule read_rule(const Field& field) {
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  constexpr std::uint64_t kLongestNs = 3'600'000'000'000;  // An hour.
+  field.only({"kind", "device", "queue", "opcode", "probability", "every", "nth", "at_byte",
+              "delay_ns", "status", "write"});
+  FaultRule rule;
+  rule.kind = field["kind"].enumerator<FaultKind>();
+  field["device"].take(rule.device, kDeviceMax - 1);
+  field["queue"].take(rule.queue, kQueueMax - 1);
+  field["every"].take(rule.every, kLargest, 1);
+  field["nth"].take(rule.nth, kLargest, 1);
+  field["at_byte"].take(rule.at_byte, kTransferBytesMax);
+  field["delay_ns"].take(rule.delay_ns, kLongestNs);
+  field["status"].take(rule.raw_status, 255, 1);
+  if (field["probability"].is_present()) rule.probability = field["probability"].figure(1);
+  if (const Field opcode = field["opcode"]; opcode.is_present() && opcode.json()->is_string()) {
+    const auto code = opcode_named(opcode.text());
+    if (!code) {
+      opcode.refuse(fmt::format("is '{}', which is no opcode", opcode.text()),
+                    fmt::format("write one of {}, a name of <linux/idxd.h>, or an integer of 0 to "
+                                "63",
+                                list_names<dsa::Opcode>()));
+    }
+    rule.opcode = code.value_or(0);
+  } else {
+    opcode.take(rule.opcode, 63);
+  }
+  if (const Field write = field["write"]; write.is_present()) {
+    rule.write = write.json()->is_boolean() && write.json()->get<bool>();
+    if (!write.json()->is_boolean()) write.refuse("is no truth value", "write true or false");
+  }
+  check_whole(field, rule);
+  return rule;
+}
 
 }  // namespace
 
@@ -242,37 +182,24 @@ Result<FaultScript> parse_fault_script(std::string_view text, const std::string&
   const toml::parse_result parsed = toml::parse(text, file_name);
   if (!parsed) {
     return fail(Code::corrupt_data, tried,
-                file_name + ", line " + std::to_string(parsed.error().source().begin.line) + ": " +
-                    std::string(parsed.error().description()),
+                fmt::format("{}, line {}: {}", file_name, parsed.error().source().begin.line,
+                            parsed.error().description()),
                 "write TOML: a table [[fault]] for each fault");
   }
+  Lines lines;
+  const Json json = to_json(parsed.table(), "", lines);
+  Field::State state{.tried = tried, .remedy = {}, .place = [&](std::string_view way) {
+                       // A missing field is where the table around it begins.
+                       while (!lines.contains(way)) way = way.substr(0, way.rfind('.'));
+                       return fmt::format("{}, line {}: ", file_name, lines.find(way)->second);
+                     }};
+  const Field root(state, &json, "");
+  root.only({"fault"});
   FaultScript script;
-  for (const auto& [key, node] : parsed.table()) {
-    const toml::array* rules = node.as_array();
-    if (key.str() != "fault" || rules == nullptr) {
-      return fail(Code::corrupt_data, tried,
-                  file_name + ", line " + std::to_string(node.source().begin.line) + ", field '" +
-                      std::string(key.str()) + "' is unknown",
-                  "write tables [[fault]] and nothing else");
-    }
-    if (rules->size() > kFaultRuleMax) {
-      return fail(Code::corrupt_data, tried,
-                  file_name + ": " + std::to_string(rules->size()) + " faults",
-                  "write at most " + std::to_string(kFaultRuleMax));
-    }
-    for (const toml::node& rule : *rules) {
-      const toml::table* table = rule.as_table();
-      if (table == nullptr) {
-        return fail(Code::corrupt_data, tried,
-                    file_name + ", line " + std::to_string(rule.source().begin.line) +
-                        ", field 'fault' holds something that is not a table",
-                    "write each fault as [[fault]]");
-      }
-      auto read = RuleReader(*table, file_name).read();
-      if (!read) return fail(read.error());
-      script.rules[script.rule_count++] = *read;
-    }
+  for (const Field& field : root["fault"].elements(kFaultRuleMax)) {
+    script.rules[script.rule_count++] = read_rule(field);
   }
+  if (state.error) return fail(std::move(*state.error));
   return script;
 }
 

@@ -131,7 +131,7 @@ void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_
   }
 }
 
-void announce_release(DeviceRegisters& device) noexcept {
+void notify_release(DeviceRegisters& device) noexcept {
   // edge: emu-released (acq_rel)
   device.released.fetch_add_acq_rel(1);
   // A waiter that is not counted yet checks again after counting itself, and its wait is bounded
@@ -161,7 +161,7 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
     DeviceRegisters& device = registers.devices[d];
     for (QueueRegisters& queue : device.queues) {
       const std::uint32_t count = queue.entries.give_back_all(owner);
-      queue.unfinished_count.fetch_add_relaxed(count);  // a statistic
+      queue.unfinished_count.add(count);
       entry_count += count;
     }
     for (EngineRegisters& engine : device.engines) {
@@ -169,13 +169,13 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
       // edge: emu-engine (acq_rel)
       engine.holder.compare_exchange_acq_rel(expected, kNobody);
     }
-    announce_release(device);
+    notify_release(device);
   }
   // Several reapers may each find some of its entries: only the first counts it.
   Owner lost = client.lost.load_relaxed();  // the exchange decides
   if (died && entry_count != 0 && lost != owner &&
       client.lost.compare_exchange_relaxed(lost, owner)) {  // a statistic
-    registers.lost_client_count.fetch_add_relaxed(1);       // as above
+    registers.lost_client_count.add(1);
   }
   // The place is freed only after every word of its owner.
   // edge: emu-client (acq_rel)
@@ -210,7 +210,7 @@ void free_orphans(Registers& registers) noexcept {
       any = queue.entries.give_back_orphans(is_orphan) != 0 || any;
     }
     for (EngineRegisters& engine : device.engines) any = free(engine.holder) || any;
-    if (any) announce_release(device);
+    if (any) notify_release(device);
   }
 }
 

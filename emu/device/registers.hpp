@@ -31,6 +31,7 @@
 #include "emu/device/statistics.hpp"
 #include "emu/platform/process.hpp"
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/counter.hpp"
 
 namespace headrace::emu {
 
@@ -73,8 +74,6 @@ class SharedText {
   std::array<Atomic<std::uint64_t>, kWords> words_;
 };
 
-using Counter = Atomic<std::uint64_t>;
-
 struct QueueRegisters {
   // Configuration: written by the controller while the WQ is disabled, read by all.
   Atomic<std::uint32_t> group{kNoGroup};
@@ -96,7 +95,7 @@ struct QueueRegisters {
   /// Work done for this WQ, divided by its priority; the arbiter picks the WQ that is behind.
   alignas(64) Atomic<std::uint64_t> virtual_time;
   Atomic<std::uint32_t> open_count;
-  Counter accepted_count;
+  Atomic<std::uint64_t> accepted_count;
   Counter retried_count;
   Counter dropped_count;
   Counter written_count;
@@ -113,7 +112,7 @@ struct EngineRegisters {
   /// from a dead or stopped client.
   alignas(64) Atomic<Owner> holder;
   /// Incremented with every finished descriptor.
-  Counter turn;
+  Atomic<std::uint64_t> turn;
   Counter descriptor_count;
   Counter batch_count;
   Counter bytes_read;
@@ -136,8 +135,8 @@ struct DeviceRegisters {
   /// Workers that wait for an engine of another client. A dead worker stays counted, which costs
   /// only needless wake calls.
   Atomic<std::uint32_t> waiter_count;
-  Atomic<std::uint32_t> released;             ///< Futex: an engine or an entry was released.
-  std::array<Counter, kGroupMax> group_time;  ///< Virtual time of the WQ served last.
+  Atomic<std::uint32_t> released;  ///< Futex: an engine or an entry was released.
+  std::array<Atomic<std::uint64_t>, kGroupMax> group_time;  ///< Virtual time of the WQ served last.
   std::array<Counter, kOpcodeMax> operations_by_opcode;
   Counter injected_fault_count;
   std::array<EngineRegisters, kEngineMax> engines;
@@ -220,10 +219,10 @@ struct Registers {
   std::uint64_t options_hash = 0;
   RunOptions run_options;
   // Shared from then on.
-  std::array<Counter, kFaultRuleMax> fault_match_count;
+  std::array<Atomic<std::uint64_t>, kFaultRuleMax> fault_match_count;
   Counter client_count;
   Counter lost_client_count;
-  Counter step_count;  ///< Time of the deterministic schedule.
+  Atomic<std::uint64_t> step_count;  ///< Time of the deterministic schedule.
   std::array<DeviceRegisters, kDeviceMax> devices;
   std::array<ClientRegisters, kClientMax> clients;
 };
@@ -258,7 +257,7 @@ void halt_device(Registers& registers, std::uint32_t device) noexcept;
 void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_t queue,
                   std::uint8_t opcode, std::uint64_t address) noexcept;
 /// Wakes waiters for entries or engines.
-void announce_release(DeviceRegisters& device) noexcept;
+void notify_release(DeviceRegisters& device) noexcept;
 /// Releases what `owner` holds, then its place. Threads may call it concurrently. Returns false if
 /// another thread has already freed the place. `died`: count the client as lost if it had entries
 /// in use.

@@ -197,8 +197,8 @@ void Runner::complete(const Pending& pending) {
 void Runner::end_turn() {
   EngineRegisters* engine = engine_registers();
   if (engine == nullptr || begun_ns_ == 0) return;
-  engine->busy_ns.fetch_add_relaxed(platform::now_ns() - begun_ns_);  // a statistic
-  engine->turn.fetch_add_acq_rel(1);                                  // edge: emu-turn (acq_rel)
+  engine->busy_ns.add(platform::now_ns() - begun_ns_);
+  engine->turn.fetch_add_acq_rel(1);  // edge: emu-turn (acq_rel)
 }
 
 void Runner::start_descriptor() {
@@ -340,26 +340,26 @@ void Runner::count(const dsa::CompletionRecord& record) {
   const std::uint8_t opcode = static_cast<std::uint8_t>(descriptor().opcode);
   // Relaxed: statistics.
   if (status == dsa::kStatusAborted) {
-    scheduler_->device().queues[task_.queue].aborted_count.fetch_add_relaxed(1);
+    scheduler_->device().queues[task_.queue].aborted_count.add(1);
   }
   if (engine == nullptr) return;
-  scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].fetch_add_relaxed(1);
-  engine->descriptor_count.fetch_add_relaxed(1);
+  scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].add(1);
+  engine->descriptor_count.add(1);
   if ((descriptor().flags & dsa::flag::cache_control) != 0) {
-    engine->cache_control_count.fetch_add_relaxed(1);
+    engine->cache_control_count.add(1);
   }
   if (bytes_read_ + bytes_written_ != 0) {
-    engine->bytes_read.fetch_add_relaxed(bytes_read_);
-    engine->bytes_written.fetch_add_relaxed(bytes_written_);
+    engine->bytes_read.add(bytes_read_);
+    engine->bytes_written.add(bytes_written_);
   }
   if (is_success(record) || status == raw(dsa::Status::success_unexpected)) return;
   // A failed batch only reports that one of its descriptors failed, which is counted, or had an
   // unexpected result.
   if (dsa::status_of(status) == dsa::Status::batch_failed) return;
   if (status != dsa::kStatusAborted && is_page_fault(dsa::status_of(status))) {
-    engine->page_fault_count.fetch_add_relaxed(1);
+    engine->page_fault_count.add(1);
   } else {
-    engine->error_count.fetch_add_relaxed(1);
+    engine->error_count.add(1);
   }
 }
 
@@ -379,7 +379,7 @@ void Runner::trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_c
 void Runner::release_entry(std::uint32_t queue, std::uint32_t entry) noexcept {
   DeviceRegisters& device = scheduler_->device();
   device.queues[queue].entries.give_back(entry, context_->owner);
-  if (device.waiter_count.load_relaxed() != 0) announce_release(device);  // a hint
+  if (device.waiter_count.load_relaxed() != 0) notify_release(device);  // a hint
 }
 
 void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record) {
@@ -456,7 +456,7 @@ void Runner::end_batch(Batch& batch) {
   bytes_read_ = bytes_written_ = 0;
   count(record);
   if (EngineRegisters* engine = engine_registers()) {
-    engine->batch_count.fetch_add_relaxed(1);  // a statistic
+    engine->batch_count.add(1);
   }
   trace(aborted ? TraceKind::aborted : TraceKind::finished, record.status, batch.finished_count);
   release_entry(batch.queue, batch.entry);

@@ -17,7 +17,7 @@ constexpr std::uint64_t kBytesAtOnce = 64 << 10;
 /// How far a WQ may run ahead of a waiting one before the engine changes hands.
 constexpr std::uint64_t kAheadMax = 4 << 20;
 /// A larger lead over the WQ served last is impossible: a stray write.
-constexpr std::uint64_t kAheadNonsense = 1ULL << 40U;
+constexpr std::uint64_t kLeadMax = 1ULL << 40U;
 constexpr std::uint32_t kPriorityMax = 15;
 /// How long a client may keep an engine that another one wants.
 constexpr std::uint64_t kTurnNs = 1'000'000;
@@ -141,7 +141,7 @@ void Scheduler::release_engine(std::uint32_t& engine_held) noexcept {
   // edge: emu-engine (acq_rel)
   device_.engines[engine_held].holder.compare_exchange_acq_rel(expected, kNobody);
   engine_held = kEngineMax;
-  announce_release(device_);
+  notify_release(device_);
 }
 
 void Scheduler::recover_engines() noexcept {
@@ -153,7 +153,7 @@ void Scheduler::recover_engines() noexcept {
     // When the holder resumes, it finishes its descriptor concurrently: briefly more concurrency
     // than engines, nothing worse.
     // edge: emu-engine (acq_rel)
-    if (engine.holder.compare_exchange_acq_rel(holder, kNobody)) announce_release(device_);
+    if (engine.holder.compare_exchange_acq_rel(holder, kNobody)) notify_release(device_);
   }
 }
 
@@ -186,7 +186,7 @@ void Scheduler::charge(std::uint32_t queue, std::uint64_t cost) noexcept {
   }
   const std::uint64_t cost_now = base - now + cost / priority;
   std::uint64_t found = registers.virtual_time.load_relaxed();
-  if (found - now > kAheadNonsense) {
+  if (found - now > kLeadMax) {
     registers.virtual_time.compare_exchange_relaxed(found, now + cost_now);
   } else {
     registers.virtual_time.fetch_add_relaxed(cost_now);
@@ -205,7 +205,7 @@ std::uint64_t Scheduler::time_of(std::uint32_t queue) const noexcept {
   if (group >= kGroupMax) return time;
   // No descriptor costs this much: a stray write, which would starve the WQ.
   const std::uint64_t clock = device_.group_time[group].load_relaxed();
-  return time > clock && time - clock > kAheadNonsense ? clock : time;
+  return time > clock && time - clock > kLeadMax ? clock : time;
 }
 
 Task Scheduler::take_members(Batch& batch, std::uint32_t engine) {

@@ -26,12 +26,12 @@ constexpr std::uint64_t kBriefBytes = 64 << 10;
 /// The word that counts workers available for a push.
 namespace idle {
 constexpr std::uint32_t kSleeper = 1;
-constexpr std::uint32_t kAttentive = 1U << 16U;
-constexpr std::uint32_t kToSleep = kSleeper - kAttentive;
+constexpr std::uint32_t kPolling = 1U << 16U;
+constexpr std::uint32_t kToSleep = kSleeper - kPolling;
 constexpr std::uint32_t sleepers(std::uint32_t word) {
   return word & 0xffffU;
 }
-constexpr std::uint32_t attentive(std::uint32_t word) {
+constexpr std::uint32_t polling(std::uint32_t word) {
   return word >> 16U;
 }
 }  // namespace idle
@@ -75,14 +75,14 @@ int ThreadPool::grow() noexcept {
     if (!started_.compare_exchange_acq_rel(count, count + 1)) continue;
     Worker& worker = workers_[count];
     // edge: emu-idle (acq_rel)
-    idle_.fetch_add_acq_rel(idle::kAttentive);
+    idle_.fetch_add_acq_rel(idle::kPolling);
     const auto enter = [](void* self) {
       auto* const entered = static_cast<Worker*>(self);
       entered->thread_pool->work(*entered);
     };
     const int error = worker.thread.start("dsa-engine", enter, &worker);
     if (error != 0) {
-      idle_.fetch_sub_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
+      idle_.fetch_sub_acq_rel(idle::kPolling);  // edge: emu-idle (acq_rel)
       // Allows a later attempt, unless another worker was started meanwhile.
       std::uint32_t expected = count + 1;
       started_.compare_exchange_acq_rel(expected, count);  // edge: emu-workers (acq_rel)
@@ -97,16 +97,16 @@ void ThreadPool::wake_one() noexcept {
   platform::wake(bell(), 1);
 }
 
-void ThreadPool::announce() noexcept {
+void ThreadPool::notify() noexcept {
   // edge: emu-idle (acq_rel)
   const std::uint32_t word = idle_.fetch_add_acq_rel(0);
-  if (idle::attentive(word) == 0 && idle::sleepers(word) != 0) wake_one();
+  if (idle::polling(word) == 0 && idle::sleepers(word) != 0) wake_one();
 }
 
 void ThreadPool::stop() noexcept {
   scheduler_.abandon();
   ring(client_.place(), device_);
-  announce_release(scheduler_.device());
+  notify_release(scheduler_.device());
   ring_completer();
   for (Worker& worker : workers_) worker.thread.join();
   completer_thread_.join();
@@ -116,13 +116,13 @@ int ThreadPool::start_completer() {
   if (completer_thread_.started()) return 0;
   // Capacity for all pending completions: engines do not allocate.
   {
-    constexpr std::uint32_t kRoomCount = kEntryMax + kBatchActiveMax * kBatchMax;
+    constexpr std::uint32_t kPlaceCount = kEntryMax + kBatchActiveMax * kBatchMax;
     const Lock lock(pending_mutex_);
-    pending_.resize(kRoomCount);
-    empty_rooms_.clear();
-    due_.reserve(kRoomCount);
-    empty_rooms_.reserve(kRoomCount);
-    for (std::uint32_t room = kRoomCount; room > 0; --room) empty_rooms_.push_back(room - 1);
+    pending_.resize(kPlaceCount);
+    free_places_.clear();
+    due_.reserve(kPlaceCount);
+    free_places_.reserve(kPlaceCount);
+    for (std::uint32_t place = kPlaceCount; place > 0; --place) free_places_.push_back(place - 1);
   }
   const auto enter = [](void* self) { static_cast<ThreadPool*>(self)->complete_all(); };
   return completer_thread_.start("dsa-completer", enter, this);
@@ -157,8 +157,8 @@ void ThreadPool::run(Worker& worker, const Task& task) {
                     client_.run_options().paced();
   if (away) {
     // edge: emu-idle (acq_rel)
-    const std::uint32_t word = idle_.fetch_sub_acq_rel(idle::kAttentive);
-    if (idle::attentive(word) == 1) {
+    const std::uint32_t word = idle_.fetch_sub_acq_rel(idle::kPolling);
+    if (idle::polling(word) == 1) {
       if (task.more || scheduler_.has_queued()) {
         help();
       } else if (idle::sleepers(word) == 0) {
@@ -171,21 +171,21 @@ void ThreadPool::run(Worker& worker, const Task& task) {
     if (mail_waits()) client_.serve_mailbox(device_);
   }
   if (const auto pending = worker.runner->take_pending()) postpone(*pending);
-  if (away) idle_.fetch_add_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
+  if (away) idle_.fetch_add_acq_rel(idle::kPolling);  // edge: emu-idle (acq_rel)
 }
 
 void ThreadPool::postpone(const Pending& pending) {
   {
     const Lock lock(pending_mutex_);
-    if (empty_rooms_.empty()) {
+    if (free_places_.empty()) {
       // More than the entries allow: a client has overwritten them.
-      empty_rooms_.push_back(static_cast<std::uint32_t>(pending_.size()));
+      free_places_.push_back(static_cast<std::uint32_t>(pending_.size()));
       pending_.emplace_back();
     }
-    const std::uint32_t room = empty_rooms_.back();
-    empty_rooms_.pop_back();
-    pending_[room] = pending;
-    due_.push_back({pending.due_ns, room});
+    const std::uint32_t place = free_places_.back();
+    free_places_.pop_back();
+    pending_[place] = pending;
+    due_.push_back({pending.due_ns, place});
     std::push_heap(due_.begin(), due_.end(), is_later);
   }
   ring_completer();
@@ -197,7 +197,7 @@ void ThreadPool::complete(const Pending& pending) noexcept {
   completer_->complete(pending);
   completing.fetch_sub_acq_rel(1);  // edge: emu-completing (acq_rel)
   // Work that waited for it is ready now: a drain, a fence, the rest of a batch.
-  announce();
+  notify();
 }
 
 std::optional<Pending> ThreadPool::take_due(std::chrono::nanoseconds& wait) {
@@ -216,18 +216,18 @@ std::optional<Pending> ThreadPool::take_due(std::chrono::nanoseconds& wait) {
     // Not std::find_if: Clang's analysis assumes that a lambda does not hold the lock.
     auto stale = due_.begin();
     for (; stale != due_.end(); ++stale) {
-      const Task& task = pending_[stale->room].task;
+      const Task& task = pending_[stale->place].task;
       if (scheduler_.stale(task.queue, task.slot.generation)) break;
     }
     if (stale == due_.end()) return std::nullopt;
-    pending_[stale->room].due_ns = now;
+    pending_[stale->place].due_ns = now;
     std::swap(*stale, due_.back());
     std::make_heap(due_.begin(), due_.end() - 1, is_later);
   }
-  const std::uint32_t room = due_.back().room;
+  const std::uint32_t place = due_.back().place;
   due_.pop_back();
-  empty_rooms_.push_back(room);
-  return pending_[room];
+  free_places_.push_back(place);
+  return pending_[place];
 }
 
 void ThreadPool::complete_all() {
@@ -311,7 +311,7 @@ void ThreadPool::work(Worker& worker) {
     // Work that becomes ready without a push is taken by the worker that made it ready.
     while (++spins < kSpinMax && !scheduler_.has_queued() && !mail_waits()) platform::pause();
     if (spins < kSpinMax) continue;
-    // Before sleeping: announce it, then check once more.
+    // Before sleeping: count it as asleep, then check once more.
     const std::uint32_t rung = bell().load_acquire();  // edge: emu-idlebell (acquire)
     idle_.fetch_add_acq_rel(idle::kToSleep);           // edge: emu-idle (acq_rel)
     task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);

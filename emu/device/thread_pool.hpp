@@ -30,7 +30,7 @@ class ThreadPool {
   /// Starts one more worker unless all are running. Returns 0 or the errno of the failure.
   int grow() noexcept;
   /// Wakes a worker after a push.
-  void announce() noexcept;
+  void notify() noexcept;
   void stop() noexcept;
   /// One deterministic step, chosen among everything runnable. Returns false if nothing is;
   /// `engine_wanted` says whether only an engine was missing.
@@ -55,7 +55,7 @@ class ThreadPool {
   /// A delayed completion, small enough for a heap.
   struct Due {
     std::uint64_t at_ns = 0;
-    std::uint32_t room = 0;
+    std::uint32_t place = 0;
   };
   static bool is_later(const Due& one, const Due& other) { return one.at_ns > other.at_ns; }
 
@@ -86,9 +86,9 @@ class ThreadPool {
   Atomic<std::uint32_t> idle_;
   std::array<Worker, kEngineMax> workers_;
   Mutex pending_mutex_;
-  /// Delayed completions; empty_rooms_ lists the free elements.
+  /// Delayed completions; free_places_ lists the free elements.
   std::vector<Pending> pending_ HEADRACE_GUARDED_BY(pending_mutex_);
-  std::vector<std::uint32_t> empty_rooms_ HEADRACE_GUARDED_BY(pending_mutex_);
+  std::vector<std::uint32_t> free_places_ HEADRACE_GUARDED_BY(pending_mutex_);
   /// Heap of the occupied elements, earliest due on top.
   std::vector<Due> due_ HEADRACE_GUARDED_BY(pending_mutex_);
   Atomic<std::uint32_t> completer_bell_;

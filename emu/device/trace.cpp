@@ -39,7 +39,7 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   Line line(into);
   line.add(event.in_steps ? "{\"step\":" : "{\"time_ns\":", event.time);
   line.add(",\"event\":\"");
-  line.add(enumerator_name(event.kind));
+  line.add(headrace::name(event.kind));
   line.add("\",\"device\":", event.device);
   line.add(",\"queue\":", event.queue);
   line.add(",\"engine\":", event.engine);
@@ -57,7 +57,7 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"byte_count\":", event.byte_count);
   if (event.kind == TraceKind::control) {
     line.add(",\"command\":\"");
-    line.add(enumerator_name(event.command));
+    line.add(headrace::name(event.command));
     line.add("\"");
   }
   if (event.process_id != 0) {

@@ -154,7 +154,7 @@ struct CopyTask {
   /// Processes the record of a part that a device has done.
   void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
   /// True if the result is known.
-  [[nodiscard]] bool is_settled() const noexcept { return false; }
+  [[nodiscard]] bool is_decided() const noexcept { return false; }
 };
 // Clang 16 deduces nothing from the members of an aggregate.
 template <typename Work>
@@ -181,7 +181,7 @@ struct FillTask {
     fill(target + at, value, byte_count);
   }
   void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
-  [[nodiscard]] bool is_settled() const noexcept { return false; }
+  [[nodiscard]] bool is_decided() const noexcept { return false; }
 };
 template <typename Work>
 FillTask(std::byte*, unsigned char, Work) -> FillTask<Work>;
@@ -213,7 +213,7 @@ struct CompareTask {
   void learn(std::size_t at, const dsa::CompletionRecord& record) noexcept {
     if (record.result != 0) difference = std::min(difference, at + record.bytes_completed);
   }
-  [[nodiscard]] bool is_settled() const noexcept { return difference != SIZE_MAX; }
+  [[nodiscard]] bool is_decided() const noexcept { return difference != SIZE_MAX; }
 };
 template <typename Work>
 CompareTask(const std::byte*, const std::byte*, Work) -> CompareTask<Work>;
@@ -269,7 +269,7 @@ class DeviceWork {
   }
 
   void do_range(std::size_t at, std::size_t byte_count) noexcept {
-    while (byte_count >= kDeviceBytesMin && !task_.is_settled() &&
+    while (byte_count >= kDeviceBytesMin && !task_.is_decided() &&
            device_.usable.load_relaxed()) {  // Advice.
       const std::size_t done = do_round(at, byte_count);
       at += done;

@@ -175,7 +175,7 @@ int compare_by_device(Path alone, const void* left, const void* right,
   CompareTask task{static_cast<const std::byte*>(left) + kComparedAloneBytes,
                    static_cast<const std::byte*>(right) + kComparedAloneBytes, &find_difference};
   do_by_device(Function::memcmp, alone, task, byte_count - kComparedAloneBytes, byte_count);
-  if (!task.is_settled()) return 0;
+  if (!task.is_decided()) return 0;
   return order_at(kComparedAloneBytes + task.difference, left, right);
 }
 

@@ -98,7 +98,7 @@ HEADRACE_HOOK Handler __sysv_signal(int number, Handler handler) noexcept {
 HEADRACE_HOOK Handler sigset(int number, Handler handler) noexcept {
   const auto index = taken_index(number);
   if (!index || !emulated()) return next_sigset(number, handler);
-  const SignalSet deputy = kernel::signal_bit(kDeputies[*index]);
+  const SignalSet proxy = kernel::signal_bit(kProxies[*index]);
   const SignalSet mask = kernel::mask();
   const auto hold = reinterpret_cast<Handler>(2);  // SIG_HOLD
   Handler former = nullptr;
@@ -106,12 +106,12 @@ HEADRACE_HOOK Handler sigset(int number, Handler handler) noexcept {
     KernelAction now;
     exchange_action(*index, nullptr, &now);
     former = reinterpret_cast<Handler>(now.handler);
-    kernel::set_mask(mask | deputy);
+    kernel::set_mask(mask | proxy);
   } else {
     former = replace(*index, handler, 0, 0);
-    kernel::set_mask(mask & ~deputy);
+    kernel::set_mask(mask & ~proxy);
   }
-  return (mask & deputy) != 0 ? hold : former;
+  return (mask & proxy) != 0 ? hold : former;
 }
 
 HEADRACE_HOOK int sigignore(int number) noexcept {

@@ -204,8 +204,8 @@ bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
   if (Client* client = connection()) {
     return client->enqueue(portal.device, portal.queue, descriptor);
   }
-  Client::turn_away({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
-                    dsa::QueueMode::shared);
+  Client::refuse({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
+                 dsa::QueueMode::shared);
   return false;
 }
 
@@ -214,8 +214,8 @@ void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
     client->store(portal.device, portal.queue, descriptor);
     return;
   }
-  Client::turn_away({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
-                    dsa::QueueMode::dedicated);
+  Client::refuse({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
+                 dsa::QueueMode::dedicated);
 }
 
 }  // namespace headrace::emu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that set or return a signal mask: the three signals are never blocked, their
-// deputies are (inject/trap/signals.hpp).
+// proxies are (inject/trap/signals.hpp).
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -71,7 +71,7 @@ int change_one(Next<int(int)>& next, int signal, int how) noexcept {
   if (!index || !emulated()) return next(signal);
   sigset_t set;
   ::sigemptyset(&set);
-  ::sigaddset(&set, kDeputies[*index]);
+  ::sigaddset(&set, kProxies[*index]);
   return next_sigprocmask(how, &set, static_cast<sigset_t*>(nullptr));
 }
 

@@ -62,10 +62,10 @@ Place place_in_line(std::string_view line) {
   const std::size_t path = line.find('/');
   if (path != std::string_view::npos) {
     if (const auto name = parse_portal(line.substr(path))) {
-      return Place{.ground = Ground::portal, .portal = *name};
+      return Place{.kind = PageKind::portal, .portal = *name};
     }
   }
-  return Place{.ground = Ground::ordinary, .portal = {}};
+  return Place{.kind = PageKind::ordinary, .portal = {}};
 }
 
 /// Passes the line of /proc/self/maps that covers `address` to `take`. False: no such line, or no
@@ -153,7 +153,7 @@ std::optional<PortalName> portal_of_file(int file) noexcept {
 
 Place place_of(std::uint64_t address) noexcept {
   PortalTable& table = process().portals;
-  if (const auto name = table.find(address)) return {.ground = Ground::portal, .portal = *name};
+  if (const auto name = table.find(address)) return {.kind = PageKind::portal, .portal = *name};
   // A program that uses MOVDIR64B as a wide store looks up ordinary memory repeatedly.
   struct Recent {
     std::uint64_t page = 0;
@@ -163,16 +163,16 @@ Place place_of(std::uint64_t address) noexcept {
   const std::uint64_t page = address & kPageMask;
   const std::uint32_t generation = table.generation();
   if (page != 0 && recent.page == page && recent.generation == generation) {
-    return {.ground = Ground::ordinary, .portal = {}};
+    return {.kind = PageKind::ordinary, .portal = {}};
   }
   Place place;
   bool is_readable = false;
   look_up_in_maps(address, is_readable,
                   [&place](std::string_view line) { place = place_in_line(line); });
   // Without /proc it is unknown: assume the program's own memory.
-  if (!is_readable) place.ground = Ground::ordinary;
-  if (place.ground == Ground::ordinary) recent = {page, generation};
-  if (place.ground == Ground::portal) {
+  if (!is_readable) place.kind = PageKind::ordinary;
+  if (place.kind == PageKind::ordinary) recent = {page, generation};
+  if (place.kind == PageKind::portal) {
     // As the driver does: a child of fork does not inherit portals (VM_DONTCOPY).
     kernel::call(__NR_madvise, static_cast<long>(page), kPageBytes, MADV_DONTFORK);
     table.remember(page, place.portal);

@@ -23,14 +23,14 @@ struct PortalName {
 };
 
 /// What a submission address refers to.
-enum class Ground : std::uint8_t {
+enum class PageKind : std::uint8_t {
   portal,
   ordinary,  ///< Mapped, but no portal.
   unmapped,
 };
 
 struct Place {
-  Ground ground = Ground::unmapped;
+  PageKind kind = PageKind::unmapped;
   PortalName portal;
 };
 

@@ -19,8 +19,8 @@ constexpr std::uint64_t kNoDefer = 0x4000'0000;
 constexpr std::uint64_t kResetHand = 0x8000'0000;
 
 constexpr SignalSet kTakenSet = signal_bit(SIGILL) | signal_bit(SIGSEGV) | signal_bit(SIGBUS);
-constexpr SignalSet kDeputySet =
-    signal_bit(kDeputies[0]) | signal_bit(kDeputies[1]) | signal_bit(kDeputies[2]);
+constexpr SignalSet kProxySet =
+    signal_bit(kProxies[0]) | signal_bit(kProxies[1]) | signal_bit(kProxies[2]);
 
 /// The program's requested action for one signal. A child of fork inherits it. Guarded by
 /// Process::action_lock; writers block all signals, so that no handler waits for a writer that it
@@ -74,9 +74,9 @@ void end_by(int signal, siginfo_t& info, bool repeats) noexcept {
 }  // namespace
 
 kernel::SignalSet to_kernel(SignalSet asked) {
-  SignalSet kept = asked & ~(kTakenSet | kDeputySet);
+  SignalSet kept = asked & ~(kTakenSet | kProxySet);
   for (std::size_t i = 0; i < kTaken.size(); ++i) {
-    if ((asked & signal_bit(kTaken[i])) != 0) kept |= signal_bit(kDeputies[i]);
+    if ((asked & signal_bit(kTaken[i])) != 0) kept |= signal_bit(kProxies[i]);
   }
   return kept;
 }
@@ -84,7 +84,7 @@ kernel::SignalSet to_kernel(SignalSet asked) {
 kernel::SignalSet to_program(SignalSet kept) {
   SignalSet shown = kept & ~kTakenSet;
   for (std::size_t i = 0; i < kTaken.size(); ++i) {
-    if ((kept & signal_bit(kDeputies[i])) != 0) shown |= signal_bit(kTaken[i]);
+    if ((kept & signal_bit(kProxies[i])) != 0) shown |= signal_bit(kTaken[i]);
   }
   return shown;
 }
@@ -103,9 +103,9 @@ void take_signals() noexcept {
     install(kTaken[i], kRestart);
   }
   // Signals blocked here were blocked by the program that called exec; if it had this preload, as
-  // deputies.
+  // proxies.
   const SignalSet inherited = kernel::mask();
-  kernel::set_mask(to_kernel(inherited) | (inherited & kDeputySet));
+  kernel::set_mask(to_kernel(inherited) | (inherited & kProxySet));
   taken.store_relaxed(1);  // relaxed: as above.
 }
 
@@ -149,7 +149,7 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   // Sent by kill or similar, not caused by the thread.
   const bool sent = info.si_code <= 0;
   const SignalSet interrupted = word_of(context.uc_sigmask);
-  const bool blocked = (interrupted & signal_bit(kDeputies[index])) != 0;
+  const bool blocked = (interrupted & signal_bit(kProxies[index])) != 0;
 
   std::uint64_t handler = 0;
   std::uint64_t flags = 0;
@@ -172,7 +172,7 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
     return {};
   }
   SignalSet now = interrupted | to_kernel(mask);
-  if ((flags & kNoDefer) == 0) now |= signal_bit(kDeputies[index]);
+  if ((flags & kNoDefer) == 0) now |= signal_bit(kProxies[index]);
   return {.handler = handler, .mask = now};
 }
 

@@ -3,9 +3,9 @@
 // program requests is kept in a table and read back to it; the kernel keeps our handler.
 //
 // A table cannot hold masks: the kernel saves and restores them where no function is called (return
-// from a handler, siglongjmp, swapcontext, exec, a new thread). So each of the three has a deputy,
-// a real-time signal whose mask bit stands for it: "SIGILL is blocked" is stored as "its deputy is
-// blocked". A program that uses a deputy itself (the three signals below SIGRTMAX - 2) cannot block
+// from a handler, siglongjmp, swapcontext, exec, a new thread). So each of the three has a proxy,
+// a real-time signal whose mask bit stands for it: "SIGILL is blocked" is stored as "its proxy is
+// blocked". A program that uses a proxy itself (the three signals below SIGRTMAX - 2) cannot block
 // or wait for it.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace headrace::emu {
 
 inline constexpr std::array<int, 3> kTaken = {SIGILL, SIGSEGV, SIGBUS};
-inline constexpr std::array<int, 3> kDeputies = {59, 60, 61};
+inline constexpr std::array<int, 3> kProxies = {59, 60, 61};
 
 /// In the kernel's layout; functions by address. `handler`: 0 is SIG_DFL, 1 SIG_IGN.
 struct KernelAction {

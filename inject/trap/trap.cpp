@@ -154,7 +154,7 @@ class Execution {
   Verdict move_string() noexcept;
   Verdict umonitor() noexcept;
   Verdict pause() noexcept;
-  bool meet_page(std::uint64_t target) noexcept;
+  bool raise_fault(std::uint64_t target) noexcept;
 
   Verdict finish() noexcept {
     frame_.skip(instruction_);
@@ -233,7 +233,7 @@ Verdict Execution::run() noexcept {
 
 /// Sends the thread the signal that a CPU with the instruction would raise at the portal's page. It
 /// is delivered after this handler, at the same instruction. False: it cannot be delivered.
-bool Execution::meet_page(std::uint64_t target) noexcept {
+bool Execution::raise_fault(std::uint64_t target) noexcept {
   if ((word_of(frame_.context().uc_sigmask) & kernel::signal_bit(SIGSEGV)) != 0) return false;
   siginfo_t access{};
   access.si_signo = SIGSEGV;
@@ -255,8 +255,8 @@ Verdict Execution::submit(bool posted) noexcept {
   const Place place = place_of(target);
   // A CPU with the instruction faults here because portals are inaccessible or, for ENQCMD, because
   // the process has no PASID. Any other fault is the program's.
-  if (!refused_ && place.ground != Ground::portal) return Verdict::not_ours;
-  if (refused_ && place.ground == Ground::portal && access_forced() && meet_page(target)) {
+  if (!refused_ && place.kind != PageKind::portal) return Verdict::not_ours;
+  if (refused_ && place.kind == PageKind::portal && access_forced() && raise_fault(target)) {
     return Verdict::done;
   }
   if ((target & 63) != 0) return protection_fault();
@@ -266,14 +266,14 @@ Verdict Execution::submit(bool posted) noexcept {
             fault)) {
     return page_fault(fault, false);
   }
-  switch (place.ground) {
-    case Ground::unmapped:
+  switch (place.kind) {
+    case PageKind::unmapped:
       return page_fault(target, true);
-    case Ground::ordinary:
+    case PageKind::ordinary:
       if (posted) return store_to_memory(target, descriptor);
       frame_.set_flags(true, false);
       return finish();
-    case Ground::portal:
+    case PageKind::portal:
       break;
   }
   if (info_->si_signo == SIGILL) sites().count(frame_.instruction_pointer(), first_byte_);
@@ -322,7 +322,7 @@ Verdict Execution::store_piece() noexcept {
   // A store that crosses a portal's edge would need its other part done as well.
   if (target / kPageBytes != last / kPageBytes) return Verdict::not_ours;
   const Place place = place_of(target);
-  if (place.ground != Ground::portal) return Verdict::not_ours;
+  if (place.kind != PageKind::portal) return Verdict::not_ours;
   std::byte bytes[64];
   const std::span piece = std::span(bytes).first(instruction_.byte_count);
   if (instruction_.kind == InstructionKind::vector_store) {
@@ -342,7 +342,7 @@ Verdict Execution::store_piece() noexcept {
 Verdict Execution::move_string() noexcept {
   const std::uint64_t target = frame_.address_in(instruction_, kRdi, Segment::flat);
   const Place place = place_of(target);
-  if (place.ground != Ground::portal || frame_.moves_downwards()) return Verdict::not_ours;
+  if (place.kind != PageKind::portal || frame_.moves_downwards()) return Verdict::not_ours;
   const std::uint64_t mask = instruction_.address_32 ? 0xffff'ffffU : ~std::uint64_t{0};
   std::uint64_t count = instruction_.repeated ? frame_.general(kRcx) & mask : 1;
   // To the end of the portal's page, or one unit at a time: the instruction then faults again.

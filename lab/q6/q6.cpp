@@ -170,8 +170,8 @@ class Run {
         task.slot->held.extended_price.emplace(
             cache_->access(std::as_bytes(columns.extended_price)));
         task.slot->held.discount.emplace(cache_->access(std::as_bytes(columns.discount)));
-        task.slot->is_refused =
-            is_left(*task.slot->held.extended_price) || is_left(*task.slot->held.discount);
+        task.slot->is_refused = is_at_source(*task.slot->held.extended_price) ||
+                                is_at_source(*task.slot->held.discount);
         record(Pipeline::prefetch, task, worker, begin);
         return;
       }
@@ -212,7 +212,9 @@ class Run {
   }
 
   /// True if there is no copy and no move in flight.
-  static bool is_left(const cache::Entry& entry) { return entry.try_wait() && !entry.cached(); }
+  static bool is_at_source(const cache::Entry& entry) {
+    return entry.try_wait() && !entry.cached();
+  }
 
   /// The copy of `source` if it is ready, else `source`.
   static std::span<const std::int64_t> locate(const cache::Entry& entry,
@@ -382,33 +384,11 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
   return result;
 }
 
-constexpr auto kPrefetches = make_names<Prefetch>({
-    {Prefetch::off, "off"},
-    {Prefetch::on, "on"},
-    {Prefetch::automatic, "auto"},
-});
-
-constexpr auto kPipelines = make_names<Pipeline>({
-    {Pipeline::scan, "scan"},
-    {Pipeline::prefetch, "prefetch"},
-    {Pipeline::aggregate, "aggregate"},
-});
-
 }  // namespace
-
-std::string_view name(Prefetch prefetch) {
-  return kPrefetches.text(prefetch);
-}
-
-std::string_view name(Pipeline pipeline) {
-  return kPipelines.text(pipeline);
-}
 
 Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache, const Q6Columns& columns,
                         const Q6Parameters& parameters, const Q6Options& options) {
-  if (Result<void> valid = validate(cache, columns, options); !valid.has_value()) {
-    return fail(std::move(valid).error());
-  }
+  HEADRACE_TRY(validate(cache, columns, options));
   if (columns.ship_date.empty()) {
     Q6Result nothing;
     nothing.prefetched = options.prefetch == Prefetch::on;

@@ -4,22 +4,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "headrace/json/field.hpp"
 #include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
 namespace {
 
-using Json = nlohmann::json;
+using json::Field;
+using json::Json;
 
 constexpr std::size_t kNameMax = 63;
-constexpr std::uint64_t kSixteen = 15;
+constexpr std::size_t kFieldsMax = 4096;
+constexpr std::uint64_t kPriorityMax = 15;
 
 /// Blanks out commas before a closing bracket, outside strings, without moving other characters.
 std::string without_trailing_commas(std::string_view json) {
@@ -41,93 +43,6 @@ std::string without_trailing_commas(std::string_view json) {
   return text;
 }
 
-/// A JSON object and its path; reads fields one by one and tracks which remain.
-class Object {
- public:
-  Object(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
-
-  [[nodiscard]] Error error(std::string_view field, std::string found, std::string remedy) const {
-    const std::string place = field.empty() ? path_ : fmt::format("{}.{}", path_, field);
-    return Error{.code = Code::corrupt_data,
-                 .os_errno = 0,
-                 .tried = "",
-                 .cause = fmt::format("{}: {}", place, found),
-                 .remedy = std::move(remedy)};
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
-  /// Reads a whole number from `least` to `most` into `into`, if the field exists.
-  template <typename T>
-  Result<void> take(const char* field, T& into, std::uint64_t least, std::uint64_t most) {
-    known_.insert(field);
-    if (!json_.contains(field)) return {};
-    const Json& value = json_[field];
-    const auto allowed = [&] {
-      return fmt::format("use a whole number from {} to {}", least, most);
-    };
-    if (!value.is_number_unsigned()) {
-      return fail(error(field, fmt::format("{} is not a valid number", value.dump()), allowed()));
-    }
-    const auto number = value.get<std::uint64_t>();
-    if (number < least || number > most) {
-      return fail(error(field, fmt::format("{} is out of range", number), allowed()));
-    }
-    into = static_cast<T>(number);
-    return {};
-  }
-  /// Reads a number that is 0 or 1.
-  Result<void> take(const char* field, bool& into) {
-    std::uint32_t number = into ? 1 : 0;
-    auto taken = take(field, number, 0, 1);
-    into = number != 0;
-    return taken;
-  }
-  Result<void> take(const char* field, std::string& into) {
-    known_.insert(field);
-    if (!json_.contains(field)) return {};
-    if (!json_[field].is_string()) {
-      return fail(error(field, fmt::format("{} is not a string", json_[field].dump()),
-                        "put it in quotation marks"));
-    }
-    into = json_[field].get<std::string>();
-    return {};
-  }
-  /// Calls `read` with each object of a list. Returns their number: 0 if the field does not exist.
-  template <typename Read>
-  Result<std::size_t> each(const char* field, Read read) {
-    known_.insert(field);
-    if (!json_.contains(field)) return 0;
-    const Json& value = json_[field];
-    if (!value.is_array()) return fail(error(field, "it is not a list", "use [ ... ]"));
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      const std::string path = fmt::format("{}.{}[{}]", path_, field, i);
-      if (!value[i].is_object()) {
-        return fail(Object(value, path).error("", "it is not an object", "use { ... }"));
-      }
-      Object object(value[i], path);
-      if (auto done = read(object); !done) return fail(done.error());
-    }
-    return value.size();
-  }
-  /// Fails if a field was not read.
-  [[nodiscard]] Result<void> check_known() const {
-    for (const auto& [field, ignored] : json_.items()) {
-      if (!known_.contains(field)) {
-        std::string all;
-        for (const std::string& each : known_) all += (all.empty() ? "" : ", ") + each;
-        return fail(error(field, "there is no such field", "use one of " + all));
-      }
-    }
-    return {};
-  }
-  [[nodiscard]] bool has(const char* field) const { return json_.contains(field); }
-
- private:
-  const Json& json_;
-  std::string path_;
-  std::set<std::string> known_;
-};
-
 /// "wq0.3" with kind "wq" and device 0: 3.
 std::optional<std::uint32_t> parse_member(std::string_view name, std::string_view kind,
                                           std::uint32_t device, std::uint32_t count) {
@@ -137,23 +52,22 @@ std::optional<std::uint32_t> parse_member(std::string_view name, std::string_vie
   return std::nullopt;
 }
 
-/// Reads the configuration of one device.
+/// Reads the configuration of one device. The state of its fields keeps the first error.
 class Reader {
  public:
   Reader(std::uint32_t device, DeviceConfig& config, DeviceExtras& extras,
          std::vector<std::string>& left_out)
       : device_(device), config_(config), extras_(extras), left_out_(left_out) {}
 
-  Result<void> read(Object& object);
+  void read(const Field& field);
 
  private:
-  Result<std::uint32_t> member(Object& object, const char* kind, std::uint32_t count);
-  Result<void> read_group(Object& object);
-  Result<void> read_queue(Object& object, std::optional<std::uint32_t> group);
-  Result<void> read_engine(Object& object, std::optional<std::uint32_t> group);
-  Result<void> read_group_id(Object& object, std::optional<std::uint32_t> group,
-                             std::uint32_t& into);
-  [[nodiscard]] Result<void> check_queue(const Object& object, const QueueConfig& queue) const;
+  std::optional<std::uint32_t> member(const Field& field, const char* kind, std::uint32_t count);
+  void read_group(const Field& field);
+  void read_queue(const Field& field, std::optional<std::uint32_t> group);
+  void read_engine(const Field& field, std::optional<std::uint32_t> group);
+  static void check_group_id(const Field& field, std::optional<std::uint32_t> group);
+  static void check_queue(const Field& field, const QueueConfig& queue);
 
   std::uint32_t device_;
   DeviceConfig& config_;
@@ -162,173 +76,153 @@ class Reader {
   std::set<std::string> seen_;
 };
 
-#define HEADRACE_TRY(expression)                                          \
-  do {                                                                    \
-    if (auto tried_ = (expression); !tried_) return fail(tried_.error()); \
-  } while (false)
-
-Result<std::uint32_t> Reader::member(Object& object, const char* kind, std::uint32_t count) {
-  std::string name;
-  HEADRACE_TRY(object.take("dev", name));
+std::optional<std::uint32_t> Reader::member(const Field& field, const char* kind,
+                                            std::uint32_t count) {
+  const std::string name = field["dev"].text();
   const auto index = parse_member(name, kind, device_, count);
   if (!index) {
-    return fail(object.error(
-        "dev", fmt::format("'{}' is no {} of dsa{}", name, kind, device_),
-        fmt::format("use {}{}.0 to {}{}.{}", kind, device_, kind, device_, count - 1)));
+    field["dev"].refuse(
+        fmt::format("is '{}', which is no {} of dsa{}", name, kind, device_),
+        fmt::format("use {}{}.0 to {}{}.{}", kind, device_, kind, device_, count - 1));
+  } else if (!seen_.insert(name).second) {
+    field["dev"].refuse(fmt::format("is '{}', which appears twice", name), "name it once");
   }
-  if (!seen_.insert(name).second) {
-    return fail(object.error("dev", fmt::format("{} appears twice", name), "name it once"));
-  }
-  return *index;
+  return index;
 }
 
-Result<void> Reader::read_group_id(Object& object, std::optional<std::uint32_t> group,
-                                   std::uint32_t& into) {
-  std::uint32_t said = group.value_or(kNoGroup);
-  // -1 if ungrouped.
-  const Result<void> taken = object.take("group_id", said, 0, kGroupMax - 1);
-  if (group) {
-    HEADRACE_TRY(taken);
-    if (said != *group) {
-      return fail(object.error("group_id",
-                               fmt::format("{} is not the group that contains it", said),
-                               fmt::format("use {}, or move it", *group)));
-    }
-  }
-  into = group.value_or(kNoGroup);
-  return {};
+/// Without a group the file says -1.
+void Reader::check_group_id(const Field& field, std::optional<std::uint32_t> group) {
+  if (!group || !field.is_present()) return;
+  const std::uint64_t said = field.number(kGroupMax - 1);
+  if (said == *group) return;
+  field.refuse(fmt::format("is {}, not the group that contains it", said),
+               fmt::format("use {}, or move it", *group));
 }
 
-Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> group) {
-  const auto index = member(object, "wq", kQueueMax);
-  if (!index) return fail(index.error());
+void Reader::read_queue(const Field& field, std::optional<std::uint32_t> group) {
+  field.only({"dev", "group_id", "mode", "size", "threshold", "priority", "block_on_fault",
+              "max_batch_size", "max_transfer_size", "type", "name", "driver_name", "ats_disable",
+              "prs_disable", "op_config"});
+  const auto index = member(field, "wq", kQueueMax);
+  if (!index) return;
   QueueConfig& queue = config_.queues[*index];
+  queue.group = group.value_or(kNoGroup);
+  check_group_id(field["group_id"], group);
   std::string mode = "dedicated";
-  std::string opcodes;
-  HEADRACE_TRY(read_group_id(object, group, queue.group));
-  HEADRACE_TRY(object.take("mode", mode));
-  HEADRACE_TRY(object.take("size", queue.size, 0, kEntryMax));
-  HEADRACE_TRY(object.take("threshold", queue.threshold, 0, kEntryMax));
-  HEADRACE_TRY(object.take("priority", queue.priority, 0, kSixteen));
-  HEADRACE_TRY(object.take("block_on_fault", queue.block_on_fault));
-  HEADRACE_TRY(object.take("max_batch_size", queue.batch_max, 1, kBatchMax));
-  HEADRACE_TRY(object.take("max_transfer_size", queue.transfer_bytes_max, 1, kTransferBytesMax));
-  HEADRACE_TRY(object.take("type", queue.type));
-  HEADRACE_TRY(object.take("name", queue.name));
-  HEADRACE_TRY(object.take("driver_name", queue.driver_name));
-  HEADRACE_TRY(object.take("ats_disable", extras_.ats_disable[*index]));
-  HEADRACE_TRY(object.take("prs_disable", extras_.prs_disable[*index]));
-  HEADRACE_TRY(object.take("op_config", opcodes));
-  HEADRACE_TRY(object.check_known());
+  if (field["mode"].is_present()) mode = field["mode"].one_of(std::array{"shared", "dedicated"});
+  queue.mode = mode == "shared" ? dsa::QueueMode::shared : dsa::QueueMode::dedicated;
+  field["size"].take(queue.size, kEntryMax);
+  field["threshold"].take(queue.threshold, kEntryMax);
+  field["priority"].take(queue.priority, kPriorityMax);
+  queue.block_on_fault =
+      field["block_on_fault"].is_present() && field["block_on_fault"].number(1) != 0;
+  field["max_batch_size"].take(queue.batch_max, kBatchMax, 1);
+  field["max_transfer_size"].take(queue.transfer_bytes_max, kTransferBytesMax, 1);
+  field["type"].take(queue.type);
+  field["name"].take(queue.name);
+  field["driver_name"].take(queue.driver_name);
+  extras_.ats_disable[*index] =
+      field["ats_disable"].is_present() && field["ats_disable"].number(1) != 0;
+  extras_.prs_disable[*index] =
+      field["prs_disable"].is_present() && field["prs_disable"].number(1) != 0;
   if (queue.type != "none" && queue.type != "user") {
     left_out_.push_back(
         fmt::format("{}: wq{}.{} of type {} ignored: only WQs of type user are emulated",
-                    object.path(), device_, *index, queue.type));
+                    field.way(), device_, *index, queue.type));
     queue = {};
-    return {};
+    return;
   }
   queue.batch_max = std::bit_ceil(queue.batch_max);
   queue.transfer_bytes_max = std::bit_ceil(queue.transfer_bytes_max);
-  if (mode != "shared" && mode != "dedicated") {
-    return fail(object.error("mode", fmt::format("there is no mode '{}'", mode),
-                             "use shared or dedicated"));
-  }
-  queue.mode = mode == "shared" ? dsa::QueueMode::shared : dsa::QueueMode::dedicated;
-  if (!opcodes.empty()) {
-    const auto bits = parse_bitmap(opcodes);
-    if (!bits) {
-      return fail(object.error("op_config", fmt::format("'{}' is not a bitmap", opcodes),
-                               "use up to eight words of hexadecimal digits with commas between"));
+  if (const Field opcodes = field["op_config"]; opcodes.is_present()) {
+    const std::string text = opcodes.text();
+    if (const auto bits = parse_bitmap(text)) {
+      queue.op_config = *bits;
+    } else {
+      opcodes.refuse(fmt::format("is '{}', which is not a bitmap", text),
+                     "use up to eight words of hexadecimal digits with commas between");
     }
-    queue.op_config = *bits;
   }
-  return check_queue(object, queue);
+  if (queue.size != 0 && queue.type == "user") check_queue(field, queue);
 }
 
-Result<void> Reader::check_queue(const Object& object, const QueueConfig& queue) const {
-  if (queue.size == 0 || queue.type == "none") {
-    return {};
+void Reader::check_queue(const Field& field, const QueueConfig& queue) {
+  if (const auto lack = lack_of(queue)) {
+    field.refuse(fmt::format("is of type user, but {}", lack->cause), lack->remedy);
   }
-  if (queue.group == kNoGroup) {
-    return fail(object.error("", "a WQ of type user needs a group",
-                             "put it into the grouped_workqueues of one"));
-  }
-  if (queue.priority == 0) {
-    return fail(object.error("priority", "a WQ of type user needs one", "use 1 to 15"));
-  }
-  if (queue.name.empty() || queue.name.size() > kNameMax) {
-    return fail(object.error("name", "a WQ of type user needs one",
-                             fmt::format("use 1 to {} characters", kNameMax)));
+  const bool is_shared = queue.mode == dsa::QueueMode::shared;
+  if (queue.name.size() > kNameMax) {
+    field["name"].refuse("is too long", fmt::format("use 1 to {} characters", kNameMax));
   }
   if (queue.driver_name.empty()) {
-    return fail(
-        object.error("driver_name", "it is missing, and a WQ of type user needs one", "use user"));
+    field["driver_name"].refuse("is missing, and a WQ of type user needs one", "use user");
   }
   if (queue.driver_name != "user") {
-    return fail(object.error("driver_name", fmt::format("'{}' is not emulated", queue.driver_name),
-                             "use user"));
+    field["driver_name"].refuse(fmt::format("is '{}', which is not emulated", queue.driver_name),
+                                "use user");
   }
-  const bool shared = queue.mode == dsa::QueueMode::shared;
-  if (shared && (queue.threshold == 0 || queue.threshold > queue.size)) {
-    return fail(object.error(
-        "threshold",
-        fmt::format("{} does not suit a shared WQ of size {}", queue.threshold, queue.size),
-        fmt::format("use 1 to {}", queue.size)));
+  if (is_shared && queue.threshold > queue.size) {
+    field["threshold"].refuse(
+        fmt::format("is {} for a shared WQ of size {}", queue.threshold, queue.size),
+        fmt::format("use 1 to {}", queue.size));
   }
-  if (!shared && queue.threshold != 0) {
-    return fail(object.error("threshold", "a dedicated WQ has none", "use 0, or leave it out"));
+  if (!is_shared && queue.threshold != 0) {
+    field["threshold"].refuse("is set for a dedicated WQ, which has none",
+                              "use 0, or leave it out");
   }
-  return {};
 }
 
-Result<void> Reader::read_engine(Object& object, std::optional<std::uint32_t> group) {
-  const auto index = member(object, "engine", kEngineMax);
-  if (!index) return fail(index.error());
-  HEADRACE_TRY(read_group_id(object, group, config_.engine_groups[*index]));
-  return object.check_known();
+void Reader::read_engine(const Field& field, std::optional<std::uint32_t> group) {
+  field.only({"dev", "group_id"});
+  const auto index = member(field, "engine", kEngineMax);
+  check_group_id(field["group_id"], group);
+  if (index) config_.engine_groups[*index] = group.value_or(kNoGroup);
 }
 
-Result<void> Reader::read_group(Object& object) {
-  const auto index = member(object, "group", kGroupMax);
-  if (!index) return fail(index.error());
+void Reader::read_group(const Field& field) {
+  const auto index = member(field, "group", kGroupMax);
+  if (!index) return;
   GroupExtras& extras = extras_.groups[*index];
+  std::vector<std::string_view> known{"dev", "grouped_workqueues", "grouped_engines"};
   for (const GroupField& each : kGroupFields) {
     for (const char* name : {each.name, each.former_name}) {
-      if (name != nullptr) HEADRACE_TRY(object.take(name, extras.*each.field, 0, each.most));
+      if (name == nullptr) continue;
+      field[name].take(extras.*each.field, each.most);
+      known.emplace_back(name);
     }
   }
-  HEADRACE_TRY(
-      object.each("grouped_workqueues", [&](Object& queue) { return read_queue(queue, *index); }));
-  const auto engine_count =
-      object.each("grouped_engines", [&](Object& engine) { return read_engine(engine, *index); });
-  if (!engine_count) return fail(engine_count.error());
-  HEADRACE_TRY(object.check_known());
+  field.only(known);
+  for (const Field& queue : field["grouped_workqueues"].elements(kQueueMax)) {
+    read_queue(queue, *index);
+  }
+  const std::vector<Field> engines = field["grouped_engines"].elements(kEngineMax);
+  for (const Field& engine : engines) read_engine(engine, *index);
   const auto is_in_use = [&](const QueueConfig& queue) {
     return queue.group == *index && queue.size != 0;
   };
-  if (std::ranges::any_of(config_.queues, is_in_use) && *engine_count == 0) {
-    return fail(
-        object.error("grouped_engines", "a group with WQs has no engine", "give it at least one"));
+  if (engines.empty() && std::ranges::any_of(config_.queues, is_in_use)) {
+    field["grouped_engines"].refuse("is empty, but the group has WQs", "give it at least one");
   }
-  return {};
 }
 
-Result<void> Reader::read(Object& object) {
-  for (const char* field : {"read_buffer_limit", "token_limit"}) {
-    HEADRACE_TRY(object.take(field, config_.read_buffer_limit, 0, kReadBufferMax));
+void Reader::read(const Field& field) {
+  field.only({"dev", "read_buffer_limit", "token_limit", "groups", "ungrouped_workqueues",
+              "ungrouped_engines"});
+  for (const char* name : {"read_buffer_limit", "token_limit"}) {
+    field[name].take(config_.read_buffer_limit, kReadBufferMax);
   }
-  HEADRACE_TRY(object.each("groups", [&](Object& group) { return read_group(group); }));
-  HEADRACE_TRY(object.each("ungrouped_workqueues",
-                           [&](Object& queue) { return read_queue(queue, std::nullopt); }));
-  HEADRACE_TRY(object.each("ungrouped_engines",
-                           [&](Object& engine) { return read_engine(engine, std::nullopt); }));
-  HEADRACE_TRY(object.check_known());
+  for (const Field& group : field["groups"].elements(kGroupMax)) read_group(group);
+  for (const Field& queue : field["ungrouped_workqueues"].elements(kQueueMax)) {
+    read_queue(queue, std::nullopt);
+  }
+  for (const Field& engine : field["ungrouped_engines"].elements(kEngineMax)) {
+    read_engine(engine, std::nullopt);
+  }
   std::uint64_t total = 0;
   for (const QueueConfig& queue : config_.queues) total += queue.size;
-  if (total <= kEntryMax) return {};
-  return fail(object.error(
-      "groups", fmt::format("the sizes of the WQs of dsa{} add up to {}", device_, total),
-      fmt::format("use {} at most", kEntryMax)));
+  if (total <= kEntryMax) return;
+  field["groups"].refuse(fmt::format("has WQs of dsa{} whose sizes add up to {}", device_, total),
+                         fmt::format("use {} at most", kEntryMax));
 }
 
 /// Whether `name` is an IAA device (accel-config: iax), which files list beside the DSAs.
@@ -344,40 +238,35 @@ std::optional<std::uint32_t> parse_device(const std::string& name) {
   return std::nullopt;
 }
 
-Result<AccelConfig> parse_devices(const Json& json) {
+AccelConfig parse_devices(const Field& whole) {
   AccelConfig config;
-  if (!json.is_array() || json.empty()) {
-    return fail(
-        Object(json, "the whole").error("", "it is not a list of devices", "use [ {...} ]"));
-  }
+  const std::vector<Field> fields = whole.elements(kFieldsMax);
   std::set<std::uint32_t> seen;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    Object object(json[i], fmt::format("[{}]", i));
-    if (!json[i].is_object()) return fail(object.error("", "it is not an object", "use { ... }"));
-    std::string name;
-    HEADRACE_TRY(object.take("dev", name));
+  for (const Field& field : fields) {
+    const std::string name = field["dev"].text();
     if (is_iax(name)) {
-      config.left_out.push_back(fmt::format("[{}]: {} ignored: only DSAs are emulated", i, name));
+      config.left_out.push_back(
+          fmt::format("{}: {} ignored: only DSAs are emulated", field.way(), name));
       continue;
     }
     const auto device = parse_device(name);
     if (!device) {
-      return fail(object.error("dev", fmt::format("'{}' is not a DSA device", name),
-                               fmt::format("use dsa0 to dsa{}", kDeviceMax - 1)));
+      field["dev"].refuse(fmt::format("is '{}', which is not a DSA device", name),
+                          fmt::format("use dsa0 to dsa{}", kDeviceMax - 1));
+      return config;
     }
     if (!seen.insert(*device).second) {
-      return fail(object.error("dev", fmt::format("{} appears twice", name), "name it once"));
+      field["dev"].refuse(fmt::format("is '{}', which appears twice", name), "name it once");
     }
     if (config.devices.size() <= *device) {
       config.devices.resize(*device + 1);
       config.extras.resize(*device + 1);
     }
-    Reader reader(*device, config.devices[*device], config.extras[*device], config.left_out);
-    HEADRACE_TRY(reader.read(object));
+    Reader(*device, config.devices[*device], config.extras[*device], config.left_out).read(field);
   }
   if (config.devices.empty()) {
-    return fail(Object(json, "the whole")
-                    .error("", "it has no DSA", "name one: dsa0, with its groups and WQs"));
+    whole.refuse(fields.empty() ? "is not a list of devices" : "has no DSA",
+                 "name one, as in [{\"dev\": \"dsa0\"}], with its groups and WQs");
   }
   return config;
 }
@@ -396,13 +285,10 @@ Result<AccelConfig> parse_accel_config(std::string_view json, const std::string&
     return fail(Code::corrupt_data, tried, fmt::format("line {} is not JSON", line),
                 "write one with 'accel-config save-config'");
   }
-  auto config = parse_devices(parsed);
-  if (!config) {
-    Error error = config.error();
-    error.tried = tried;
-    return fail(std::move(error));
-  }
-  for (std::string& sentence : config->left_out) {
+  Field::State state{.tried = tried, .remedy = {}};
+  AccelConfig config = parse_devices(Field(state, &parsed, ""));
+  if (state.error) return fail(std::move(*state.error));
+  for (std::string& sentence : config.left_out) {
     sentence = fmt::format("'{}', {}", file_name, sentence);
   }
   return config;

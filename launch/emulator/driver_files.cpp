@@ -22,11 +22,11 @@ void add_constants(Tree& tree, const std::string& directory, Constants constants
   for (const auto& [name, text] : constants) tree.add(directory + "/" + name, constant(text));
 }
 
-int swallow(std::string_view) {
+int discard(std::string_view) {
   return 0;
 }
 Node uevent(std::string text) {
-  return attribute([text = std::move(text)] { return line(text); }, swallow);
+  return attribute([text = std::move(text)] { return line(text); }, discard);
 }
 
 }  // namespace
@@ -43,16 +43,16 @@ void Driver::add_bus(Tree& tree) {
   const std::string bus(kBusPath);
   const std::string module(kModulePath);
   tree.add(bus + "/devices", {});
-  tree.add(bus + "/drivers_autoprobe", attribute([] { return std::string("0\n"); }, swallow));
+  tree.add(bus + "/drivers_autoprobe", attribute([] { return std::string("0\n"); }, discard));
   for (const char* name : {"/drivers_probe", "/uevent"}) {
-    tree.add(bus + name, attribute({}, swallow));
+    tree.add(bus + name, attribute({}, discard));
   }
   for (const char* name : {"idxd", "user"}) {
     const std::string path = bus + "/drivers/" + name;
     tree.add(path + "/bind", attribute({}, [this, name](auto text) { return bind(name, text); }));
     tree.add(path + "/unbind",
              attribute({}, [this, name](auto text) { return unbind(name, text); }));
-    tree.add(path + "/uevent", attribute({}, swallow));
+    tree.add(path + "/uevent", attribute({}, discard));
     tree.add(path + "/module", link("../../../../module/idxd"));
     tree.add(fmt::format("{}/drivers/dsa:{}", module, name),
              link(fmt::format("../../../bus/dsa/drivers/{}", name)));
@@ -93,7 +93,7 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   using State = const Control&;
   show("numa_node", [](State state, DeviceId d) { return state.config(d).numa_node; });
   // "unknown" if a client has overwritten the registers.
-  show("state", [](State state, DeviceId d) { return enumerator_name(state.phase(d)); });
+  show("state", [](State state, DeviceId d) { return headrace::name(state.phase(d)); });
   show("clients", [](State state, DeviceId d) {
     std::uint32_t count = 0;
     for (std::uint32_t q = 0; q < kQueueMax; ++q) count += state.client_count(d, QueueId(q));

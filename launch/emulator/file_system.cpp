@@ -462,7 +462,7 @@ int Files::append_trace(std::string_view lines) {
 
 Result<const Atomic<int>*> serve_files(OwnedFile file, const Served& served, Reaper& reaper) {
   auto* const files = new Files(served, reaper);  // Its threads use it until this process ends.
-  if (auto started = files->start(std::move(file)); !started) return fail(started.error());
+  HEADRACE_TRY(files->start(std::move(file)));
   return &files->trace_error();
 }
 

@@ -107,10 +107,8 @@ Result<Plan> make_plan(const Options& options) {
   plan.program = judge_program(options.command.front());
   if (plan.program.refusal.exit_code != 0) return plan;
   if (options.config_path) {
-    const auto text = load_text("--config", *options.config_path);
-    if (!text) return fail(text.error());
-    auto parsed = parse_accel_config(*text, *options.config_path);
-    if (!parsed) return fail(parsed.error());
+    HEADRACE_TAKE(text, load_text("--config", *options.config_path));
+    HEADRACE_TAKE(parsed, parse_accel_config(*text, *options.config_path));
     const std::size_t count = parsed->devices.size();
     if (options.device_count && *options.device_count != count) {
       return fail(Code::invalid_argument,
@@ -125,13 +123,11 @@ Result<Plan> make_plan(const Options& options) {
     plan.config.devices.assign(options.device_count.value_or(1), make_device(options));
   }
   for (const DeviceConfig& device : plan.config.devices) {
-    if (auto sound = check(device); !sound) return fail(sound.error());
+    HEADRACE_TRY(check(device));
   }
   if (options.faults_path) {
-    const auto text = load_text("--faults", *options.faults_path);
-    if (!text) return fail(text.error());
-    auto script = parse_fault_script(*text, *options.faults_path);
-    if (!script) return fail(script.error());
+    HEADRACE_TAKE(text, load_text("--faults", *options.faults_path));
+    HEADRACE_TAKE(script, parse_fault_script(*text, *options.faults_path));
     plan.config.faults = *script;
     for (const std::string& sentence : faults_never_met(plan.config)) complain(sentence);
   }
@@ -142,35 +138,21 @@ Result<Plan> make_plan(const Options& options) {
     plan.config.seed = *options.seed;
   }
   if (options.statistics_path) {
-    if (auto good = check_writable("--stats", *options.statistics_path); !good) {
-      return fail(good.error());
-    }
+    HEADRACE_TRY(check_writable("--stats", *options.statistics_path));
   }
   if (options.trace_path) {
-    if (auto good = check_writable("--trace", *options.trace_path); !good) {
-      return fail(good.error());
-    }
+    HEADRACE_TRY(check_writable("--trace", *options.trace_path));
   }
-  auto preload = find_preload(options);
-  if (!preload) return fail(preload.error());
+  HEADRACE_TAKE(preload, find_preload(options));
   plan.preload_path = std::move(*preload);
   return plan;
 }
 
-/// LD_PRELOAD with our library first, for when ld.so.preload is not available.
+/// LD_PRELOAD with our library first, for when ld.so.preload is not available. The loader ignores
+/// the second entry that a nested emulation gets.
 std::string preload_variable() {
-  std::string text = kPreloadPath;
   const char* given = std::getenv("LD_PRELOAD");
-  if (given == nullptr) return text;
-  std::string_view rest = given;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find_first_of(": "), rest.size());
-    const std::string_view each = rest.substr(0, end);
-    // A nested emulation sees the outer one's entry.
-    if (!each.empty() && each != kPreloadPath) text += fmt::format(":{}", each);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return text;
+  return given == nullptr ? kPreloadPath : fmt::format("{}:{}", kPreloadPath, given);
 }
 
 std::span<std::byte> mapped_registers;
@@ -266,19 +248,15 @@ struct Emulation {
 };
 
 Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
-  auto trace_file = open_trace(options);
-  if (!trace_file) return fail(trace_file.error());
+  HEADRACE_TAKE(trace_file, open_trace(options));
   emulation.trace_file = OwnedFile(*trace_file);
   // A command of root may change its user, who must read /etc whatever the caller's umask is.
   const mode_t callers = ::umask(022);
   add_real_links(emulation.tree);
   if (auto entered = enter_namespace(); !entered) return entered;
-  auto fuse = make_places();
-  if (!fuse) return fail(fuse.error());
-  const auto memory = make_registers(options);
-  if (!memory) return fail(memory.error());
-  auto control = Control::create(*memory, plan.config);
-  if (!control) return fail(control.error());
+  HEADRACE_TAKE(fuse, make_places());
+  HEADRACE_TAKE(memory, make_registers(options));
+  HEADRACE_TAKE(control, Control::create(*memory, plan.config));
   emulation.control.emplace(*control);
   emulation.driver.emplace(*emulation.control, std::move(plan.extras));
   if (auto enabled = enable_all(*emulation.driver, plan.config); !enabled) return enabled;
@@ -286,11 +264,9 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
   emulation.tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
   const Served served{emulation.tree, *emulation.control, options.refuse_mmap,
                       emulation.trace_file.get()};
-  auto server = Server::start(std::move(*fuse), served);
-  if (!server) return fail(server.error());
+  HEADRACE_TAKE(server, Server::start(std::move(*fuse), served));
   emulation.server.emplace(std::move(*server));
-  const auto everywhere = preload_everywhere(plan.preload_path);
-  if (!everywhere) return fail(everywhere.error());
+  HEADRACE_TAKE(everywhere, preload_everywhere(plan.preload_path));
   emulation.everywhere = *everywhere;
   ::umask(callers);
   return {};
@@ -321,8 +297,7 @@ Result<int> run(Emulation& emulation, const Options& options, const Program& pro
   // are the server, and children of the program that became the launcher by exec.
   std::vector<pid_t> spared = children_of_this_process();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  auto child = launch::Child::start(command);
-  if (!child) return fail(child.error());
+  HEADRACE_TAKE(child, launch::Child::start(command));
   const pid_t server = emulation.server->process_id();
   const auto status = child->wait([&spared, server](pid_t ended) {
     std::erase(spared, ended);  // Its number may be used again.
@@ -338,8 +313,7 @@ Result<int> run(Emulation& emulation, const Options& options, const Program& pro
 }  // namespace
 
 Result<int> launch_emulation(const Options& options) {
-  auto plan = make_plan(options);
-  if (!plan) return fail(plan.error());
+  HEADRACE_TAKE(plan, make_plan(options));
   if (plan->program.refusal.exit_code != 0) {
     complain(plan->program.refusal.sentence);
     return W_EXITCODE(plan->program.refusal.exit_code, 0);
@@ -381,9 +355,8 @@ Result<std::string> statistics_of(const std::string& path) {
   }
   const ssize_t got = ::pread(file.get(), memory, byte_count, 0);
   if (got < 0) return fail(Code::io_failed, tried, "it cannot be read", "try again", errno);
-  const auto control =
-      Control::open(std::span(static_cast<std::byte*>(memory), static_cast<std::size_t>(got)));
-  if (!control) return fail(control.error());
+  HEADRACE_TAKE(control, Control::open(std::span(static_cast<std::byte*>(memory),
+                                                 static_cast<std::size_t>(got))));
   return statistics_document(control->statistics(), {});
 }
 

@@ -63,7 +63,7 @@ Failure explain(int error) {
   };
   const std::string as_root = ", or run as root";
   if (first_line("/proc/sys/user/max_user_namespaces") == "0" || error == ENOSPC) {
-    return refused("this user may not make user namespaces (user.max_user_namespaces)",
+    return refused("permission denied: user namespaces (user.max_user_namespaces)",
                    "allow them as root (sysctl -w user.max_user_namespaces=15000)" + as_root);
   }
   if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1") {
@@ -73,7 +73,7 @@ Failure explain(int error) {
                        as_root);
   }
   if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0") {
-    return refused("this user may not make user namespaces (kernel.unprivileged_userns_clone)",
+    return refused("permission denied: user namespaces (kernel.unprivileged_userns_clone)",
                    "allow them as root (sysctl -w kernel.unprivileged_userns_clone=1)" + as_root);
   }
   if (!is_mount_point("/")) {
@@ -89,7 +89,7 @@ Failure explain(int error) {
   if (error == EINVAL) {
     return refused("this kernel has no user namespaces", "run as root");
   }
-  return refused("this user may not make user namespaces, as in a chroot",
+  return refused("permission denied: user namespaces, as in a chroot",
                  "run as root, or where 'unshare -Um true' works");
 }
 
@@ -155,7 +155,7 @@ Result<OwnedFile> cover(const char* path, const std::vector<std::string_view>& h
                             : explain(error);
   }
   const std::string from = fmt::format("/proc/self/fd/{}", former.get());
-  if (auto done = populate(from, path, hidden); !done) return fail(done.error());
+  HEADRACE_TRY(populate(from, path, hidden));
   return former;
 }
 
@@ -191,7 +191,7 @@ Result<OwnedFile> open_fuse() {
   OwnedFile file(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
   if (file.valid()) return file;
   if (errno == EACCES) {
-    return refused(Code::permission_denied, "this user may not open /dev/fuse",
+    return refused(Code::permission_denied, "permission denied: /dev/fuse",
                    "allow it as root (chmod 666 /dev/fuse)", errno);
   }
   if (errno == EPERM) {
@@ -250,21 +250,16 @@ Result<OwnedFile> make_places() {
   const std::string directory = fs::current_path(no_directory);
   auto fuse = open_fuse();
   if (!fuse) return fuse;
-  const auto devices = cover("/dev", {"dsa", "dsa-emulator", "char"});
-  if (!devices) return fail(devices.error());
-  const auto buses = cover("/sys/bus", {"dsa", "iax", "pci"});
-  if (!buses) return fail(buses.error());
-  const auto roots = cover("/sys/devices", {"pcid5a0:00"});
-  if (!roots) return fail(roots.error());
-  const auto modules = cover("/sys/module", {"idxd"});
-  if (!modules) return fail(modules.error());
+  HEADRACE_TAKE(devices, cover("/dev", {"dsa", "dsa-emulator", "char"}));
+  HEADRACE_TAKE(buses, cover("/sys/bus", {"dsa", "iax", "pci"}));
+  HEADRACE_TRY(cover("/sys/devices", {"pcid5a0:00"}));
+  HEADRACE_TRY(cover("/sys/module", {"idxd"}));
   const std::string pci(kPciPath);
   const std::string real_pci = fmt::format("/proc/self/fd/{}/pci", buses->get());
-  auto made =
-      make_directories({std::string(kPortalPath), std::string(kCharPath), kEmulatorDirectory,
-                        kFilesPath, std::string(kBusPath), pci, pci + "/devices", pci + "/drivers",
-                        pci + "/drivers/idxd", std::string(kRootPath), std::string(kModulePath)});
-  if (!made) return fail(made.error());
+  HEADRACE_TAKE(made, make_directories({std::string(kPortalPath), std::string(kCharPath),
+                                        kEmulatorDirectory, kFilesPath, std::string(kBusPath), pci,
+                                        pci + "/devices", pci + "/drivers", pci + "/drivers/idxd",
+                                        std::string(kRootPath), std::string(kModulePath)}));
   if (made = populate(real_pci, pci, {"devices", "drivers"}); !made) return fail(made.error());
   if (made = populate(real_pci + "/drivers", pci + "/drivers", {"idxd"}); !made) {
     return fail(made.error());
@@ -303,9 +298,9 @@ Result<void> bind_files(bool trace) {
 
 Result<bool> preload_everywhere(const std::string& path) {
   if (!make_file(kPreloadPath)) return mount_failed("the library", errno);
-  if (auto done = bind_mount(path, kPreloadPath); !done) return fail(done.error());
+  HEADRACE_TRY(bind_mount(path, kPreloadPath));
   const std::string layer = std::string(kEmulatorDirectory) + "/etc";
-  if (auto made = make_directories({layer}); !made) return fail(made.error());
+  HEADRACE_TRY(make_directories({layer}));
   std::ifstream given("/etc/ld.so.preload");
   std::ofstream list(layer + "/ld.so.preload");
   list << kPreloadPath << '\n';

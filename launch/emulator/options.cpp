@@ -103,8 +103,7 @@ Result<void> Parser::take(const std::string& option, const std::string& value) {
     return {};
   }
   if (option == "--pace") {
-    auto pace = parse_pace(value);
-    if (!pace) return fail(pace.error());
+    HEADRACE_TAKE(pace, parse_pace(value));
     options.pace = *pace;
     return {};
   }
@@ -166,7 +165,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     } else {
       return wrong_use(fmt::format("{}: a value is missing", option));
     }
-    if (auto taken = parser.take(option, value); !taken) return fail(taken.error());
+    HEADRACE_TRY(parser.take(option, value));
   }
   for (; next < arguments.size(); ++next) parser.options.command.emplace_back(arguments[next]);
   if (parser.options.help || parser.options.version) return std::move(parser.options);

@@ -10,7 +10,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace headrace::emu {
 namespace {
@@ -26,21 +25,8 @@ constexpr std::uint64_t kHarmlessSignals =
 
 }  // namespace
 
-OwnedFile& OwnedFile::operator=(OwnedFile&& other) noexcept {
-  if (this != &other) {
-    close();
-    file_ = other.release();
-  }
-  return *this;
-}
-
-int OwnedFile::release() {
-  return std::exchange(file_, -1);
-}
-
-void OwnedFile::close() {
-  if (file_ >= 0) ::close(file_);
-  file_ = -1;
+void close_file(int file) noexcept {
+  if (file >= 0) ::close(file);
 }
 
 std::int32_t process_of_thread(std::int32_t thread_id) {

@@ -4,26 +4,15 @@
 
 #include <cstdint>
 
+#include "headrace/base/owned.hpp"
+
 namespace headrace::emu {
 
-/// Owns a file descriptor and closes it.
-///
-/// Threading: confined.
-class OwnedFile {
- public:
-  OwnedFile() = default;
-  explicit OwnedFile(int file) : file_(file) {}
-  OwnedFile(OwnedFile&& other) noexcept : file_(other.release()) {}
-  OwnedFile& operator=(OwnedFile&& other) noexcept;
-  ~OwnedFile() { close(); }
-  [[nodiscard]] int get() const { return file_; }
-  [[nodiscard]] bool valid() const { return file_ >= 0; }
-  [[nodiscard]] int release();
-  void close();
+/// Closes `file`, unless it is negative.
+void close_file(int file) noexcept;
 
- private:
-  int file_ = -1;
-};
+/// A descriptor that is closed at the end.
+using OwnedFile = Owned<int, close_file>;
 
 /// The process of a thread; 0 if it is not visible from here.
 [[nodiscard]] std::int32_t process_of_thread(std::int32_t thread_id);

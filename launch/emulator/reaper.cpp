@@ -57,7 +57,7 @@ Reaper::~Reaper() {
 void Reaper::watch(pid_t process_id) {
   {
     const Lock lock(mutex_);
-    announced_.push_back(process_id);
+    ended_.push_back(process_id);
   }
   ring();
 }
@@ -77,10 +77,10 @@ void Reaper::take_in() {
   std::vector<pid_t> processes = control_.client_processes();
   {
     const Lock lock(mutex_);
-    for (const pid_t each : announced_) {
+    for (const pid_t each : ended_) {
       if (!contains(processes, each)) processes.push_back(each);
     }
-    announced_.clear();
+    ended_.clear();
   }
   for (const pid_t each : processes) {
     if (std::ranges::find(watched_, each, &Watched::process_id) != watched_.end()) continue;
@@ -92,7 +92,7 @@ void Reaper::take_in() {
 
 /// Drops processes that hold nothing. A process that cannot be watched stays while it is a client,
 /// and is checked often.
-void Reaper::strike_out() {
+void Reaper::erase_ended() {
   const std::vector<pid_t> clients = control_.client_processes();
   std::erase_if(watched_, [&clients](const Watched& each) {
     return (each.is_dead || !each.file.valid()) && !contains(clients, each.process_id);
@@ -115,7 +115,7 @@ void Reaper::run() {
     // Watch first, then reap: poll reports a death in between.
     take_in();
     static_cast<void>(control_.reap());
-    strike_out();
+    erase_ended();
     files.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
     for (const Watched& each : watched_) {
       files.push_back({.fd = each.file.get(), .events = POLLIN, .revents = 0});
@@ -126,7 +126,7 @@ void Reaper::run() {
     for (std::size_t i = 0; i < watched_.size(); ++i) {
       if ((files[i + 1].revents & (POLLIN | POLLERR | POLLNVAL)) == 0) continue;
       watched_[i].is_dead = true;
-      watched_[i].file.close();
+      watched_[i].file.reset();
     }
   }
 }

@@ -46,14 +46,14 @@ class Reaper {
   Reaper(Control& control, OwnedFile bell) : control_(control), bell_(std::move(bell)) {}
   void run();
   void take_in();
-  void strike_out();
+  void erase_ended();
   [[nodiscard]] int pause_ms() const;
   void ring() const;
 
   Control& control_;
   const OwnedFile bell_;  ///< An eventfd.
   Mutex mutex_;
-  std::vector<pid_t> announced_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<pid_t> ended_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::vector<Watched> watched_;  ///< Used by the thread only.
   std::thread thread_;

@@ -73,7 +73,7 @@ Result<void> read_report(const OwnedFile& from) {
   }
   const std::string report = to_text(result);
   static_cast<void>(::write(ready.get(), report.data(), report.size()) < 0);
-  ready.close();
+  ready.reset();
   char byte = 0;
   ssize_t count = -1;
   do {
@@ -86,22 +86,20 @@ Result<void> read_report(const OwnedFile& from) {
 }  // namespace
 
 Result<Server> Server::start(OwnedFile fuse, const Served& served) {
-  auto line = make_pipe();
-  if (!line) return fail(line.error());
-  auto ready = make_pipe();
-  if (!ready) return fail(ready.error());
+  HEADRACE_TAKE(line, make_pipe());
+  HEADRACE_TAKE(ready, make_pipe());
   Server server;
   server.process_id_ = ::fork();
   if (server.process_id_ == 0) {
-    line->write.close();
-    ready->read.close();
+    line->write.reset();
+    ready->read.reset();
     serve(std::move(fuse), served, line->read, std::move(ready->write));
   }
   if (server.process_id_ < 0) {
     return fail(Code::capacity_exceeded, kTried, "process limit reached", "end some processes",
                 errno);
   }
-  ready->write.close();
+  ready->write.reset();
   server.line_ = std::move(line->write);
   if (auto good = read_report(ready->read); !good) {
     static_cast<void>(server.stop());
@@ -113,7 +111,7 @@ Result<Server> Server::start(OwnedFile fuse, const Served& served) {
 int Server::stop() {
   const char stop = 's';
   static_cast<void>(::write(line_.get(), &stop, 1) < 0);
-  line_.close();
+  line_.reset();
   int status = 0;
   ::waitpid(process_id_, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;

@@ -109,7 +109,7 @@ class Operation {
 ///
 /// Threading: made and destroyed with the GIL held, which guards the vectors until the submission;
 ///            the job is shared.
-struct Flight {
+struct Submission {
   std::vector<std::unique_ptr<Operation>> operations;
   // Of a batch.
   std::vector<engine::Operation> batch;
@@ -202,7 +202,7 @@ class EngineHandle {
   [[nodiscard]] engine::Engine& engine() const { return *engine_; }
   [[nodiscard]] const std::shared_ptr<PendingCalls>& calls() const { return calls_; }
   /// Keeps a job until it has ended.
-  void adopt(std::shared_ptr<Flight> flight) { orphans_.push_back(std::move(flight)); }
+  void adopt(std::shared_ptr<Submission> submission) { orphans_.push_back(std::move(submission)); }
   /// Drives the orphans on devices and destroys those that have ended.
   void reap();
   /// Fails: Failed (invalid_argument) in a callback of any engine's job.
@@ -211,7 +211,7 @@ class EngineHandle {
  private:
   const Origin origin_;
   std::unique_ptr<engine::Engine> engine_;
-  std::vector<std::shared_ptr<Flight>> orphans_;
+  std::vector<std::shared_ptr<Submission>> orphans_;
   std::shared_ptr<PendingCalls> calls_ = std::make_shared<PendingCalls>();
 };
 

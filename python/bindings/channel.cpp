@@ -48,30 +48,30 @@ class ChannelHandle {
     if (answer != Submit::accepted) {
       refuse_answer(answer, {&operation, 1});
     }
-    flights_.emplace(++last_number_, Flight{ticket, std::move(operation)});
+    submissions_.emplace(++last_number_, Submission{ticket, std::move(operation)});
     return last_number_;
   }
   /// Returns nullopt if the operation has not ended.
   std::optional<Fields> poll(std::uint64_t number) {
     engine::Channel& channel = open();
-    const auto flight = find(number);
+    const auto submission = find(number);
     engine::Completion end;
-    if (!channel.poll(flight->second.ticket, end)) {
+    if (!channel.poll(submission->second.ticket, end)) {
       return std::nullopt;
     }
-    return told(flight, end);
+    return told(submission, end);
   }
   Fields wait(std::uint64_t number) {
     engine::Channel& channel = open();
-    const auto flight = find(number);
+    const auto submission = find(number);
     engine::Completion end;
     busy_ = true;
     {
       const GilReleased released;
-      end = channel.wait(flight->second.ticket);
+      end = channel.wait(submission->second.ticket);
     }
     busy_ = false;
-    return told(flight, end);
+    return told(submission, end);
   }
   void close() {
     if (channel_) {
@@ -79,16 +79,16 @@ class ChannelHandle {
     }
     end();
   }
-  [[nodiscard]] std::size_t in_flight() const { return flights_.size(); }
+  [[nodiscard]] std::size_t in_flight() const { return submissions_.size(); }
   [[nodiscard]] std::size_t depth() { return open().depth(); }
   [[nodiscard]] const std::string& queue() const { return queue_; }
 
  private:
-  struct Flight {
+  struct Submission {
     engine::Ticket ticket;
     std::unique_ptr<Operation> operation;
   };
-  using Flights = std::map<std::uint64_t, Flight>;
+  using Submissions = std::map<std::uint64_t, Submission>;
 
   engine::Channel& open() {
     if (busy_) {
@@ -100,18 +100,18 @@ class ChannelHandle {
     }
     return *channel_;
   }
-  Flights::iterator find(std::uint64_t number) {
-    const auto flight = flights_.find(number);
-    if (flight == flights_.end()) {
+  Submissions::iterator find(std::uint64_t number) {
+    const auto submission = submissions_.find(number);
+    if (submission == submissions_.end()) {
       refuse(Code::invalid_argument, "the ticket is not in flight",
              "wait for each ticket once, on the channel that returned it");
     }
-    return flight;
+    return submission;
   }
-  Fields told(Flights::iterator flight, const engine::Completion& end) {
+  Fields told(Submissions::iterator submission, const engine::Completion& end) {
     // Removed from the table first: releasing a buffer may run any Python code.
-    const Flight gone = std::move(flight->second);
-    flights_.erase(flight);
+    const Submission gone = std::move(submission->second);
+    submissions_.erase(submission);
     return fields_of(end);
   }
   void end() {
@@ -120,14 +120,14 @@ class ChannelHandle {
       const GilReleased released;
       last.reset();
     }
-    Flights ended;
-    std::swap(ended, flights_);
+    Submissions ended;
+    std::swap(ended, submissions_);
   }
 
   std::shared_ptr<EngineHandle> engine_;
   std::unique_ptr<engine::Channel> channel_;
   const std::string queue_;
-  Flights flights_;
+  Submissions submissions_;
   std::uint64_t last_number_ = 0;
   bool busy_ = false;
 };

@@ -134,7 +134,7 @@ std::shared_ptr<EngineHandle> make_engine(
   options.devices.page_faults =
       of_name(page_faults,
               {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block});
-  options.devices.answer_max = std::chrono::nanoseconds(device_timeout_ns);
+  options.devices.timeout = std::chrono::nanoseconds(device_timeout_ns);
   if (!thresholds.is_none()) {
     options.thresholds = engine::PathThresholds{
         .synchronous = Bytes(field<std::uint64_t, "synchronous_bytes">(thresholds)),

@@ -62,7 +62,7 @@ class Options {
 /// Threading: made with the GIL held, then used by the thread that ends the job.
 struct Then {
   std::shared_ptr<PendingCalls> calls;
-  std::shared_ptr<Flight> flight;
+  std::shared_ptr<Submission> submission;
   nb::object function;
 
   static void call(void* context) noexcept;
@@ -75,7 +75,7 @@ void Then::call(void* context) noexcept {
     const GilAcquired acquired;
     const InCall in_call;
     try {
-      const Fields fields = fields_of(self->flight->job.completion());
+      const Fields fields = fields_of(self->submission->job.completion());
       entering_python([&] { return self->function(fields); });
     } catch (nb::python_error& error) {
       // No Python caller can catch it.
@@ -95,18 +95,18 @@ void Then::call(void* context) noexcept {
 /// Threading: shared. Its fields never change; it is made and destroyed with the GIL held.
 class JobHandle {
  public:
-  JobHandle(std::shared_ptr<EngineHandle> engine, std::shared_ptr<Flight> flight)
-      : engine_(std::move(engine)), flight_(std::move(flight)) {}
+  JobHandle(std::shared_ptr<EngineHandle> engine, std::shared_ptr<Submission> submission)
+      : engine_(std::move(engine)), submission_(std::move(submission)) {}
   JobHandle(const JobHandle&) = delete;
   JobHandle& operator=(const JobHandle&) = delete;
   ~JobHandle() {
     // Dropping the handle does not stop the job.
     if (job().state() == JobState::running) {
-      engine_->adopt(std::move(flight_));
+      engine_->adopt(std::move(submission_));
     }
   }
-  [[nodiscard]] engine::Job& job() const { return flight_->job; }
-  [[nodiscard]] const Flight& flight() const { return *flight_; }
+  [[nodiscard]] engine::Job& job() const { return submission_->job; }
+  [[nodiscard]] const Submission& submission() const { return *submission_; }
   [[nodiscard]] bool is_of(const EngineHandle& engine) const { return engine_.get() == &engine; }
 
   /// Returns whether the job has ended. `time_ns_max`: nullopt waits without limit.
@@ -124,18 +124,18 @@ class JobHandle {
 
  private:
   std::shared_ptr<EngineHandle> engine_;
-  std::shared_ptr<Flight> flight_;
+  std::shared_ptr<Submission> submission_;
 };
 
 /// The predecessors of a submission. The caller keeps the handles until it returns.
 using After = std::vector<const JobHandle*>;
 
-std::shared_ptr<Flight> prepare(std::span<const nb::object> operations) {
-  auto flight = std::make_shared<Flight>();
+std::shared_ptr<Submission> prepare(std::span<const nb::object> operations) {
+  auto submission = std::make_shared<Submission>();
   for (const nb::object& described : operations) {
-    flight->operations.push_back(std::make_unique<Operation>(described));
+    submission->operations.push_back(std::make_unique<Operation>(described));
   }
-  return flight;
+  return submission;
 }
 
 std::vector<engine::Job*> jobs_of(const After& after) {
@@ -149,13 +149,13 @@ std::vector<engine::Job*> jobs_of(const After& after) {
 /// Submits by `start`, with `after` and `then` in the options. `then` may run before this returns.
 template <typename Start>
 std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
-                                  const std::shared_ptr<Flight>& flight, Options& options,
+                                  const std::shared_ptr<Submission>& submission, Options& options,
                                   const After& after, const nb::object& then, Start start) {
   const std::vector<engine::Job*> named = jobs_of(after);
   options.made().after = named;
   std::unique_ptr<Then> call;
   if (!then.is_none()) {
-    call = std::make_unique<Then>(Then{engine->calls(), flight, then});
+    call = std::make_unique<Then>(Then{engine->calls(), submission, then});
     options.made().then = Then::call;
     options.made().then_context = call.get();
     engine->calls()->begin();
@@ -163,20 +163,20 @@ std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
   const Submit answer = start(options.made());
   if (answer != Submit::accepted) {
     if (call) engine->calls()->end();
-    refuse_answer(answer, flight->operations);
+    refuse_answer(answer, submission->operations);
   }
   static_cast<void>(call.release());  // NOLINT(bugprone-unused-return-value): it deletes itself.
-  return std::make_shared<JobHandle>(engine, flight);
+  return std::make_shared<JobHandle>(engine, submission);
 }
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
                                   const nb::object& operation, const nb::object& said,
                                   const After& after, const nb::object& then) {
   engine->reap();
-  const std::shared_ptr<Flight> flight = prepare({&operation, 1});
+  const std::shared_ptr<Submission> submission = prepare({&operation, 1});
   Options options(said);
-  return launch(engine, flight, options, after, then, [&](const engine::SubmitOptions& made) {
-    return engine->engine().submit(flight->job, flight->operations[0]->what(), made);
+  return launch(engine, submission, options, after, then, [&](const engine::SubmitOptions& made) {
+    return engine->engine().submit(submission->job, submission->operations[0]->what(), made);
   });
 }
 
@@ -185,21 +185,22 @@ std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& eng
                                         const nb::object& said, const After& after,
                                         const nb::object& then) {
   engine->reap();
-  const std::shared_ptr<Flight> flight = prepare(operations);
-  for (const std::unique_ptr<Operation>& operation : flight->operations) {
-    flight->batch.push_back(operation->what());
+  const std::shared_ptr<Submission> submission = prepare(operations);
+  for (const std::unique_ptr<Operation>& operation : submission->operations) {
+    submission->batch.push_back(operation->what());
   }
-  flight->completions.resize(flight->batch.size());
+  submission->completions.resize(submission->batch.size());
   Options options(said);
-  return launch(engine, flight, options, after, then, [&](const engine::SubmitOptions& made) {
-    return engine->engine().submit_batch(flight->job, {flight->batch, flight->completions}, made);
+  return launch(engine, submission, options, after, then, [&](const engine::SubmitOptions& made) {
+    return engine->engine().submit_batch(submission->job,
+                                         {submission->batch, submission->completions}, made);
   });
 }
 
 Fields run(EngineHandle& engine, const nb::object& described, const nb::object& said,
            const After& after) {
   engine.reap();
-  const std::shared_ptr<Flight> flight = prepare({&described, 1});
+  const std::shared_ptr<Submission> submission = prepare({&described, 1});
   Options options(said);
   const std::vector<engine::Job*> named = jobs_of(after);
   options.made().after = named;
@@ -213,10 +214,10 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
   Submit answer = Submit::full;
   {
     const GilReleased released;
-    answer = engine.engine().run(flight->operations[0]->what(), completion, options.made());
+    answer = engine.engine().run(submission->operations[0]->what(), completion, options.made());
   }
   if (answer != Submit::accepted) {
-    refuse_answer(answer, flight->operations);
+    refuse_answer(answer, submission->operations);
   }
   return fields_of(completion);
 }
@@ -225,33 +226,33 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
 Fields copy(EngineHandle& engine, const nb::object& described) {
   if (is_in_call()) return run(engine, described, nb::none(), {});
   engine.reap();
-  const std::shared_ptr<Flight> flight = prepare({&described, 1});
+  const std::shared_ptr<Submission> submission = prepare({&described, 1});
   Submit answer = Submit::full;
   wait_interruptibly(std::nullopt, [&](nanoseconds) {
-    answer = engine.engine().submit(flight->job, flight->operations[0]->what());
+    answer = engine.engine().submit(submission->job, submission->operations[0]->what());
     if (answer != Submit::full) return true;
     engine.engine().poll();
     std::this_thread::yield();
     return false;
   });
   if (answer != Submit::accepted) {
-    refuse_answer(answer, flight->operations);
+    refuse_answer(answer, submission->operations);
   }
   try {
     wait_interruptibly(std::nullopt,
-                       [&](nanoseconds time_max) { return flight->job.wait_for(time_max); });
+                       [&](nanoseconds time_max) { return submission->job.wait_for(time_max); });
   } catch (...) {
     // Its worker may need the GIL, so this thread does not wait for the end.
-    flight->job.stop();
-    engine.adopt(flight);
+    submission->job.stop();
+    engine.adopt(submission);
     throw;
   }
-  return fields_of(flight->job.completion());
+  return fields_of(submission->job.completion());
 }
 
 std::vector<Fields> completions(const JobHandle& handle) {
   std::vector<Fields> result;
-  for (const engine::Completion& one : handle.flight().completions) {
+  for (const engine::Completion& one : handle.submission().completions) {
     result.push_back(fields_of(one));
   }
   return result;
@@ -260,7 +261,7 @@ std::vector<Fields> completions(const JobHandle& handle) {
 /// What must be destroyed by a thread that is not in a callback.
 struct Remains {
   std::unique_ptr<engine::Engine> engine;
-  std::vector<std::shared_ptr<Flight>> orphans;
+  std::vector<std::shared_ptr<Submission>> orphans;
   std::shared_ptr<PendingCalls> calls;
 
   void end() {
@@ -329,12 +330,12 @@ void EngineHandle::reap() {
   if (!orphans_.empty() && !origin_.is_elsewhere()) {
     engine_->poll();
   }
-  const auto first_ended =
-      std::partition(orphans_.begin(), orphans_.end(), [](const std::shared_ptr<Flight>& orphan) {
-        return orphan->job.state() == JobState::running;
-      });
-  const std::vector<std::shared_ptr<Flight>> gone(std::make_move_iterator(first_ended),
-                                                  std::make_move_iterator(orphans_.end()));
+  const auto first_ended = std::partition(orphans_.begin(), orphans_.end(),
+                                          [](const std::shared_ptr<Submission>& orphan) {
+                                            return orphan->job.state() == JobState::running;
+                                          });
+  const std::vector<std::shared_ptr<Submission>> gone(std::make_move_iterator(first_ended),
+                                                      std::make_move_iterator(orphans_.end()));
   orphans_.erase(first_ended, orphans_.end());
 }
 

@@ -58,8 +58,8 @@ class KernelMeter {
       return fills_ ? copy::lab::libc_fill_move() : copy::lab::libc_compare_move();
     if (subject == "tuned")
       return fills_ ? copy::lab::tuned_fill_move() : copy::lab::tuned_compare_move();
-    if (fills_) return move_of(copy::find_fill_kernel(subject), subject);
-    return move_of(copy::find_compare_kernel(subject), subject);
+    if (fills_) return move_of(find_name<copy::FillKernel>(subject), subject);
+    return move_of(find_name<copy::CompareKernel>(subject), subject);
   }
 
   copy::lab::Meter meter_;

@@ -127,7 +127,8 @@ void bind_message(nb::module_& module) {
       .def(
           "place",
           [](SenderHandle& handle, const std::string& placement) {
-            const message::Placement value = value_of(message::parse_placement(placement));
+            const message::Placement value =
+                value_of(parse_name<message::Placement>(placement, "placement"));
             handle.with([&](message::Producer& producer) { producer.place(value); });
           },
           "placement"_a)

@@ -34,9 +34,10 @@ pmem::AttachOptions options_of(const std::optional<std::string>& granularity,
                                const std::optional<std::string>& flush, bool lazy, bool prefault) {
   pmem::AttachOptions options;
   if (granularity.has_value()) {
-    options.map.granularity = value_of(pmem::parse_granularity(*granularity));
+    options.map.granularity = value_of(parse_name<pmem::Granularity>(*granularity, "granularity"));
   }
-  if (flush.has_value()) options.map.flush = value_of(pmem::parse_flush_instruction(*flush));
+  if (flush.has_value())
+    options.map.flush = value_of(parse_name<pmem::FlushInstruction>(*flush, "flush instruction"));
   options.acknowledgement = lazy ? pmem::Acknowledgement::lazy : pmem::Acknowledgement::each;
   options.map.prefault = prefault;
   return options;

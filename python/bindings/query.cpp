@@ -124,7 +124,7 @@ nb::dict statistics_of(const query::Prefetcher& prefetcher) {
     for (const query::ColumnStatistics& column : scan.columns) columns.append(dict_of(column));
     nb::dict described;
     described["chunks_submitted"] = scan.chunks_submitted;
-    described["chunks_given_up"] = scan.chunks_given_up;
+    described["chunks_skipped"] = scan.chunks_skipped;
     described["chunks_read"] = scan.chunks_read;
     described["columns"] = columns;
     scans.append(described);

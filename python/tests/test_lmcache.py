@@ -297,7 +297,7 @@ def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
 def test_tasks_end_in_a_process_with_thousands_of_open_files(plugin: Any) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 2048:
-        pytest.skip("permission denied to open 2,048 files")
+        pytest.skip("the limit of open files is below 2,048")
     resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
     with contextlib.ExitStack() as held:
         held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)

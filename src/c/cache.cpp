@@ -33,8 +33,7 @@ Result<std::unique_ptr<Cache>> make(headrace_engine* engine, const headrace_cach
     return fail(Code::invalid_argument, kTried, cause, remedy);
   };
   if (engine == nullptr) return refuse("the engine is null", "make one by headrace_engine_make()");
-  const auto options = read_options(given, kTried);
-  if (!options) return fail(options.error());
+  HEADRACE_TAKE(options, read_options(given, kTried));
   headrace::cache::CacheOptions made;
   if (options->capacity_per_node != 0) made.capacity_per_node = Bytes(options->capacity_per_node);
   if (options->lru) made.eviction = headrace::cache::Eviction::lru;
@@ -47,8 +46,7 @@ Result<std::unique_ptr<Cache>> make(headrace_engine* engine, const headrace_cach
   }
   if (options->placement == HEADRACE_PLACEMENT_LOCAL)
     made.placement = headrace::cache::placement::local;
-  const auto machine = headrace::topo::discover({.find_movers = false});
-  if (!machine) return fail(machine.error());
+  HEADRACE_TAKE(machine, headrace::topo::discover({.find_movers = false}));
   if (options->placement == HEADRACE_PLACEMENT_NODE) {
     // As a map, so that a node that the machine lacks is refused here.
     std::vector<std::pair<NodeId, headrace::cache::Placement>> places;

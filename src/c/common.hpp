@@ -44,6 +44,19 @@ template <>
 inline constexpr std::size_t kFirstBytes<headrace_cache_options> = 32;
 template <>
 inline constexpr std::size_t kFirstBytes<headrace_store_options> = 40;
+template <>
+inline constexpr std::size_t kFirstBytes<headrace_tier> = 40;
+
+template <typename Options>
+std::size_t size_of(const Options* given) {
+  return given->struct_size == 0 ? kFirstBytes<Options> : given->struct_size;
+}
+/// The next element of an array of options.
+template <typename Options>
+const Options* next_options(const Options* given) {
+  return reinterpret_cast<const Options*>(reinterpret_cast<const unsigned char*>(given) +
+                                          size_of(given));
+}
 
 /// The options of a caller whose struct may be older and shorter than ours: what it lacks is zero.
 ///
@@ -54,7 +67,7 @@ Result<Options> read_options(const Options* given, const char* tried) {
                 kFirstBytes<Options> <= sizeof(Options));
   Options made{};
   if (given == nullptr) return made;
-  const std::size_t size = given->struct_size == 0 ? kFirstBytes<Options> : given->struct_size;
+  const std::size_t size = size_of(given);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(Options); i < size; ++i) {
     if (bytes[i] != 0) {
@@ -100,8 +113,7 @@ template <typename Handle, typename Make>
 Handle* make_for_c(const char* tried, headrace_error* error, const Make& make) noexcept {
   Handle* handle = nullptr;
   succeeds(tried, error, [&]() -> Result<void> {
-    auto made = make();
-    if (!made) return fail(made.error());
+    HEADRACE_TAKE(made, make());
     handle = reinterpret_cast<Handle*>(made->release());
     return {};
   });

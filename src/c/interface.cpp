@@ -113,17 +113,16 @@ struct CallOfC {
 /// The content of a headrace_job. A refused submission must not change the callback of the last
 /// accepted one, which may still run, so each submission writes to the slot that the last accepted
 /// one does not use.
-struct RoomyJob {
+struct JobOfC {
   Job job;
   std::array<CallOfC, 2> callbacks;
   std::uint32_t used = 0;
 };
-static_assert(sizeof(RoomyJob) <= sizeof(headrace_job) &&
-              alignof(RoomyJob) <= alignof(headrace_job));
+static_assert(sizeof(JobOfC) <= sizeof(headrace_job) && alignof(JobOfC) <= alignof(headrace_job));
 
-RoomyJob& of(const headrace_job* job) {
+JobOfC& of(const headrace_job* job) {
   HEADRACE_CHECK(job != nullptr, "a job is not null");
-  return *std::launder(reinterpret_cast<RoomyJob*>(const_cast<headrace_job*>(job)->opaque));
+  return *std::launder(reinterpret_cast<JobOfC*>(const_cast<headrace_job*>(job)->opaque));
 }
 
 /// The policies of headrace_policy; the first is empty (the engine's).
@@ -224,7 +223,7 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
 
 /// As with_options(), for a job.
 template <typename Submission>
-headrace_answer start(RoomyJob& box, const headrace_submit_options* options,
+headrace_answer start(JobOfC& box, const headrace_submit_options* options,
                       const Submission& submit) {
   box.used = 1 - box.used;
   const headrace_answer answer = with_options(box.callbacks[box.used], options, submit);
@@ -234,11 +233,9 @@ headrace_answer start(RoomyJob& box, const headrace_submit_options* options,
 }
 
 headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_options* given) {
-  const auto known = read_options(given, "make an engine");
-  if (!known) return headrace::fail(known.error());
+  HEADRACE_TAKE(known, read_options(given, "make an engine"));
   const headrace_engine_options& options = *known;
-  const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
-  if (!machine) return headrace::fail(machine.error());
+  HEADRACE_TAKE(machine, headrace::topo::discover({.find_movers = !options.no_devices}));
   const auto refuse = [](const char* cause, const char* remedy) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine", cause, remedy);
   };
@@ -259,7 +256,7 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   made.devices.use = !options.no_devices;
   made.check_memory = options.check_memory;
   made.devices.page_faults = static_cast<engine::FaultPolicy>(options.page_faults);
-  if (options.answer_ns_max != 0) made.devices.answer_max = time_of(options.answer_ns_max);
+  if (options.timeout_ns != 0) made.devices.timeout = time_of(options.timeout_ns);
   made.policy = policies()[options.policy];
   for (const std::uint32_t node : std::span(options.nodes, options.node_count)) {
     made.nodes.emplace_back(node);
@@ -283,8 +280,7 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
 
 headrace::Result<std::unique_ptr<engine::Channel>> open_channel(
     engine::Engine& engine, const headrace_channel_options* given) {
-  const auto known = read_options(given, "open a channel");
-  if (!known) return headrace::fail(known.error());
+  HEADRACE_TAKE(known, read_options(given, "open a channel"));
   const headrace_channel_options& options = *known;
   engine::ChannelOptions wanted;
   if (options.queue != nullptr) wanted.queue = options.queue;
@@ -531,11 +527,11 @@ headrace_operation headrace_into_cache(headrace_operation operation) noexcept {
 
 void headrace_job_init(headrace_job* job) noexcept {
   HEADRACE_CHECK(job != nullptr, "a job is not null");
-  new (job->opaque) RoomyJob;
+  new (job->opaque) JobOfC;
 }
 
 void headrace_job_end(headrace_job* job) noexcept {
-  if (job != nullptr) of(job).~RoomyJob();
+  if (job != nullptr) of(job).~JobOfC();
 }
 
 headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,

@@ -28,8 +28,7 @@ static_assert(HEADRACE_NEXT_FORKED == static_cast<int>(headrace::pmem::Next::for
 template <typename Object>
 Result<std::unique_ptr<Object>> boxed(const char* path,
                                       Result<Object> (*attach)(const std::string& path)) {
-  Result<Object> made = attach(path == nullptr ? "" : path);
-  if (!made) return fail(made.error());
+  HEADRACE_TAKE(made, attach(path == nullptr ? "" : path));
   return std::make_unique<Object>(std::move(*made));
 }
 

@@ -34,8 +34,7 @@ std::string_view key_of(const void* key, std::size_t key_bytes) {
 
 headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
                                               const headrace_store_options* given) {
-  const auto options = headrace::c::read_options(given, "make a store");
-  if (!options) return headrace::fail(options.error());
+  HEADRACE_TAKE(options, headrace::c::read_options(given, "make a store"));
   if (engine == nullptr || given == nullptr ||
       (options->tiers == nullptr && options->tier_count != 0)) {
     return headrace::fail(headrace::Code::invalid_argument, "make a store",
@@ -45,13 +44,16 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
                     .promote_after = options->never_promote ? 0U : 2U};
   if (options->never_inline) made.inline_max = {};
   if (options->block_bytes != 0) made.block_bytes = headrace::Bytes(options->block_bytes);
-  for (const headrace_tier& tier : std::span(options->tiers, options->tier_count)) {
+  const headrace_tier* given_tier = options->tiers;
+  for (std::size_t i = 0; i < options->tier_count; ++i) {
+    HEADRACE_TAKE(tier, headrace::c::read_options(given_tier, "make a store"));
+    given_tier = headrace::c::next_options(given_tier);
     headrace::store::TierOptions& one = made.tiers.emplace_back();
-    one.capacity = headrace::Bytes(tier.capacity_bytes);
-    if (tier.path != nullptr) one.path = tier.path;
-    if (tier.has_node) one.node = headrace::NodeId(tier.node);
-    if (tier.process_only) one.durability = headrace::store::Durability::process;
-    if (tier.lru) one.eviction = headrace::cache::Eviction::lru;
+    one.capacity = headrace::Bytes(tier->capacity_bytes);
+    if (tier->path != nullptr) one.path = tier->path;
+    if (tier->has_node) one.node = headrace::NodeId(tier->node);
+    if (tier->process_only) one.durability = headrace::store::Durability::process;
+    if (tier->lru) one.eviction = headrace::cache::Eviction::lru;
   }
   return Store::make(*reinterpret_cast<headrace::engine::Engine*>(engine), std::move(made));
 }

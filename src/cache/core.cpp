@@ -146,10 +146,10 @@ void Core::mark_clean(const DirtyRanges::Range& range) {
   dirty.mark_clean(range);
 }
 
-void Core::tell_written_back(const DirtyRanges::Range& settled) {
+void Core::tell_written_back(const DirtyRanges::Range& range) {
   tell(EventKind::written_back,
-       {reinterpret_cast<const std::byte*>(settled.region.address), settled.region.byte_count},
-       nodes[settled.shard]);
+       {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
+       nodes[range.shard]);
 }
 
 void Core::end(EntryState& entry) noexcept {

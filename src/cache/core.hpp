@@ -196,16 +196,16 @@ struct Core {
   [[nodiscard]] engine::CopyPlan write_back_plan(std::uint32_t number, const Region& region) const;
   /// Copies `region`, part of a claimed range, to the source on this thread.
   void return_bytes(const DirtyRanges::Range& claimed, const Region& region);
-  /// Copies claimed ranges to the source on this thread, and settles them.
+  /// Copies claimed ranges to the source on this thread.
   void return_bytes(std::span<const DirtyRanges::Range> claimed);
-  /// As return_bytes(), then notifies the observer: only when all are settled, because it may
+  /// As return_bytes(), then notifies the observer: only when all are written back, because it may
   /// access any of them.
   void write_back(std::span<const DirtyRanges::Range> claimed);
   /// Writes back the dirty bytes of `region`. False if a live change overlaps it.
   [[nodiscard]] bool write_back_overlapping(const Region& region);
-  /// Counts and settles a range that the engine has copied.
+  /// Counts a range that the engine has copied.
   void mark_clean(const DirtyRanges::Range& range);
-  void tell_written_back(const DirtyRanges::Range& settled);
+  void tell_written_back(const DirtyRanges::Range& range);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
   /// source and the copy may be gone afterwards), and frees the entry. Takes as long as one piece
   /// of the mover.

@@ -33,7 +33,7 @@ void DirtyRanges::erase(Ranges::iterator place) {
   ranges_.erase(place);
   count_.set(ranges_.size());
   if (number != 0) clean_without_ranges(number);
-  settled_.notify_all();
+  written_back_.notify_all();
 }
 
 void DirtyRanges::clean_without_ranges(std::uint32_t number) {
@@ -49,7 +49,7 @@ void DirtyRanges::await_returned(const Region& region) {
   for (auto place = first_overlapping(region);
        place != ranges_.end() && place->first <= region.last();) {
     if (place->second.state == State::returning) {
-      settled_.wait(mutex_);
+      written_back_.wait(mutex_);
       place = first_overlapping(region);
     } else {
       ++place;
@@ -171,7 +171,7 @@ std::optional<DirtyRanges::Range> DirtyRanges::claim_one(std::uint32_t entry,
     if (what.entry != entry) {
       ++place;
     } else if (what.state == State::returning) {
-      settled_.wait(mutex_);
+      written_back_.wait(mutex_);
       place = ranges_.lower_bound(region.address);
     } else if (lost && lost->contains(what.region(place->first))) {
       erase(place++);
@@ -188,7 +188,8 @@ std::optional<DirtyRanges::Range> DirtyRanges::claim_one(std::uint32_t entry,
 void DirtyRanges::mark_clean(const Range& range) {
   const Lock lock(mutex_);
   const auto place = find(range);
-  HEADRACE_CHECK(place != ranges_.end(), "a claimed range stays until it is settled", range.ticket);
+  HEADRACE_CHECK(place != ranges_.end(), "a claimed range stays until it is written back",
+                 range.ticket);
   erase(place);
 }
 

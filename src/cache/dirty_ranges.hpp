@@ -28,7 +28,7 @@ namespace headrace::cache::detail {
 ///
 /// An entry has the flag EntryState::kDirty while it has ranges. Such entries leave their shard
 /// only by invalidate(), clear() and a change of the same bytes elsewhere, which mark their
-/// ranges before the entry ends. So a claimed range keeps its copy until it is settled.
+/// ranges before the entry ends. So a claimed range keeps its copy until it is written back.
 ///
 /// No eviction misses a flag: a holder of a lease sets it, and eviction reads it after the leases,
 /// so a thread that finds the lease gone sees the flag (edge lease-ended).
@@ -50,7 +50,7 @@ class DirtyRanges {
   explicit DirtyRanges(Pool& pool) : pool_(pool) {}
 
   /// False if there is no range: then the sources are up to date. Exact for a submitter that
-  /// announced its move after a change that began looked for moves.
+  /// registered its move after a change that began looked for moves.
   [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry` (leased by the caller) or,
   /// if `entry` is 0, in the source. Dirty bytes of the same copy outside `region` stay dirty.
@@ -85,7 +85,7 @@ class DirtyRanges {
     return Begin::done;
   }
   /// Ends the change. True if its entry has been dropped: the caller must copy the range to the
-  /// source and settle it.
+  /// source.
   [[nodiscard]] bool end(const Range& range);
 
   /// Waits for ranges that overlap `region` and are returning, then claims a dirty one, even if
@@ -107,8 +107,8 @@ class DirtyRanges {
   /// Waits for ranges that overlap `region` and are returning. True if one is changing.
   [[nodiscard]] bool is_changing(const Region& region);
   /// Claims a dirty range of an entry that has left its shard, after its returning ranges have been
-  /// settled; nullopt if none is left. Changing ranges are written back when their change ends.
-  /// Ranges inside `lost` are discarded.
+  /// written back; nullopt if none is left. Changing ranges are written back when their change
+  /// ends. Ranges inside `lost` are discarded.
   [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
                                                const std::optional<Region>& lost = std::nullopt);
   /// Removes a claimed range, whose bytes are in the source.
@@ -151,7 +151,7 @@ class DirtyRanges {
 
   Pool& pool_;
   Mutex mutex_;
-  Condition settled_;
+  Condition written_back_;
   Ranges ranges_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t ticket_ HEADRACE_GUARDED_BY(mutex_) = 0;
   DirtyCount count_;

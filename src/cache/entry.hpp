@@ -37,7 +37,7 @@ namespace headrace::cache::detail {
 /// idle differs from pending so that an entry that is never submitted, because it lost the race to
 /// be inserted, can end at once. moving differs from pending so that every waiter can poll the job,
 /// not only its submitter: some movers advance only when polled. pending -> copied | left happens
-/// if the job ends before the submitter announces it.
+/// if the job ends before the submitter notifies it.
 enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
 
 /// True if no move is pending or running.
@@ -67,8 +67,8 @@ class Progress {
     phase_.store_relaxed(Phase::pending);  // relaxed: `listed` publishes the entry.
   }
   /// pending -> moving, unless the move has ended already.
-  void announce_submission() {
-    // relaxed: if it has ended there is nothing to announce, and the exchange decides the rest.
+  void notify_submission() {
+    // relaxed: if it has ended there is nothing to notify, and the exchange decides the rest.
     Phase expected = phase_.load_relaxed();
     if (expected != Phase::pending) return;
     // edge: entry-submitted (acq_rel)
@@ -137,7 +137,7 @@ struct Region {
 ///   shard                   as address.
 ///   flags                   pinned: under the shard's mutex; dirty: under that of DirtyRanges,
 ///                           by a holder of a lease; kept: by the thread that moved the copy,
-///                           before the move has ended or been settled.
+///                           before the move has ended or been decided.
 struct alignas(64) EntryState : LeasedEntry {
   Progress progress;
   /// Hit history for the eviction policy; see Marks.
@@ -165,20 +165,21 @@ struct alignas(64) EntryState : LeasedEntry {
   }
   /// A set flag is certain to be seen once the lease of the thread that set it was found gone.
   [[nodiscard]] bool is_dirty() const {
-    // edge: dirty-settled (acquire)
+    // edge: dirty-written-back (acquire)
     return (flags.load_acquire() & kDirty) != 0;
   }
   void mark_dirty() {
     flags.fetch_or_relaxed(kDirty);  // relaxed: the end of the caller's lease publishes it.
   }
   void mark_clean() {
-    // edge: dirty-settled (acq_rel)
+    // edge: dirty-written-back (acq_rel)
     flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kDirty));
   }
 
   /// The memory of the copy is never freed, because an abandoned device may still use it.
   void keep_memory() {
-    flags.fetch_or_relaxed(kKept);  // relaxed: the end of the move or the settling publishes it.
+    flags.fetch_or_relaxed(
+        kKept);  // relaxed: the end of the move or of the write-back publishes it.
   }
   [[nodiscard]] bool is_memory_kept() const {
     return (flags.load_relaxed() & kKept) != 0;  // relaxed: by the thread that ends the entry.
@@ -205,11 +206,11 @@ class DirtyCount {
  public:
   /// Written under one mutex.
   void set(std::size_t count) {
-    // edge: dirty-settled (release)
+    // edge: dirty-written-back (release)
     count_.store_release(count);
   }
   [[nodiscard]] bool any() const {
-    // edge: dirty-settled (acquire)
+    // edge: dirty-written-back (acquire)
     return count_.load_acquire() != 0;
   }
 

@@ -13,7 +13,7 @@ namespace headrace::cache {
 
 void CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
                              std::optional<NodeId> source_node,
-                             InFlightMoves::Announcement& announcement) {
+                             InFlightMoves::RegisteredMove& registered_move) {
   const auto fits = [&](const Gathered& group) {
     return group.shard == &shard && group.source_node == source_node &&
            group.members.size() < kGatheredCountMax;
@@ -26,7 +26,7 @@ void CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
   }
   group->members.push_back({number, gather.entries.size()});
   try {
-    group->announcements.add(announcement);
+    group->registered_moves.add(registered_move);
   } catch (...) {
     group->members.pop_back();
     throw;
@@ -38,11 +38,11 @@ void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
   const engine::SubmitOptions options = options_for(*group.shard, group.source_node);
   bool is_accepted = false;
   try {
-    is_accepted = group.members.empty() || group.announcements.submit(engine_, options);
+    is_accepted = group.members.empty() || group.registered_moves.submit(engine_, options);
   } catch (...) {
     is_accepted = false;  // As in place().
   }
-  group.announcements.end();
+  group.registered_moves.end();
   for (const Gathered::Member& member : group.members) {
     const std::span<const std::byte> source = entries[member.index].source_;
     if (is_accepted) {

@@ -62,7 +62,7 @@ void InFlightMoves::decide(Move& move) noexcept {
   move.undecided.notify_all();
 }
 
-bool InFlightMoves::Announcement::submit(engine::Engine& engine, engine::SubmitOptions& options) {
+bool InFlightMoves::RegisteredMove::submit(engine::Engine& engine, engine::SubmitOptions& options) {
   options.callback = &move_ended;
   options.callback_context = move_;
   EntryState& entry = *move_->entry;
@@ -70,7 +70,7 @@ bool InFlightMoves::Announcement::submit(engine::Engine& engine, engine::SubmitO
       engine::Submit::accepted) {
     return false;
   }
-  entry.progress.announce_submission();
+  entry.progress.notify_submission();
   return true;
 }
 
@@ -79,9 +79,9 @@ void InFlightMoves::Gathering::end() noexcept {
   members_.clear();
 }
 
-void InFlightMoves::Gathering::add(Announcement& announcement) {
-  members_.push_back(announcement.move_);
-  announcement.move_ = nullptr;
+void InFlightMoves::Gathering::add(RegisteredMove& registered_move) {
+  members_.push_back(registered_move.move_);
+  registered_move.move_ = nullptr;
 }
 
 bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOptions options) {
@@ -116,7 +116,7 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
     moves_.disband(members_);
     return false;
   }
-  for (const Move* const member : members_) member->entry->progress.announce_submission();
+  for (const Move* const member : members_) member->entry->progress.notify_submission();
   return true;
 }
 

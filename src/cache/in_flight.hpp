@@ -35,7 +35,7 @@ class InFlightMoves {
 
   explicit InFlightMoves(Core& core) : core_(core) {}
 
-  /// Also the shard's mutex: an entry is listed and its move announced in one critical section.
+  /// Also the shard's mutex: an entry is listed and its move registered in one critical section.
   /// Here because moves outlive the shard. On its own line: misses write it, hits read its
   /// neighbours.
   alignas(64) Mutex mutex;
@@ -45,18 +45,18 @@ class InFlightMoves {
   /// Fails: throws std::bad_alloc.
   void reserve_one() HEADRACE_REQUIRES(mutex);
   /// Assigns a move to an entry that may be submitted next. From now on stop_overlapping() waits
-  /// for it, so the caller must make an Announcement of it.
+  /// for it, so the caller must make an RegisteredMove of it.
   [[nodiscard]] Move& begin_move(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
 
-  /// An announced move until its submission is decided.
+  /// A registered move until its submission is decided.
   ///
   /// Threading: owned by the submitter.
-  class Announcement {
+  class RegisteredMove {
    public:
-    explicit Announcement(Move& move) : move_(&move) {}
-    Announcement(const Announcement&) = delete;
-    Announcement& operator=(const Announcement&) = delete;
-    ~Announcement() {
+    explicit RegisteredMove(Move& move) : move_(&move) {}
+    RegisteredMove(const RegisteredMove&) = delete;
+    RegisteredMove& operator=(const RegisteredMove&) = delete;
+    ~RegisteredMove() {
       if (move_ != nullptr) decide(*move_);
     }
     /// Submits the copy of the entry, once. Returns whether the engine accepted the job.
@@ -69,7 +69,7 @@ class InFlightMoves {
     Move* move_;
   };
 
-  /// As an Announcement of several entries, whose copies are one batch of the engine: one job, in
+  /// As an RegisteredMove of several entries, whose copies are one batch of the engine: one job, in
   /// the move of the first. It is never stopped, because some of its copies may still be wanted; a
   /// thread that would stop it waits for it.
   ///
@@ -80,11 +80,11 @@ class InFlightMoves {
     Gathering(Gathering&& other) noexcept
         : moves_(other.moves_), members_(std::move(other.members_)) {}
     ~Gathering() { end(); }
-    /// Takes over an announcement that was made with `is_gathered`.
+    /// Takes over a registered move that was made with `is_gathered`.
     ///
     /// Fails: throws std::bad_alloc; then the caller keeps it.
-    void add(Announcement& announcement);
-    /// Ends all announcements, submitted or not. Idempotent.
+    void add(RegisteredMove& registered_move);
+    /// Ends all registrations, submitted or not. Idempotent.
     void end() noexcept;
     /// Submits the copies of all entries, once. Returns whether the engine accepted the job.
     ///

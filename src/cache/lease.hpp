@@ -147,19 +147,19 @@ inline bool share(Slot& slot) {
 }
 
 /// Dropper: from now on readers ignore the entry. Sets its holder_count to `count`.
-inline void announce_leaving(LeasedEntry& entry, std::uint16_t shard, std::uint32_t count) {
+inline void mark_leaving(LeasedEntry& entry, std::uint16_t shard, std::uint32_t count) {
   entry.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
   // seq_cst, and a barrier before the slots are read: see above.
   entry.listing.exchange_seq_cst(leaving_from(shard));
 }
-/// Dropper, in a scan: whether it has announced this entry.
+/// Dropper, in a scan: whether it has marked this entry.
 [[nodiscard]] inline bool is_leaving(const LeasedEntry& entry, std::uint16_t shard) {
   // relaxed: this value is set and replaced only under the caller's mutex.
   return entry.listing.load_relaxed() == leaving_from(shard);
 }
 /// Dropper, under its mutex: the entry will end. Without it the next dropper would take the entry
 /// for one of its own and mark passing readers: it would end twice.
-inline void announce_dropped(LeasedEntry& entry) {
+inline void mark_dropped(LeasedEntry& entry) {
   // relaxed: a reader that sees the previous value ignores the entry, too.
   entry.listing.store_relaxed(Listing::dropped);
 }

@@ -10,7 +10,7 @@ namespace {
 
 /// lru: entries examined to find the one used longest ago.
 constexpr std::uint32_t kLruSample = 8;
-/// Valid promises examined before settle_promises() ends.
+/// Valid promises examined before check_promises() ends.
 constexpr std::uint32_t kPromisesLookedAt = 8;
 /// s3_fifo: one entry in ten is in the small queue.
 constexpr std::uint32_t kSmallShare = 10;
@@ -159,7 +159,7 @@ bool Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {
   return false;
 }
 
-void Order::settle_promises() {
+void Order::check_promises() {
   // Promises changed by a hit are mostly among the next ones, because those were due.
   std::uint64_t time_min = 0;
   for (std::uint32_t holding_count = 0; holding_count < kPromisesLookedAt;) {
@@ -179,7 +179,7 @@ void Order::settle_promises() {
 }
 
 std::uint32_t Order::propose(Hint newcomer) {
-  settle_promises();
+  check_promises();
   if (const std::uint32_t number = propose_spent(); number != 0) return number;
   std::uint32_t number = 0;
   switch (policy_) {

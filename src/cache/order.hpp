@@ -168,7 +168,7 @@ class Order {
   [[nodiscard]] bool is_overdue(Marks marks) const;
   void expire(EntryState& entry);
   /// Moves entries whose promise is overdue, or was changed by a hit, to where they belong.
-  void settle_promises();
+  void check_promises();
   [[nodiscard]] std::uint32_t propose_clock(std::uint8_t queue);
   [[nodiscard]] std::uint32_t propose_lru();
   [[nodiscard]] std::uint32_t propose_s3_fifo(Hint newcomer);

@@ -40,7 +40,7 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
     if (ended(old.progress.now())) return take_off(old_number, leaving);
     index_.remove(old_number);
     order_.remove(old_number);
-    announce_dropped(old);
+    mark_dropped(old);
     made_way.push(core_.pool, old_number);
   };
   index_.for_each_overlapping({region.address, 1}, Index::class_of(region.byte_count), make_way);
@@ -110,7 +110,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
         kept.push(pool, number);
         continue;
       }
-      announce_leaving(entry, number_, 0);
+      mark_leaving(entry, number_, 0);
       proposed.push(pool, number);
       hoped += footprint(entry);
     }
@@ -133,7 +133,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
       index_.remove(number);
       order_.gone(number);
       pool[number].holder_count.store_relaxed(1);  // relaxed: it has no holders.
-      announce_dropped(pool[number]);
+      mark_dropped(pool[number]);
       gone.push(pool, number);
     } else {
       list_again(pool[number]);
@@ -150,11 +150,11 @@ void Shard::drop_unheld(EntryList& gone) {
   Pool& pool = core_.pool;
   order_.for_each([&](std::uint32_t number) {
     const EntryState& entry = pool[number];
-    if (!entry.is_pinned() && !entry.is_dirty()) announce_leaving(pool[number], number_, 0);
+    if (!entry.is_pinned() && !entry.is_dirty()) mark_leaving(pool[number], number_, 0);
   });
   EntryList superseded;
   while (const std::uint32_t number = superseded_.pop(pool)) {
-    announce_leaving(pool[number], number_, 0);
+    mark_leaving(pool[number], number_, 0);
     superseded.push(pool, number);
   }
   look_for_holders();
@@ -166,12 +166,12 @@ void Shard::drop_unheld(EntryList& gone) {
     order_.remove(number);
     index_.remove(number);
     entry.holder_count.store_relaxed(1);
-    announce_dropped(entry);
+    mark_dropped(entry);
     gone.push(pool, number);
   });
   while (const std::uint32_t number = superseded.pop(pool)) {
     EntryState& entry = pool[number];
-    announce_dropped(entry);
+    mark_dropped(entry);
     if (entry.holder_count.load_relaxed() != 0) {
       superseded_.push(pool, number);
     } else {
@@ -245,7 +245,7 @@ void Shard::drop(EntryList& leaving, EntryList& gone) {
   for_each_leaving(
       [](Slot& slot, std::uintptr_t word, EntryState& entry) { mark(slot, word, entry); });
   while (const std::uint32_t number = leaving.pop(core_.pool)) {
-    announce_dropped(core_.pool[number]);
+    mark_dropped(core_.pool[number]);
     gone.push(core_.pool, number);
   }
 }
@@ -253,7 +253,7 @@ void Shard::drop(EntryList& leaving, EntryList& gone) {
 void Shard::take_off(std::uint32_t number, EntryList& leaving) {
   index_.remove(number);
   order_.remove(number);
-  announce_leaving(core_.pool[number], number_, 1);
+  mark_leaving(core_.pool[number], number_, 1);
   leaving.push(core_.pool, number);
 }
 
@@ -262,7 +262,7 @@ void Shard::take_superseded(EntryList& leaving, Condition condition) {
   EntryList kept;
   while (const std::uint32_t number = superseded_.pop(core_.pool)) {
     if (condition(core_.pool[number])) {
-      announce_leaving(core_.pool[number], number_, 1);
+      mark_leaving(core_.pool[number], number_, 1);
       leaving.push(core_.pool, number);
     } else {
       kept.push(core_.pool, number);

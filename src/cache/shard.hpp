@@ -85,9 +85,9 @@ class Shard {
                               bool is_pinned);
   struct Published {
     Slot* present = nullptr;              ///< A lease of another entry, or
-    InFlightMoves::Move* move = nullptr;  ///< the announced move of this one.
+    InFlightMoves::Move* move = nullptr;  ///< the registered move of this one.
   };
-  /// Lists a prepared entry and announces its move, unless another entry contains its region. Looks
+  /// Lists a prepared entry and registers its move, unless another entry contains its region. Looks
   /// for one only if entries have been added since `newcomer.lookup`. Drops what it replaces as
   /// make_way().
   ///
@@ -124,16 +124,16 @@ class Shard {
   bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(moves_.mutex);
   /// Empties a slot whose entry was not available.
   void pass_by(Slot& slot);
-  /// Removes a listed entry from index_ and order_ and announces it as leaving. Unannotated,
+  /// Removes a listed entry from index_ and order_ and marks it as leaving. Unannotated,
   /// because Clang's analysis does not see the mutex in the visitors that call it.
   void take_off(std::uint32_t number, EntryList& leaving);
   /// Sets the holder_count of every leaving entry that is leased to 1.
   void look_for_holders() HEADRACE_REQUIRES(moves_.mutex);
-  /// Drops entries that were announced with a holder_count of 1: marks their leases.
+  /// Drops entries that were marked with a holder_count of 1: marks their leases.
   void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   template <typename Condition>
   void take_superseded(EntryList& leaving, Condition condition) HEADRACE_REQUIRES(moves_.mutex);
-  /// Calls `visit(slot, word, entry)` for every lease of an entry that the caller announced.
+  /// Calls `visit(slot, word, entry)` for every lease of an entry that the caller marked.
   template <typename Visit>
   void for_each_leaving(Visit visit);
   [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {

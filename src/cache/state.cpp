@@ -312,17 +312,17 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
 inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, std::uint32_t number,
                                               InFlightMoves::Move& move) {
   // The move can be found: a change that begins from here on waits for it.
-  InFlightMoves::Announcement announcement(move);
+  InFlightMoves::RegisteredMove registered_move(move);
   if (!core_->write_back_overlapping(miss.region)) return Attempt::refused;
   // Ask the kernel only if there is a choice.
   std::optional<NodeId> source_node;
   if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
   if (miss.newcomer.is_gathered) {
-    gather_move(*miss.gather, shard, number, source_node, announcement);
+    gather_move(*miss.gather, shard, number, source_node, registered_move);
     return Attempt::gathered;
   }
   engine::SubmitOptions options = options_for(shard, source_node);
-  return announcement.submit(engine_, options) ? Attempt::placed : Attempt::refused;
+  return registered_move.submit(engine_, options) ? Attempt::placed : Attempt::refused;
 }
 
 void CacheState::refuse(Shard& shard, std::uint32_t number, EntryState& state) {

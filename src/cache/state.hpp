@@ -78,7 +78,7 @@ class CacheState {
     };
     Shard* shard = nullptr;
     std::optional<NodeId> source_node = std::nullopt;
-    InFlightMoves::Gathering announcements;
+    InFlightMoves::Gathering registered_moves;
     std::vector<Member> members = {};
   };
   /// State of one call of access_many().
@@ -135,9 +135,10 @@ class CacheState {
   [[gnu::always_inline, nodiscard]] inline Attempt submit(const Miss& miss, Shard& shard,
                                                           std::uint32_t number,
                                                           InFlightMoves::Move& move);
-  /// Takes over an announced move that is submitted with others.
+  /// Takes over an listed move that is submitted with others.
   void gather_move(Gather& gather, Shard& shard, std::uint32_t number,
-                   std::optional<NodeId> source_node, InFlightMoves::Announcement& announcement);
+                   std::optional<NodeId> source_node,
+                   InFlightMoves::RegisteredMove& registered_move);
   /// Submits the moves of a group together.
   void submit_gathered(Gathered& group, std::vector<Entry>& entries);
   /// Ends an entry whose move is refused.

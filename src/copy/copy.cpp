@@ -14,16 +14,6 @@
 namespace headrace::copy {
 namespace {
 
-constexpr auto kNames = make_names<Kernel>({
-    {Kernel::libc, "libc"},
-    {Kernel::rep_movsb, "rep_movsb"},
-    {Kernel::avx2_temporal, "avx2_temporal"},
-    {Kernel::avx2_nontemporal, "avx2_nontemporal"},
-    {Kernel::avx512_temporal, "avx512_temporal"},
-    {Kernel::avx512_nontemporal, "avx512_nontemporal"},
-});
-static_assert(kNames.rows().size() == kKernelCount);
-
 std::size_t index_of(Kernel kernel) {
   const auto index = static_cast<std::size_t>(kernel);
   HEADRACE_CHECK(index < kKernelCount, "the kernel is one of the enumerators", index);
@@ -71,14 +61,6 @@ const Table& table() {
 }
 
 }  // namespace
-
-std::string_view name(Kernel kernel) {
-  return kNames.text(kernel);
-}
-
-Result<Kernel> parse_kernel(std::string_view text) {
-  return kNames.parse(text, "copy kernel");
-}
 
 std::span<const Kernel> available_kernels() {
   return std::span(table().available).first(table().available_count);

@@ -14,24 +14,6 @@
 namespace headrace::copy {
 namespace {
 
-constexpr auto kFillNames = make_names<FillKernel>({
-    {FillKernel::rep_stosb, "rep_stosb"},
-    {FillKernel::ymm, "ymm"},
-    {FillKernel::ymm_prefetch, "ymm_prefetch"},
-    {FillKernel::ymm_nontemporal, "ymm_nontemporal"},
-    {FillKernel::ymm_touch, "ymm_touch"},
-    {FillKernel::zmm, "zmm"},
-    {FillKernel::zmm_prefetch, "zmm_prefetch"},
-});
-constexpr auto kCompareNames = make_names<CompareKernel>({
-    {CompareKernel::ymm, "ymm"},
-    {CompareKernel::ymm_prefetch, "ymm_prefetch"},
-    {CompareKernel::zmm, "zmm"},
-    {CompareKernel::zmm_prefetch, "zmm_prefetch"},
-});
-static_assert(kFillNames.rows().size() == kFillKernelCount &&
-              kCompareNames.rows().size() == kCompareKernelCount);
-
 /// Bytes per memcmp. A block that differs is read again up to the difference, ...
 constexpr std::size_t kBlockBytes = 262144;
 /// ... in smaller blocks.
@@ -85,22 +67,6 @@ KernelTable<Fill>& detail::default_fills() {
 
 KernelTable<FirstDifference>& detail::default_comparisons() {
   return comparisons;
-}
-
-std::string_view name(FillKernel kernel) {
-  return kFillNames.text(kernel);
-}
-
-std::string_view name(CompareKernel kernel) {
-  return kCompareNames.text(kernel);
-}
-
-std::optional<FillKernel> find_fill_kernel(std::string_view name) {
-  return kFillNames.find(name);
-}
-
-std::optional<CompareKernel> find_compare_kernel(std::string_view name) {
-  return kCompareNames.find(name);
 }
 
 Fill fill_of([[maybe_unused]] FillKernel kernel) {

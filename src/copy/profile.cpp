@@ -128,15 +128,15 @@ Result<SizeClass> read_class(const Json& json) {
   return made;
 }
 
-template <typename Kernel, typename Find>
-Result<KernelClass<Kernel>> read_kernel_class(const Json& json, Find find) {
+template <typename Kernel>
+Result<KernelClass<Kernel>> read_kernel_class(const Json& json) {
   const auto bytes_max = read_bytes_max(json);
   if (!bytes_max) return fail(bytes_max.error());
   KernelClass<Kernel> made{.bytes_max = *bytes_max, .kernel = {}};
   const Json& found = member(json, "kernel");
   if (found.is_null()) return made;
   const auto* const text = found.get_ptr<const std::string*>();
-  if (text != nullptr) made.kernel = find(*text);
+  if (text != nullptr) made.kernel = find_name<Kernel>(*text);
   if (!made.kernel) {
     return corrupt(fmt::format("in class {}: there is no such kernel", made.bytes_max));
   }
@@ -164,16 +164,11 @@ Result<void> read_classes(const Json& list, std::string_view name, Read read_one
 /// Reads the fills and comparisons, which are optional.
 Result<void> read_kernels(const Json& json, Profile& profile) {
   if (const Json& list = member(json, kFills); !list.is_null()) {
-    const auto read_one = [](const Json& entry) {
-      return read_kernel_class<FillKernel>(entry, find_fill_kernel);
-    };
-    if (auto done = read_classes(list, kFills, read_one, profile.fills); !done) return done;
+    if (auto done = read_classes(list, kFills, read_kernel_class<FillKernel>, profile.fills); !done)
+      return done;
   }
   if (const Json& list = member(json, kComparisons); !list.is_null()) {
-    const auto read_one = [](const Json& entry) {
-      return read_kernel_class<CompareKernel>(entry, find_compare_kernel);
-    };
-    return read_classes(list, kComparisons, read_one, profile.comparisons);
+    return read_classes(list, kComparisons, read_kernel_class<CompareKernel>, profile.comparisons);
   }
   return {};
 }

@@ -19,42 +19,11 @@
 namespace headrace::copy {
 namespace {
 
-constexpr auto kRegisters = make_names<Register>({
-    {Register::rep_movsb, "rep_movsb"},
-    {Register::rep_movsq, "rep_movsq"},
-    {Register::word, "word"},
-    {Register::mmx, "mmx"},
-    {Register::xmm, "xmm"},
-    {Register::ymm, "ymm"},
-    {Register::zmm, "zmm"},
-});
-constexpr auto kPrefetches = make_names<Prefetch>({
-    {Prefetch::none, "none"},
-    {Prefetch::t0, "t0"},
-    {Prefetch::t1, "t1"},
-    {Prefetch::t2, "t2"},
-    {Prefetch::nta, "nta"},
-});
-constexpr auto kAligns = make_names<Align>({
-    {Align::none, "none"},
-    {Align::target, "target"},
-    {Align::source, "source"},
-});
-constexpr auto kDirections = make_names<Direction>({
-    {Direction::forward, "forward"},
-    {Direction::backward, "backward"},
-});
-constexpr auto kTouches = make_names<Touch>({
-    {Touch::none, "none"},
-    {Touch::source, "source"},
-    {Touch::target, "target"},
-    {Touch::both, "both"},
-});
 constexpr std::string_view kTried = "use a copy variant";
 
-template <typename Table, typename Enum>
-bool read_word(const Table& names, std::string_view text, Enum& value) {
-  const std::optional<Enum> found = names.find(text);
+template <typename Enum>
+bool read_word(std::string_view text, Enum& value) {
+  const std::optional<Enum> found = find_name<Enum>(text);
   value = found.value_or(value);
   return found.has_value();
 }
@@ -82,7 +51,7 @@ bool read_prefetch(std::string_view text, Variant& variant) {
   const std::size_t colon = text.find(':');
   const std::size_t at = text.find('@');
   if (colon == std::string_view::npos || at == std::string_view::npos || at < colon) return false;
-  return read_word(kPrefetches, text.substr(0, colon), variant.prefetch) &&
+  return read_word(text.substr(0, colon), variant.prefetch) &&
          read_number(text.substr(colon + 1, at - colon - 1), variant.prefetch_line_count) &&
          read_number(text.substr(at + 1), variant.prefetch_distance_lines);
 }
@@ -90,8 +59,7 @@ bool read_prefetch(std::string_view text, Variant& variant) {
 bool read_word_of_variant(std::string_view word, Variant& variant) {
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos) {
-    return read_word(kRegisters, word, variant.through) ||
-           read_word(kDirections, word, variant.direction);
+    return read_word(word, variant.through) || read_word(word, variant.direction);
   }
   const std::string_view key = word.substr(0, equals);
   const std::string_view value = word.substr(equals + 1);
@@ -99,9 +67,9 @@ bool read_word_of_variant(std::string_view word, Variant& variant) {
   if (key == "store") return read_temporality(value, variant.store_nontemporal);
   if (key == "prefetch") return read_prefetch(value, variant);
   if (key == "block") return read_number(value, variant.block_line_count);
-  if (key == "align") return read_word(kAligns, value, variant.align);
+  if (key == "align") return read_word(value, variant.align);
   if (key == "streams") return read_number(value, variant.stream_count);
-  if (key == "touch") return read_word(kTouches, value, variant.touch);
+  if (key == "touch") return read_word(value, variant.touch);
   return false;
 }
 
@@ -168,16 +136,15 @@ std::string to_text(const Variant& variant) {
   std::string prefetch = "none";
   if (variant.prefetch_line_count != 0) {
     prefetch =
-        fmt::format("{}:{}@{}{}", kPrefetches.text(variant.prefetch), variant.prefetch_line_count,
+        fmt::format("{}:{}@{}{}", name(variant.prefetch), variant.prefetch_line_count,
                     variant.prefetch_distance_lines, variant.prefetch_target ? "+target" : "");
   }
   std::string touch;
-  if (variant.touch != Touch::none) touch = fmt::format(" touch={}", kTouches.text(variant.touch));
+  if (variant.touch != Touch::none) touch = fmt::format(" touch={}", name(variant.touch));
   return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}{}",
-                     kRegisters.text(variant.through), variant.load_nontemporal ? "nt" : "t",
+                     name(variant.through), variant.load_nontemporal ? "nt" : "t",
                      variant.store_nontemporal ? "nt" : "t", prefetch, variant.block_line_count,
-                     kAligns.text(variant.align), kDirections.text(variant.direction),
-                     variant.stream_count, touch);
+                     name(variant.align), name(variant.direction), variant.stream_count, touch);
 }
 
 Result<Variant> parse_variant(std::string_view text) {

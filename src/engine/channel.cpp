@@ -80,10 +80,10 @@ class ChannelState final : public Channel {
 
   [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket) override {
     if (!is_simple(plan) || !is_ready()) [[unlikely]]
-      return submit_odd_copy(plan, ticket);
+      return submit_other_copy(plan, ticket);
     const auto index = static_cast<std::size_t>(std::countr_zero(free_));
     if (places_[index].way != Way::copy) [[unlikely]]
-      return submit_odd_copy(plan, ticket);
+      return submit_other_copy(plan, ticket);
     return send_copy(plan, index, ticket);
   }
 
@@ -231,7 +231,7 @@ class ChannelState final : public Channel {
 
   /// A copy that is not simple, that cannot be sent now, or whose place holds another kind of
   /// descriptor. Out of line to keep register pressure low on the fast path.
-  [[nodiscard, gnu::noinline]] Submit submit_odd_copy(const CopyPlan& plan, Ticket& ticket) {
+  [[nodiscard, gnu::noinline]] Submit submit_other_copy(const CopyPlan& plan, Ticket& ticket) {
     if (!is_simple(plan) || obstacle() != Submit::accepted) {
       return submit(Operation::copy(plan.target, plan.source), ticket);
     }
@@ -275,7 +275,7 @@ class ChannelState final : public Channel {
     place.begun_ticks = platform::ticks();
     begin_stripe(place, operation, batch);
     DsaQueue::Next next = DsaQueue::Next::posted;
-    if (batch.operations.empty() && queue_.is_beyond(operation)) {
+    if (batch.operations.empty() && queue_.is_unsupported(operation)) {
       next = queue_.finish_on_cpu(*place.slot);
     } else if (!queue_.issue_first(*place.slot, next)) {
       return note_refusal(queue_.refuse());

@@ -17,7 +17,7 @@ inline constexpr Completion kStopped{.state = JobState::stopped};
 }
 
 /// Derives the state from the cause.
-inline void settle(Completion& whole) noexcept {
+inline void set_state(Completion& whole) noexcept {
   if (whole.cause != Cause::none) {
     whole.state = JobState::failed;
   } else if (whole.state != JobState::stopped) {
@@ -25,7 +25,7 @@ inline void settle(Completion& whole) noexcept {
   }
 }
 [[nodiscard]] inline Completion ended(Completion whole) noexcept {
-  settle(whole);
+  set_state(whole);
   return whole;
 }
 

@@ -20,7 +20,15 @@
 
 #include "job_word.hpp"
 
-namespace headrace::engine::detail {
+namespace headrace::engine {
+
+/// Node of a predecessor's list of dependants; a member of the dependant.
+struct DependantLink {
+  DependantLink* next = nullptr;
+  Job* job = nullptr;
+};
+
+namespace detail {
 
 /// The head of a closed list.
 inline DependantLink closed_list;
@@ -81,4 +89,5 @@ inline constexpr std::uint32_t kPredecessorFailed = 1U << 31U;
   return (left.fetch_sub_acq_rel(count) & ~kPredecessorFailed) == count;
 }
 
-}  // namespace headrace::engine::detail
+}  // namespace detail
+}  // namespace headrace::engine

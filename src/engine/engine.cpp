@@ -56,10 +56,10 @@ Result<void> check(const EngineOptions& options) {
        "the default is 1024"},
       {name(options.path) == kNoName, "invalid path", "use a value of Path"},
       rule_of(options.waiting),
-      {devices.answer_max <= std::chrono::nanoseconds(0) ||
-           devices.answer_max > DeviceOptions::kAnswerMax,
+      {devices.timeout <= std::chrono::nanoseconds(0) ||
+           devices.timeout > DeviceOptions::kTimeoutMax,
        fmt::format("a device cannot be given up after {} ns without an answer",
-                   devices.answer_max.count()),
+                   devices.timeout.count()),
        "more than 0 and at most a year; the default is 5 seconds"},
       {!devices.use && !devices.queues.empty(),
        fmt::format("the queue '{}' is named, but devices are disabled",

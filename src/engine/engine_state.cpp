@@ -58,7 +58,7 @@ bool compares(OperationKind kind) {
 /// The fields of a job that a submission overwrites and a caller can observe, to restore them if it
 /// is refused. Callback and `then` cannot be observed before the next accepted submission.
 struct EngineState::Before {
-  explicit Before(const Job& job) : operation(job.operation_), engine(job.engine_) {
+  explicit Before(const Job& job) : operation(job.operation_), engine(job.fields().engine) {
     if (job.is_batch()) [[unlikely]]
       batch = job.batch_;
   }
@@ -115,12 +115,13 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
         job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
         {.kind = OperationKind::copy, .byte_count = byte_count}, options));
   }
-  return submit_odd_copy(job, plan, options);
+  return submit_other_copy(job, plan, options);
 }
 
 /// A copy that is large, empty, in place or invalid, that has predecessors, or that is submitted
 /// inside a call of a user's function.
-Submit EngineState::submit_odd_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
+Submit EngineState::submit_other_copy(Job& job, const CopyPlan& plan,
+                                      const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
   if (valid != Submit::accepted && valid != Submit::empty) return valid;
@@ -197,7 +198,7 @@ SubmitOptions EngineState::with_nodes(const Operation& operation,
 std::uint32_t EngineState::await_visitors(const Job& job) noexcept {
   std::uint32_t word = 0;
   do {
-    HEADRACE_CHECK(job.then_ != nullptr,
+    HEADRACE_CHECK(job.fields().then != nullptr,
                    "a job without `then` is submitted again after wait() and poll() have returned");
     platform::pause();
     // edge: job-visited (acquire)
@@ -226,7 +227,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
     word_before = await_visitors(job);
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
   // Before the gate: a policy may throw.
-  detail::decide(work, options, facts_, job.route_);
+  detail::decide(work, options, facts_, job.fields().route);
   if (!enter()) [[unlikely]]
     return Submit::closed;
 
@@ -238,27 +239,28 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.on_done_ = end_job;
   job.overdue_ = false;
   job.mover_.store_relaxed(nullptr);  // A hint, which carries nothing.
-  job.callback_ = options.callback;
-  job.callback_context_ = options.callback_context;
-  job.then_ = options.then;
-  job.then_context_ = options.then_context;
-  job.engine_ = this;
-  job.fork_count_.store_relaxed(fork_count_);  // Published by `job-submitted`, as what follows.
-  job.turn_ = static_cast<std::uint32_t>(work.turn);
-  job.held_back_ = false;
-  job.part_count_ = 1;
-  job.dependants_.store_relaxed(nullptr);  // Published by `job-submitted`.
-  job.begun_ticks_ = platform::ticks();
-  job.polled_.store_relaxed(polls(job.route_));  // As above.
+  Job::Fields& fields = job.fields();
+  fields.callback = options.callback;
+  fields.callback_context = options.callback_context;
+  fields.then = options.then;
+  fields.then_context = options.then_context;
+  fields.engine = this;
+  fields.fork_count.store_relaxed(fork_count_);  // Published by `job-submitted`, as what follows.
+  fields.turn = static_cast<std::uint32_t>(work.turn);
+  fields.held_back = false;
+  fields.part_count = 1;
+  fields.dependants.store_relaxed(nullptr);  // Published by `job-submitted`.
+  fields.begun_ticks = platform::ticks();
+  fields.polled.store_relaxed(polls(fields.route));  // As above.
   if (work.deferred) [[unlikely]] {
     hold_back(job, options.after);
     return Submit::accepted;
   }
-  if (job.route_.movers.chosen().size() > 1) [[unlikely]]
+  if (job.fields().route.movers.chosen().size() > 1) [[unlikely]]
     split(job);
   statistics_.count_submitted();                                // Undone on refusal.
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
-  if (job.route_.by != Route::By::movers) [[unlikely]] {
+  if (job.fields().route.by != Route::By::movers) [[unlikely]] {
     end_inline(job);
     return Submit::accepted;
   }
@@ -272,7 +274,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
 
 /// Completes a job without movers: the calling thread carries it out, or its policy refused it.
 void EngineState::end_inline(Job& job) noexcept {
-  if (job.route_.by == Route::By::none) {
+  if (job.fields().route.by == Route::By::none) {
     detail::note_unbegun(job, {.cause = Cause::mover_refused});
     return end_job(job, false);
   }
@@ -282,7 +284,8 @@ void EngineState::end_inline(Job& job) noexcept {
 /// Splits `job` among its movers if that is worthwhile and a part block is free.
 void EngineState::split(Job& job) noexcept {
   if (job.is_batch() || !job.operation_.has_independent_parts()) return;
-  const std::size_t count = detail::part_count(job.byte_count_, job.route_.movers.chosen().size());
+  const std::size_t count =
+      detail::part_count(job.byte_count_, job.fields().route.movers.chosen().size());
   PartBlock* const block = count == 1 ? nullptr : parts_.take();
   if (block == nullptr) return;
   std::size_t begin = 0;
@@ -298,10 +301,10 @@ void EngineState::split(Job& job) noexcept {
     part.mover_.store_relaxed(nullptr);  // A hint, which carries nothing.
     begin = end;
   }
-  job.parts_ = block;
-  job.part_count_ = static_cast<std::uint32_t>(count);
+  job.fields().parts = block;
+  job.fields().part_count = static_cast<std::uint32_t>(count);
   // Published by posting the parts.
-  job.parts_left_.store_relaxed(job.part_count_);
+  job.fields().parts_left.store_relaxed(job.fields().part_count);
 }
 
 // --- Issue ---------------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ void EngineState::split(Job& job) noexcept {
 bool EngineState::offer_others(Request& request, const Job& job, std::size_t begin,
                                std::size_t count, std::uint64_t turn, bool& full) noexcept {
   const Workload work = workload_of(job);
-  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  const std::span<const std::uint32_t> chosen = job.fields().route.movers.chosen();
   for (std::size_t k = 0; k < count; ++k) {
     const auto index = static_cast<std::uint32_t>(begin + (turn + k) % count);
     if (std::ranges::find(chosen, index) != chosen.end()) continue;
@@ -325,17 +328,17 @@ bool EngineState::offer_others(Request& request, const Job& job, std::size_t beg
 
 /// Called when the first mover refused `job`, or its first part, with `answer`.
 Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
-  const Route& route = job.route_;
+  const Route& route = job.fields().route;
   const std::span<const std::uint32_t> chosen = route.movers.chosen();
-  const bool whole = job.part_count_ == 1;
-  Request& request = whole ? static_cast<Request&>(job) : job.parts_->parts[0];
+  const bool whole = job.fields().part_count == 1;
+  Request& request = whole ? static_cast<Request&>(job) : job.fields().parts->parts[0];
   bool full = answer == Submit::full;
   bool taken = false;
   if (!is_closed()) {
     // Falling back within a round robin (`any`) is not reported: any mover was as good.
-    job.route_.fell_back = job.route_.fell_back || (!full && !route.any);
+    job.fields().route.fell_back = job.fields().route.fell_back || (!full && !route.any);
     for (std::size_t k = 1; k < chosen.size() && !taken; ++k) {
-      const Submit one = post(request, chosen[(job.turn_ + k) % chosen.size()]);
+      const Submit one = post(request, chosen[(job.fields().turn + k) % chosen.size()]);
       taken = one == Submit::accepted;
       full = full || one == Submit::full;
     }
@@ -349,8 +352,8 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
     // Processors replace devices that are closed whatever the path, those that are full only if
     // the path allows it.
     if (!taken && (!full || (whole && route.or_processors))) {
-      job.route_.fell_back = job.route_.fell_back || !full;
-      taken = offer_others(request, job, 0, processors, job.turn_, full);
+      job.fields().route.fell_back = job.fields().route.fell_back || !full;
+      taken = offer_others(request, job, 0, processors, job.fields().turn, full);
     }
   }
   if (taken) {
@@ -359,11 +362,11 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   }
   if (full || is_closed()) {
     // part_count_ stays, because pollers may read it; the next submission or begin() sets it.
-    if (!whole) parts_.give_back(*job.parts_);
+    if (!whole) parts_.give_back(*job.fields().parts);
     return full ? Submit::full : Submit::closed;
   }
   // The engine has no processors, or the caller's own movers refuse it.
-  PartBlock* const block = whole ? nullptr : job.parts_;
+  PartBlock* const block = whole ? nullptr : job.fields().parts;
   carry_out_here(request);
   if (block != nullptr) issue_parts(job);
   return Submit::accepted;
@@ -372,15 +375,15 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
 /// Posts all parts but the first, which has been posted. The job may be gone once the last part is
 /// posted.
 void EngineState::issue_parts(Job& job) noexcept {
-  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
-  const std::uint64_t turn = job.turn_;
-  const std::size_t count = job.part_count_;
-  PartBlock& block = *job.parts_;
+  const std::span<const std::uint32_t> chosen = job.fields().route.movers.chosen();
+  const std::uint64_t turn = job.fields().turn;
+  const std::size_t count = job.fields().part_count;
+  PartBlock& block = *job.fields().parts;
   for (std::size_t i = 1; i < count; ++i) {
     Part& part = block.parts[i];
     bool taken = false;
     for (std::size_t k = 0; k < chosen.size() && !taken; ++k) {
-      if (k == 1) job.route_.fell_back = true;
+      if (k == 1) job.fields().route.fell_back = true;
       taken = post(part, chosen[(turn + i + k) % chosen.size()]) == Submit::accepted;
     }
     if (taken) continue;
@@ -414,7 +417,7 @@ void EngineState::carry_out_here(Request& request) const noexcept {
 void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_before) noexcept {
   job.operation_ = before.operation;
   job.batch_ = before.batch.value_or(Batch());
-  job.engine_ = before.engine;
+  job.fields().engine = before.engine;
   const bool was_stopped = (word_before & detail::kStopFlag) != 0;
   if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
   // A job must not be named as a predecessor before its submission has returned.
@@ -431,20 +434,20 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
 void EngineState::end_part(Request& request, bool /*plain*/) noexcept {
   Job& job = *static_cast<Part&>(request).job;
   // edge: part-ended (acq_rel)
-  if (job.parts_left_.fetch_sub_acq_rel(1) != 1) return;
-  PartBlock& block = *job.parts_;
+  if (job.fields().parts_left.fetch_sub_acq_rel(1) != 1) return;
+  PartBlock& block = *job.fields().parts;
   Completion whole;
-  for (std::size_t i = 0; i < job.part_count_; ++i) {
+  for (std::size_t i = 0; i < job.fields().part_count; ++i) {
     detail::append(whole, block.parts[i].outcome, block.parts[i].offset_bytes);
   }
   job.outcome = detail::ended(whole);
-  job.engine_->parts_.give_back(block);
+  job.fields().engine->parts_.give_back(block);
   end_job(job, false);
 }
 
 void EngineState::end_job(Request& request, bool plain) noexcept {
   auto& job = static_cast<Job&>(request);
-  if (!plain || job.callback_ != nullptr || job.then_ != nullptr) [[unlikely]]
+  if (!plain || job.fields().callback != nullptr || job.fields().then != nullptr) [[unlikely]]
     return end_and_call(job);
   finish(job, true);
 }
@@ -452,18 +455,19 @@ void EngineState::end_job(Request& request, bool plain) noexcept {
 /// Counts and completes `job`, which may be gone afterwards. `plain`: completed by a device,
 /// without a callback. The job's count in the gate keeps the engine alive until leave().
 inline void EngineState::finish(Job& job, bool plain) noexcept {
-  EngineState& engine = *job.engine_;
+  EngineState& engine = *job.fields().engine;
   Completion& end = job.outcome;
-  if (plain && !job.route_.fell_back) [[likely]] {
+  if (plain && !job.fields().route.fell_back) [[likely]] {
     engine.statistics_.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
-                                   job.begun_ticks_);
+                                   job.fields().begun_ticks);
   } else {
-    end.fell_back = end.fell_back || job.route_.fell_back;
+    end.fell_back = end.fell_back || job.fields().route.fell_back;
     engine.statistics_.count(
         job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()), end,
-        job.begun_ticks_);
+        job.fields().begun_ticks);
   }
-  if (!plain && job.callback_ != nullptr) call(engine, job.callback_, job.callback_context_, end);
+  if (!plain && job.fields().callback != nullptr)
+    call(engine, job.fields().callback, job.fields().callback_context, end);
   std::uint32_t seen = 0;
   // The last access: a thread that sees the new state may destroy or resubmit the job.
   const void* const address = &job.word_;
@@ -476,9 +480,9 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
 
 /// finish() for jobs that are not plain or have a callback or `then`.
 void EngineState::end_and_call(Job& job) noexcept {
-  const EngineState& engine = *job.engine_;
-  const auto then = job.then_;
-  void* const then_context = job.then_context_;
+  const EngineState& engine = *job.fields().engine;
+  const auto then = job.fields().then;
+  void* const then_context = job.fields().then_context;
   Completion& end = job.outcome;
   if (end.result.different && end.state == JobState::done && compares(job.operation_.kind())) {
     // Bytes compared concurrently behind the difference do not count.
@@ -517,17 +521,17 @@ void EngineState::poll() noexcept {
 
 /// poll_for() for a job of several parts, or one that was blocked.
 void EngineState::poll_all_of(const Job& job) noexcept {
-  if (job.held_back_) return poll();  // It may depend on any job.
+  if (job.fields().held_back) return poll();  // It may depend on any job.
   // The caller pins the job, so the parts are, or were, those of this submission.
-  for (std::uint32_t i = 0; i < job.part_count_; ++i) {
-    const Part& part = job.parts_->parts[i];
+  for (std::uint32_t i = 0; i < job.fields().part_count; ++i) {
+    const Part& part = job.fields().parts->parts[i];
     if (Mover* const mover = part.mover_.load_relaxed()) mover->reap(part);  // As in poll_for().
   }
 }
 
 bool EngineState::rest_for(const Job& job) noexcept {
   // Any of several parts may complete next, and a blocked job may be being split.
-  if (job.held_back_ || job.part_count_ != 1) return false;
+  if (job.fields().held_back || job.fields().part_count != 1) return false;
   Mover* const mover = job.mover_.load_relaxed();  // As in poll_for.
   return mover != nullptr && mover->rest(job);
 }

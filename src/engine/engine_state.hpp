@@ -18,6 +18,7 @@
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
 #include "headrace/telemetry/telemetry.hpp"
+#include "job_fields.hpp"
 #include "parts.hpp"
 #include "statistics.hpp"
 #include "waiter.hpp"
@@ -91,7 +92,7 @@ class EngineState final : public Engine {
 
   /// Polls the mover of `job`, which is running or has just completed.
   void poll_for(const Job& job) noexcept {
-    if (job.held_back_ || job.part_count_ != 1) [[unlikely]]
+    if (job.fields().held_back || job.fields().part_count != 1) [[unlikely]]
       return poll_all_of(job);
     // Relaxed: a hint; a mover that does not hold the job yet has nothing to reap.
     if (Mover* const mover = job.mover_.load_relaxed()) mover->reap(job);
@@ -135,8 +136,8 @@ class EngineState final : public Engine {
   [[gnu::always_inline, nodiscard]] inline Submit start(Job& job, const Assign& assign,
                                                         Workload work,
                                                         const SubmitOptions& options);
-  [[nodiscard, gnu::noinline]] Submit submit_odd_copy(Job& job, const CopyPlan& plan,
-                                                      const SubmitOptions& options);
+  [[nodiscard, gnu::noinline]] Submit submit_other_copy(Job& job, const CopyPlan& plan,
+                                                        const SubmitOptions& options);
   /// start() for a validated operation.
   [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
                                  const SubmitOptions& options);
@@ -255,11 +256,13 @@ inline Submit EngineState::post(Request& request, std::uint32_t mover_index) noe
 }
 
 inline Submit EngineState::issue(Job& job) noexcept {
-  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  const std::span<const std::uint32_t> chosen = job.fields().route.movers.chosen();
   // Round robin, so that small jobs do not all go to the first chosen mover.
-  const std::uint32_t first = chosen.size() == 1 ? chosen[0] : chosen[job.turn_ % chosen.size()];
-  const bool whole = job.part_count_ == 1;
-  const Submit answer = post(whole ? static_cast<Request&>(job) : job.parts_->parts[0], first);
+  const std::uint32_t first =
+      chosen.size() == 1 ? chosen[0] : chosen[job.fields().turn % chosen.size()];
+  const bool whole = job.fields().part_count == 1;
+  const Submit answer =
+      post(whole ? static_cast<Request&>(job) : job.fields().parts->parts[0], first);
   if (answer != Submit::accepted) [[unlikely]]
     return issue_elsewhere(job, answer);
   if (!whole) issue_parts(job);

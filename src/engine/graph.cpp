@@ -24,7 +24,7 @@ Submit EngineState::check(const Job& job, std::span<Job* const> after, bool& def
   for (const Job* const predecessor : after) {
     if (predecessor == nullptr) return Submit::null_address;
     const JobState state = predecessor->state();  // edge: job-ended (acquire), inside.
-    if (predecessor == &job || state == JobState::idle || predecessor->engine_ != this) {
+    if (predecessor == &job || state == JobState::idle || predecessor->fields().engine != this) {
       return Submit::bad_predecessor;
     }
     deferred = deferred || state != JobState::done;
@@ -33,12 +33,12 @@ Submit EngineState::check(const Job& job, std::span<Job* const> after, bool& def
 }
 
 void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
-  for (DependantLink& link : job.links_) link.job = &job;
-  job.held_back_ = true;
+  for (DependantLink& link : job.fields().links) link.job = &job;
+  job.fields().held_back = true;
   job.overdue_ = true;
-  job.polled_.store_relaxed(any_polled_);  // Published by `job-submitted`.
+  job.fields().polled.store_relaxed(any_polled_);  // Published by `job-submitted`.
   // Plus one, held until this submission has linked all of them. Published with the links.
-  job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
+  job.fields().predecessors_left.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   statistics_.count_submitted();
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
@@ -48,12 +48,14 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   bool done = true;
   for (std::size_t i = 0; i < after.size(); ++i) {
     Job& predecessor = *after[i];
-    if (detail::add_dependant(predecessor.word_, predecessor.dependants_, job.links_[i])) continue;
+    if (detail::add_dependant(predecessor.word_, predecessor.fields().dependants,
+                              job.fields().links[i]))
+      continue;
     ++ended_count;
     done = done && predecessor.outcome.state == JobState::done;
   }
   if (ended_count <= after.size()) statistics_.count_held_back();
-  if (detail::note_ended(job.predecessors_left_, ended_count, done)) {
+  if (detail::note_ended(job.fields().predecessors_left, ended_count, done)) {
     push_due(job);
     begin_due_once();
   }
@@ -65,7 +67,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
   std::uint32_t seen = 0;
   const void* const address = &job.word_;
   DependantLink* dependants =
-      detail::end_word_and_list(job.word_, job.dependants_, job.outcome.state, seen);
+      detail::end_word_and_list(job.word_, job.fields().dependants, job.outcome.state, seen);
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
   const bool visited = detail::visitor_count(seen) != 0;
   if (dependants == nullptr) {  // The submitter lost the race.
@@ -88,7 +90,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     Job& dependant = *link->job;
     // Unless this was its last predecessor, another thread owns the dependant and its link from
     // here on.
-    if (detail::note_ended(dependant.predecessors_left_, 1, done)) push_due(dependant);
+    if (detail::note_ended(dependant.fields().predecessors_left, 1, done)) push_due(dependant);
   }
   begin_due_once();
   leave();
@@ -110,7 +112,7 @@ void EngineState::begin_due() noexcept {
 }
 
 void EngineState::push_due(Job& job) noexcept {
-  DependantLink& link = job.links_[0];
+  DependantLink& link = job.fields().links[0];
   link.next = nullptr;
   const Lock lock(due_mutex_);
   (due_first_ == nullptr ? due_first_ : due_last_->next) = &link;
@@ -130,26 +132,26 @@ Job* EngineState::pop_due() noexcept {
 }
 
 bool EngineState::begin(Job& job) noexcept {
-  const bool failed = (job.predecessors_left_.load_relaxed() & detail::kPredecessorFailed) !=
-                      0;  // Final: all predecessors have completed.
-  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  const bool failed = (job.fields().predecessors_left.load_relaxed() &
+                       detail::kPredecessorFailed) != 0;  // Final: all predecessors have completed.
+  const std::span<const std::uint32_t> chosen = job.fields().route.movers.chosen();
   if (is_closed() || job.stop_requested()) {
     detail::note_unbegun(job, detail::kStopped);
   } else if (failed) {
     detail::note_unbegun(job, {.cause = Cause::predecessor_failed});
-  } else if (job.route_.by == Route::By::none) {
+  } else if (job.fields().route.by == Route::By::none) {
     detail::note_unbegun(job, {.cause = Cause::mover_refused});
   } else if (chosen.empty()) {
     carry_out_here(job);
     return true;
   } else {
-    job.part_count_ = 1;  // Pollers do not read it while the job is blocked.
+    job.fields().part_count = 1;  // Pollers do not read it while the job is blocked.
     split(job);
     if (issue(job) == Submit::accepted) return true;  // The job may be gone.
     if (!is_closed()) {
       // A mover with its own threads does not report when it has room again.
-      if (polls(job.route_)) return false;
-      job.route_.fell_back = true;
+      if (polls(job.fields().route)) return false;
+      job.fields().route.fell_back = true;
       carry_out_here(job);
       return true;
     }

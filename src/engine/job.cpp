@@ -14,6 +14,7 @@
 #include "headrace/platform/futex.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
+#include "job_fields.hpp"
 #include "job_word.hpp"
 #include "waiter.hpp"
 
@@ -24,7 +25,7 @@ constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 /// Longest UMWAIT on a line; a waiting thread checks its time limit in between.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 
-constexpr auto kCauseMeanings = make_names<Cause>({
+constexpr auto kCauseMeanings = make_meanings<Cause>({
     {Cause::none, "Nothing failed."},
     {Cause::page_fault,
      "Memory at the address is not mapped or the access is not allowed: pass memory that is "
@@ -58,7 +59,7 @@ constexpr auto kCauseMeanings = make_names<Cause>({
 }  // namespace
 
 std::string_view explain(Cause cause) {
-  return kCauseMeanings.text(cause);
+  return meaning(kCauseMeanings, cause, "unknown");
 }
 
 /// Pins a running job while a call drives its engine. The count of a running job in the gate keeps
@@ -72,7 +73,7 @@ class Job::Visit {
     while (detail::is_running(seen)) {
       // edge: job-submitted (acq_rel)
       if (!job.word_.compare_exchange_acq_rel(seen, seen + detail::kVisitor)) continue;
-      engine_ = job.engine_;
+      engine_ = job.fields().engine;
       return;
     }
   }
@@ -84,7 +85,7 @@ class Job::Visit {
   /// Null if the job has completed.
   [[nodiscard]] EngineState* engine() const { return engine_; }
   /// The caller unpins the job.
-  void hand_over() { engine_ = nullptr; }
+  void release() { engine_ = nullptr; }
 
   /// Returns whether the job has ended.
   static bool unpin(Job& job, EngineState& engine) {
@@ -111,7 +112,8 @@ class Job::Stay {
   Stay(Job& job, EngineState& engine, Completion* end)
       : job_(&job), engine_(engine), end_(end), outer_(std::exchange(innermost_, this)) {
     // The job's other fields may change once it is not pinned.
-    if (!job.held_back_ && job.part_count_ == 1) mover_ = job.mover_.load_relaxed();  // A hint.
+    if (!job.fields().held_back && job.fields().part_count == 1)
+      mover_ = job.mover_.load_relaxed();  // A hint.
     engine.stay();
     static_cast<void>(Visit::unpin(job, engine));
   }
@@ -147,6 +149,10 @@ class Job::Stay {
 
 constinit thread_local Job::Stay* Job::Stay::innermost_ = nullptr;
 
+Job::Job() {
+  new (fields_) Fields;
+}
+
 Job::~Job() {
   stop();
   if (state() == JobState::running) wait();
@@ -166,12 +172,12 @@ bool Job::poll() {
     return true;
   }
   if (end_in_child()) return true;
-  if (!polled_.load_relaxed()) return false;  // Published with the word.
+  if (!fields().polled.load_relaxed()) return false;  // Published with the word.
   Visit visit(*this, word);
   EngineState* const engine = visit.engine();
   if (engine == nullptr) return true;
-  visit.hand_over();
-  if (then_ != nullptr) [[unlikely]]
+  visit.release();
+  if (fields().then != nullptr) [[unlikely]]
     return poll_in_stay(*engine);
   engine->poll_for(*this);
   return Visit::unpin(*this, *engine);
@@ -202,19 +208,19 @@ bool Job::wait_for(std::chrono::nanoseconds time_max, Completion* end) {
   EngineState* const engine = visit.engine();
   if (engine == nullptr) return ended();
   std::optional<Stay> stay;
-  if (then_ != nullptr) {
-    visit.hand_over();
+  if (fields().then != nullptr) {
+    visit.release();
     stay.emplace(*this, *engine, end);
   }
   // Avoids overflow of the sum with the current time.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  Waiter waiter(engine->waiting(), polled_.load_relaxed(), engine->wait_history(),
+  Waiter waiter(engine->waiting(), fields().polled.load_relaxed(), engine->wait_history(),
                 platform::ticks());
   // This thread may be the one that has to start it, if it waits inside a callback of another job.
   engine->begin_due();
   while (!stay || !stay->is_over()) {
-    const bool polled = polled_.load_relaxed();  // Of the current submission.
+    const bool polled = fields().polled.load_relaxed();  // Of the current submission.
     if (polled && !stay) {
       engine->poll_for(*this);
     } else if (polled && poll() && stay->is_over()) {
@@ -243,7 +249,8 @@ bool Job::wait_for(std::chrono::nanoseconds time_max, Completion* end) {
 }
 
 bool Job::end_in_child() {
-  if (platform::fork_count() == fork_count_.load_relaxed()) [[likely]]  // Published with the word.
+  if (platform::fork_count() == fields().fork_count.load_relaxed())
+      [[likely]]  // Published with the word.
     return false;
   // The movers and the job belong to the parent; the child's copy would never complete.
   detail::note_unbegun(*this, {.cause = Cause::forked});

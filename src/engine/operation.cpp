@@ -93,7 +93,7 @@ bool are_multiples(std::initializer_list<std::uintptr_t> values) {
 constexpr OperationSet kDifKinds{OperationKind::dif_check, OperationKind::dif_insert,
                                  OperationKind::dif_strip, OperationKind::dif_update};
 
-constexpr auto kSubmitMeanings = make_names<Submit>({
+constexpr auto kSubmitMeanings = make_meanings<Submit>({
     {Submit::accepted, "The job was accepted."},
     {Submit::full, "The queues are full: wait for a job, or poll, and submit again."},
     {Submit::closed,
@@ -130,7 +130,7 @@ constexpr auto kSubmitMeanings = make_names<Submit>({
 }  // namespace
 
 std::string_view explain(Submit submit) {
-  return kSubmitMeanings.text(submit);
+  return meaning(kSubmitMeanings, submit, "unknown");
 }
 
 Operation Operation::dif(OperationKind kind, std::span<std::byte> target,

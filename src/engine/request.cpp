@@ -23,7 +23,7 @@ void Request::complete(const Completion& end) noexcept {
                  "a request that was done in part was stopped, failed or found what it looked for",
                  end.bytes_done, byte_count_);
   outcome = end;
-  detail::settle(outcome);
+  detail::set_state(outcome);
   std::exchange(on_done_, nullptr)(*this, false);
 }
 

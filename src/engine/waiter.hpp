@@ -23,8 +23,8 @@ namespace headrace::engine {
 class WaitHistory {
  public:
   static constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(1);
-  static constexpr std::chrono::nanoseconds kLookMax = std::chrono::microseconds(50);
-  /// One wait in kTryOneOf spins for kLookMax, to notice when waits have become shorter.
+  static constexpr std::chrono::nanoseconds kSpinMax = std::chrono::microseconds(50);
+  /// One wait in kTryOneOf spins for kSpinMax, to notice when waits have become shorter.
   static constexpr std::uint32_t kTryOneOf = 16;
 
   WaitHistory() : look_ticks_(max_ticks_) {}
@@ -43,7 +43,7 @@ class WaitHistory {
 
  private:
   const std::uint64_t min_ticks_ = platform::to_ticks(kLookMin);
-  const std::uint64_t max_ticks_ = platform::to_ticks(kLookMax);
+  const std::uint64_t max_ticks_ = platform::to_ticks(kSpinMax);
   Atomic<std::uint64_t> look_ticks_;
   Atomic<std::uint32_t> wait_count_{0};
 };

@@ -82,7 +82,7 @@ Outcome Consumer::when_empty() noexcept {
   return Outcome::closed;
 }
 
-Outcome Consumer::lend_variable(Message& message) noexcept {
+Outcome Consumer::read_variable(Message& message) noexcept {
   Lane& lane = *lane_;
   for (;;) {
     const std::uint64_t position = lane.cursor.position();
@@ -120,7 +120,7 @@ Outcome Consumer::try_receive(std::span<std::byte> target, std::size_t& received
   if (outcome != Outcome::done) return outcome;
   Message message;
   const detail::ConsumerCursor before = lane_->cursor;
-  outcome = lend_next(message);
+  outcome = read_next(message);
   if (outcome != Outcome::done) return outcome;
   received = message.bytes.size();
   if (received > target.size()) {

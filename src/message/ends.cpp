@@ -22,7 +22,7 @@ using std::chrono::nanoseconds;
 using Clock = std::chrono::steady_clock;
 
 /// A sleep and its wake-up cost several microseconds.
-constexpr nanoseconds kLookMax = std::chrono::microseconds(50);
+constexpr nanoseconds kSpinMax = std::chrono::microseconds(50);
 constexpr nanoseconds kRestMax = std::chrono::microseconds(10);
 /// A sleeper wakes itself to check whether its peer is alive: soon at first, because without a
 /// heavy barrier in the kernel a wake-up can be missed; then less and less often.
@@ -57,13 +57,10 @@ Result<Segment> Segment::map_file(platform::SharedFile file, std::optional<std::
     return fail(Code::invalid_argument, tried, "it is a device", "name the file of a queue");
   }
   std::array<std::byte, sizeof(Head)> first{};
-  const Result<std::size_t> read_count = file.read_first(first);
-  if (!read_count) return fail(read_count.error());
-  Result<Head> head = read_head({first.data(), *read_count}, *file_bytes, tried);
-  if (!head) return fail(std::move(head.error()));
-  Result<platform::SharedMap> map =
-      platform::SharedMap::map(mapped != nullptr ? *mapped : file, head->segment_bytes);
-  if (!map) return fail(std::move(map.error()));
+  HEADRACE_TAKE(read_count, file.read_first(first));
+  HEADRACE_TAKE(head, read_head({first.data(), *read_count}, *file_bytes, tried));
+  HEADRACE_TAKE(map,
+                platform::SharedMap::map(mapped != nullptr ? *mapped : file, head->segment_bytes));
   return Segment{std::move(file), std::move(*map), *head};
 }
 
@@ -77,14 +74,11 @@ End::End(Segment segment, std::string name, std::uint64_t role)
 Result<EndPointer> End::attach(const platform::SharedFile& file, const std::string& name,
                                std::uint64_t role) {
   // Opened again because locks belong to the open file description, which two ends must not share.
-  Result<platform::SharedFile> own = platform::SharedFile::open_again(file.descriptor());
-  if (!own) return fail(std::move(own.error()));
-  const Result<bool> locked = own->try_lock(role);
-  if (!locked) return fail(locked.error());
+  HEADRACE_TAKE(own, platform::SharedFile::open_again(file.descriptor()));
+  HEADRACE_TAKE(locked, own->try_lock(role));
   if (!*locked) return EndPointer();
   const std::uint32_t owner = own->identity().owner;  // Checked when the queue was opened.
-  Result<Segment> segment = Segment::map_file(std::move(*own), owner, &file);
-  if (!segment) return fail(std::move(segment.error()));
+  HEADRACE_TAKE(segment, Segment::map_file(std::move(*own), owner, &file));
   EndPointer end(new End(std::move(*segment), name, role));
   platform::join_shared_barrier();
   Atomic<std::uint64_t>& state = end->own_state();
@@ -159,7 +153,7 @@ Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const 
   for (;;) {
     const Clock::time_point now = Clock::now();
     if (now >= end_of_wait) return Outcome::timed_out;
-    if (wait.how == Waiting::poll || (wait.how == Waiting::adaptive && now - begin < kLookMax)) {
+    if (wait.how == Waiting::poll || (wait.how == Waiting::adaptive && now - begin < kSpinMax)) {
       pass(line);
       if (now - asked >= kPollPeersEvery) {
         asked = now;
@@ -170,7 +164,7 @@ Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const 
       continue;
     }
     if (const Outcome news = ask(); news != nothing) return news;
-    announce_sleep(word);
+    mark_asleep(word);
     platform::shared_heavy_barrier();
     seen = look();
     if (seen == nothing) {

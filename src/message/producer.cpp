@@ -126,6 +126,10 @@ Outcome Producer::refuse_damaged() noexcept {
   return end_->refuse_damaged();
 }
 
+bool has_placement(Placement placement) {
+  return placement != Placement::demote || platform::has_line_demote();
+}
+
 void Producer::wake_consumer() noexcept {
   platform::wake_sleepers(*cons_sleeps_);
 }

@@ -33,38 +33,29 @@ Queue& Queue::operator=(Queue&& other) noexcept = default;
 Queue::~Queue() = default;
 
 Result<Queue> Queue::make(const QueueOptions& options) {
-  const Result<Head> head = detail::head_of(options);
-  if (!head) return fail(head.error());
-  Result<platform::SharedFile> file =
-      platform::SharedFile::make_sealed(head->segment_bytes, std::as_bytes(std::span(&*head, 1)));
-  if (!file) return fail(std::move(file.error()));
-  Result<Segment> segment = Segment::map_file(std::move(*file), std::nullopt);
-  if (!segment) return fail(std::move(segment.error()));
+  HEADRACE_TAKE(head, detail::head_of(options));
+  HEADRACE_TAKE(file, platform::SharedFile::make_sealed(head->segment_bytes,
+                                                        std::as_bytes(std::span(&*head, 1))));
+  HEADRACE_TAKE(segment, Segment::map_file(std::move(*file), std::nullopt));
   return Queue(std::make_unique<State>(std::move(*segment), ""));
 }
 
 Result<Queue> Queue::make_named(const std::string& path, const QueueOptions& options) {
-  const Result<Head> head = detail::head_of(options);
-  if (!head) return fail(head.error());
-  const Result<void> made = platform::make_file(
-      path, head->segment_bytes, std::as_bytes(std::span(&*head, 1)), options.permissions);
-  if (!made) return fail(made.error());
+  HEADRACE_TAKE(head, detail::head_of(options));
+  HEADRACE_TRY(platform::make_file(path, head->segment_bytes, std::as_bytes(std::span(&*head, 1)),
+                                   options.permissions));
   return open(path);
 }
 
 Result<Queue> Queue::open(const std::string& path, std::optional<std::uint32_t> owner) {
-  Result<platform::SharedFile> file = platform::SharedFile::open(path, true);
-  if (!file) return fail(std::move(file.error()));
-  Result<Segment> segment = Segment::map_file(std::move(*file), owner);
-  if (!segment) return fail(std::move(segment.error()));
+  HEADRACE_TAKE(file, platform::SharedFile::open(path, true));
+  HEADRACE_TAKE(segment, Segment::map_file(std::move(*file), owner));
   return Queue(std::make_unique<State>(std::move(*segment), path));
 }
 
 Result<Queue> Queue::from_descriptor(int descriptor, std::optional<std::uint32_t> owner) {
-  Result<platform::SharedFile> file = platform::SharedFile::open_again(descriptor);
-  if (!file) return fail(std::move(file.error()));
-  Result<Segment> segment = Segment::map_file(std::move(*file), owner);
-  if (!segment) return fail(std::move(segment.error()));
+  HEADRACE_TAKE(file, platform::SharedFile::open_again(descriptor));
+  HEADRACE_TAKE(segment, Segment::map_file(std::move(*file), owner));
   return Queue(std::make_unique<State>(std::move(*segment), ""));
 }
 
@@ -91,9 +82,8 @@ QueueState Queue::state() const {
 Result<Producer> Queue::producer() const {
   const Segment& segment = state_->segment;
   for (std::uint64_t i = 0; i < segment.head.lane_count; ++i) {
-    Result<detail::EndPointer> end =
-        End::attach(segment.file, state_->name, detail::kFirstLaneLock + i);
-    if (!end) return fail(end.error().within("attach to a message queue as a producer"));
+    HEADRACE_TAKE_WITHIN("attach to a message queue as a producer", end,
+                         End::attach(segment.file, state_->name, detail::kFirstLaneLock + i));
     if (*end == nullptr) continue;
     Producer producer(std::move(*end));
     if (producer.fault_->load_relaxed() != End::kDamaged) return producer;  // Publishes nothing.
@@ -107,9 +97,8 @@ Result<Producer> Queue::producer() const {
 
 Result<Consumer> Queue::consumer() const {
   const std::string tried = "attach to a message queue as the consumer";
-  Result<detail::EndPointer> end =
-      End::attach(state_->segment.file, state_->name, detail::kConsumerLock);
-  if (!end) return fail(end.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, end,
+                       End::attach(state_->segment.file, state_->name, detail::kConsumerLock));
   if (*end == nullptr) {
     return fail(Code::capacity_exceeded, tried, "another consumer is attached", "end it first");
   }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 namespace headrace::platform {
 namespace {
@@ -33,35 +32,20 @@ Result<CharacterDevice> CharacterDevice::open(const std::string& path) {
   return CharacterDevice(descriptor);
 }
 
-CharacterDevice::CharacterDevice(CharacterDevice&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      page_(std::exchange(other.page_, nullptr)) {}
-
-CharacterDevice& CharacterDevice::operator=(CharacterDevice&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(page_, other.page_);
-  return *this;
-}
-
-CharacterDevice::~CharacterDevice() {
-  if (page_ != nullptr) ::munmap(page_, kPortalBytes);
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 Result<std::byte*> CharacterDevice::map_page() {
-  void* const page = ::mmap(nullptr, kPortalBytes, PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  void* const page = ::mmap(nullptr, kPortalBytes, PROT_WRITE, MAP_SHARED, descriptor_.get(), 0);
   if (page == MAP_FAILED) {
     return fail(denied("map the portal of a work queue", "the operating system refused",
                        "give the process CAP_SYS_RAWIO, or submit by write()"));
   }
-  page_ = page;
-  return static_cast<std::byte*>(page);
+  page_.reset({static_cast<std::byte*>(page), kPortalBytes});
+  return page_.get().data();
 }
 
 bool CharacterDevice::write(std::span<const std::byte> bytes) const noexcept {
   ssize_t done = 0;
   do {
-    done = ::write(descriptor_, bytes.data(), bytes.size());
+    done = ::write(descriptor_.get(), bytes.data(), bytes.size());
   } while (done < 0 && errno == EINTR);
   return done == static_cast<ssize_t>(bytes.size());
 }

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "headrace/base/result.hpp"
+#include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/memory.hpp"
 
 namespace headrace::platform {
 
@@ -21,12 +23,6 @@ class CharacterDevice {
   ///        uses the device).
   [[nodiscard]] static Result<CharacterDevice> open(const std::string& path);
 
-  CharacterDevice(CharacterDevice&& other) noexcept;
-  CharacterDevice& operator=(CharacterDevice&& other) noexcept;
-  CharacterDevice(const CharacterDevice&) = delete;
-  CharacterDevice& operator=(const CharacterDevice&) = delete;
-  ~CharacterDevice();
-
   /// Maps the page at offset 0 for writing. The destructor unmaps it. A child of fork() does not
   /// inherit it.
   ///
@@ -37,8 +33,8 @@ class CharacterDevice {
 
  private:
   explicit CharacterDevice(int descriptor) : descriptor_(descriptor) {}
-  int descriptor_ = -1;
-  void* page_ = nullptr;
+  Descriptor descriptor_;
+  OwnedPages page_;
 };
 
 }  // namespace headrace::platform

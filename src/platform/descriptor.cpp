@@ -8,8 +8,17 @@
 
 namespace headrace::platform {
 
-Descriptor::~Descriptor() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+void close_descriptor(int descriptor) noexcept {
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+int write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
+    if (put < 0 && errno != EINTR) return errno;
+    if (put > 0) bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return 0;
 }
 
 Failure file_failure(int os_errno, std::string tried) {

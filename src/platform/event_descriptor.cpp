@@ -2,10 +2,8 @@
 #include "headrace/platform/event_descriptor.hpp"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 namespace headrace::platform {
 
@@ -16,21 +14,9 @@ Result<EventDescriptor> EventDescriptor::make() {
               "close descriptors, or raise the limit (ulimit -n)", errno);
 }
 
-EventDescriptor::EventDescriptor(EventDescriptor&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-EventDescriptor& EventDescriptor::operator=(EventDescriptor&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-EventDescriptor::~EventDescriptor() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void EventDescriptor::signal() const noexcept {
   // Fails only at a count of nearly 2^64, and then the descriptor is readable anyway.
-  static_cast<void>(::eventfd_write(descriptor_, 1));
+  static_cast<void>(::eventfd_write(descriptor_.get(), 1));
 }
 
 }  // namespace headrace::platform

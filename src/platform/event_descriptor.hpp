@@ -3,6 +3,7 @@
 #pragma once
 
 #include "headrace/base/result.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::platform {
 
@@ -13,19 +14,13 @@ class EventDescriptor {
   /// Fails: capacity_exceeded if no descriptor is left.
   [[nodiscard]] static Result<EventDescriptor> make();
 
-  EventDescriptor(EventDescriptor&& other) noexcept;
-  EventDescriptor& operator=(EventDescriptor&& other) noexcept;
-  EventDescriptor(const EventDescriptor&) = delete;
-  EventDescriptor& operator=(const EventDescriptor&) = delete;
-  ~EventDescriptor();
-
   /// Adds 1. Never blocks.
   void signal() const noexcept;
-  [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
 
  private:
   explicit EventDescriptor(int descriptor) : descriptor_(descriptor) {}
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 }  // namespace headrace::platform

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/memory.hpp"
@@ -49,7 +48,17 @@ std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_coun
 #endif
 }
 
-void give_back(std::span<std::byte> pages) noexcept {
+}  // namespace
+
+Result<ExecutablePages> ExecutablePages::make(std::size_t byte_count) {
+  if (const auto place = try_take_known_place(byte_count); !place.empty()) {
+    return ExecutablePages(place);
+  }
+  HEADRACE_TAKE(pages, allocate_pages(byte_count, std::nullopt));
+  return ExecutablePages(*pages);
+}
+
+void ExecutablePages::give_back(std::span<std::byte> pages) noexcept {
 #if defined(__x86_64__)
   if (pages.data() == headrace_generated_code) {
     // If either call fails, the pages stay mapped and unused. They must stay readable:
@@ -62,32 +71,8 @@ void give_back(std::span<std::byte> pages) noexcept {
   free_pages(pages);
 }
 
-}  // namespace
-
-Result<ExecutablePages> ExecutablePages::make(std::size_t byte_count) {
-  if (const auto place = try_take_known_place(byte_count); !place.empty()) {
-    return ExecutablePages(place);
-  }
-  auto pages = allocate_pages(byte_count, std::nullopt);
-  if (!pages) return fail(std::move(pages.error()));
-  return ExecutablePages(*pages);
-}
-
-ExecutablePages::ExecutablePages(ExecutablePages&& other) noexcept
-    : bytes_(std::exchange(other.bytes_, {})) {}
-
-ExecutablePages& ExecutablePages::operator=(ExecutablePages&& other) noexcept {
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-ExecutablePages::~ExecutablePages() {
-  if (!bytes_.empty()) give_back(bytes_);
-}
-
 Result<void> replace_code(std::span<std::byte> place, std::span<const std::byte> code) {
-  auto pages = allocate_pages(place.size(), std::nullopt);
-  if (!pages) return fail(std::move(pages.error()));
+  HEADRACE_TAKE(pages, allocate_pages(place.size(), std::nullopt));
   std::ranges::copy(code, pages->begin());
   // Never writable and executable at once, and replaced by one call: a thread that enters these
   // pages meanwhile waits in its page fault.
@@ -106,7 +91,7 @@ Result<void> ExecutablePages::seal() {
   // One call replaces the write permission by the execute permission, so the pages never have both.
   // No flush of the instruction cache: on x86-64 it is coherent with stores, and the system call
   // serialises.
-  if (::mprotect(bytes_.data(), bytes_.size(), PROT_READ | PROT_EXEC) != 0) {
+  if (::mprotect(bytes().data(), bytes().size(), PROT_READ | PROT_EXEC) != 0) {
     return fail(Code::permission_denied, "make generated code executable",
                 "this process may not have executable memory",
                 "allow it (SELinux execmem, seccomp), or go without generated copies", errno);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 
+#include "headrace/base/owned.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::platform {
@@ -20,14 +21,8 @@ class ExecutablePages {
   /// Fails: out_of_memory; invalid_argument if `byte_count` is 0.
   [[nodiscard]] static Result<ExecutablePages> make(std::size_t byte_count);
 
-  ExecutablePages(ExecutablePages&& other) noexcept;
-  ExecutablePages& operator=(ExecutablePages&& other) noexcept;
-  ExecutablePages(const ExecutablePages&) = delete;
-  ExecutablePages& operator=(const ExecutablePages&) = delete;
-  ~ExecutablePages();
-
   /// Write it before seal(), call it after.
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return pages_.get(); }
   /// Makes the pages executable and unwritable.
   ///
   /// Fails: permission_denied if the system forbids executable memory (SELinux, seccomp,
@@ -35,8 +30,10 @@ class ExecutablePages {
   [[nodiscard]] Result<void> seal();
 
  private:
-  explicit ExecutablePages(std::span<std::byte> bytes) : bytes_(bytes) {}
-  std::span<std::byte> bytes_;
+  explicit ExecutablePages(std::span<std::byte> pages) : pages_(pages) {}
+  static void give_back(std::span<std::byte> pages) noexcept;
+
+  Owned<std::span<std::byte>, give_back> pages_;
 };
 
 /// Replaces whole pages of this module's code, which other threads may be calling. Each of them

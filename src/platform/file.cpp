@@ -86,13 +86,9 @@ Result<void> save_file(const std::string& path, std::string_view text) {
     ::unlink(temporary.c_str());
     return file_failure(os_errno, tried);
   };
-  while (!text.empty()) {
-    const ssize_t put = ::write(file.get(), text.data(), text.size());
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      return abandon(errno);
-    }
-    text.remove_prefix(static_cast<std::size_t>(put));
+  const std::span<const char> letters(text);
+  if (const int os_errno = write_all(file.get(), std::as_bytes(letters)); os_errno != 0) {
+    return abandon(os_errno);
   }
   if (is_there && ::fchmod(file.get(), there.st_mode & 07777U) != 0) return abandon(errno);
   if (::fsync(file.get()) != 0) return abandon(errno);

@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <utility>
-
 namespace headrace::platform {
 
 Result<Library> Library::load(const std::string& name) {
@@ -18,19 +16,12 @@ Result<Library> Library::load(const std::string& name) {
   return Library(handle);
 }
 
-Library::Library(Library&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-
-Library& Library::operator=(Library&& other) noexcept {
-  std::swap(handle_, other.handle_);
-  return *this;
-}
-
-Library::~Library() {
-  if (handle_ != nullptr) ::dlclose(handle_);
+void Library::unload(void* handle) noexcept {
+  if (handle != nullptr) ::dlclose(handle);
 }
 
 void* Library::address(const char* name) const {
-  return ::dlsym(handle_, name);
+  return ::dlsym(handle_.get(), name);
 }
 
 }  // namespace headrace::platform

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "headrace/base/owned.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::platform {
@@ -19,12 +20,6 @@ class Library {
   /// Fails: hardware_absent with the dynamic linker's message.
   [[nodiscard]] static Result<Library> load(const std::string& name);
 
-  Library(Library&& other) noexcept;
-  Library& operator=(Library&& other) noexcept;
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library();
-
   /// Finds the function `name`. Its type is the caller's claim and cannot be checked.
   ///
   /// Returns: nullptr if the library has no such function.
@@ -37,7 +32,9 @@ class Library {
   explicit Library(void* handle) : handle_(handle) {}
   [[nodiscard]] void* address(const char* name) const;
 
-  void* handle_;
+  static void unload(void* handle) noexcept;
+
+  Owned<void*, unload> handle_;
 };
 
 }  // namespace headrace::platform

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "headrace/base/owned.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 
@@ -35,6 +36,7 @@ enum class Pages : std::uint8_t { plain, huge };
                                                           std::optional<NodeId> node,
                                                           Pages pages = Pages::plain);
 void free_pages(std::span<std::byte> pages) noexcept;
+using OwnedPages = Owned<std::span<std::byte>, free_pages>;
 
 /// Makes every page present for writing, so that lack of memory is an error here and not a signal
 /// later.

@@ -24,21 +24,6 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Returns 0 or the errno.
-int write_all(int descriptor, std::span<const std::byte> bytes) {
-  off_t at = 0;
-  while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(descriptor, bytes.data(), bytes.size(), at);
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    at += put;
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-  }
-  return 0;
-}
-
 int lock_command(int descriptor, int command, short type, std::uint64_t index, struct flock& lock) {
   lock = {};
   lock.l_type = type;
@@ -145,33 +130,17 @@ Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
   return file;
 }
 
-SharedFile::SharedFile(SharedFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      is_device_(other.is_device_),
-      path_(std::move(other.path_)) {}
-
-SharedFile& SharedFile::operator=(SharedFile&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(is_device_, other.is_device_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-SharedFile::~SharedFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 std::optional<std::uint64_t> SharedFile::byte_count() const {
   struct stat status{};
-  if (is_device_ || ::fstat(descriptor_, &status) != 0) return std::nullopt;
+  if (is_device_ || ::fstat(descriptor(), &status) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<std::size_t> SharedFile::read_first(std::span<std::byte> target) const {
   std::size_t read_count = 0;
   while (read_count < target.size()) {
-    const ssize_t got = ::pread(descriptor_, target.data() + read_count, target.size() - read_count,
-                                static_cast<off_t>(read_count));
+    const ssize_t got = ::pread(descriptor(), target.data() + read_count,
+                                target.size() - read_count, static_cast<off_t>(read_count));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return file_failure(errno, fmt::format("read '{}'", path_));
     if (got == 0) break;
@@ -182,7 +151,7 @@ Result<std::size_t> SharedFile::read_first(std::span<std::byte> target) const {
 
 SharedFile::Identity SharedFile::identity() const {
   struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) return {};
+  if (::fstat(descriptor(), &status) != 0) return {};
   return {.device = status.st_dev, .inode = status.st_ino, .owner = status.st_uid};
 }
 
@@ -200,7 +169,7 @@ Result<void> SharedFile::reserve() const {
   const std::optional<std::uint64_t> all = byte_count();
   if (!all.has_value() || *all == 0) return {};
   const auto length = static_cast<off_t>(*all);
-  if (::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, length) == 0 ||
+  if (::fallocate(descriptor(), FALLOC_FL_KEEP_SIZE, 0, length) == 0 ||
       (errno != ENOSPC && errno != EDQUOT)) {
     return {};
   }
@@ -211,7 +180,7 @@ Result<bool> SharedFile::try_lock(std::uint64_t index) const {
   struct flock lock{};
   // Locks of the open file description, not of the process: two SharedFiles of one process
   // conflict.
-  const int os_errno = lock_command(descriptor_, F_OFD_SETLK, F_WRLCK, index, lock);
+  const int os_errno = lock_command(descriptor(), F_OFD_SETLK, F_WRLCK, index, lock);
   if (os_errno == 0) return true;
   if (os_errno == EAGAIN || os_errno == EACCES) return false;
   return file_failure(os_errno, fmt::format("lock '{}'", path_));
@@ -219,19 +188,19 @@ Result<bool> SharedFile::try_lock(std::uint64_t index) const {
 
 Result<void> SharedFile::lock(std::uint64_t index) const {
   struct flock lock{};
-  const int os_errno = lock_command(descriptor_, F_OFD_SETLKW, F_WRLCK, index, lock);
+  const int os_errno = lock_command(descriptor(), F_OFD_SETLKW, F_WRLCK, index, lock);
   if (os_errno == 0) return {};
   return file_failure(os_errno, fmt::format("lock '{}'", path_));
 }
 
 void SharedFile::unlock(std::uint64_t index) const {
   struct flock lock{};
-  static_cast<void>(lock_command(descriptor_, F_OFD_SETLK, F_UNLCK, index, lock));
+  static_cast<void>(lock_command(descriptor(), F_OFD_SETLK, F_UNLCK, index, lock));
 }
 
 bool SharedFile::is_locked_by_another(std::uint64_t index) const {
   struct flock lock{};
-  return lock_command(descriptor_, F_OFD_GETLK, F_RDLCK, index, lock) == 0 &&
+  return lock_command(descriptor(), F_OFD_GETLK, F_RDLCK, index, lock) == 0 &&
          lock.l_type != F_UNLCK;
 }
 

@@ -13,6 +13,8 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/result.hpp"
+#include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/memory.hpp"
 
 namespace headrace::platform {
 
@@ -47,12 +49,6 @@ class SharedFile {
   /// Fails: out_of_memory, capacity_exceeded, io_failed.
   [[nodiscard]] static Result<SharedFile> make_sealed(std::uint64_t byte_count,
                                                       std::span<const std::byte> head);
-
-  SharedFile(SharedFile&& other) noexcept;
-  SharedFile& operator=(SharedFile&& other) noexcept;
-  SharedFile(const SharedFile&) = delete;
-  SharedFile& operator=(const SharedFile&) = delete;
-  ~SharedFile();
 
   /// Locks byte `index` of the lock range of the file, which is far beyond its contents, against
   /// every other SharedFile, also of this process.
@@ -90,16 +86,16 @@ class SharedFile {
   /// Identity of the file at `path`; nothing if there is none.
   [[nodiscard]] static std::optional<Identity> identity_at(const std::string& path);
 
-  [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
   /// Drops the descriptor, which ForkGuard has closed already.
-  void forget() { descriptor_ = -1; }
+  void forget() { static_cast<void>(descriptor_.release()); }
   [[nodiscard]] bool is_device() const { return is_device_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   SharedFile(int descriptor, bool is_device, std::string path)
       : descriptor_(descriptor), is_device_(is_device), path_(std::move(path)) {}
-  int descriptor_;
+  Descriptor descriptor_;
   bool is_device_;
   std::string path_;
 };
@@ -113,17 +109,11 @@ class SharedMap {
   /// Fails: out_of_memory, io_failed.
   [[nodiscard]] static Result<SharedMap> map(const SharedFile& file, std::uint64_t byte_count);
 
-  SharedMap(SharedMap&& other) noexcept;
-  SharedMap& operator=(SharedMap&& other) noexcept;
-  SharedMap(const SharedMap&) = delete;
-  SharedMap& operator=(const SharedMap&) = delete;
-  ~SharedMap();
-
-  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::span<std::byte> bytes() const { return pages_.get(); }
 
  private:
-  explicit SharedMap(std::span<std::byte> bytes) : bytes_(bytes) {}
-  std::span<std::byte> bytes_;
+  explicit SharedMap(std::span<std::byte> pages) : pages_(pages) {}
+  OwnedPages pages_;
 };
 
 /// The effective user of this process.

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "headrace/platform/shared_file.hpp"
 
@@ -18,17 +17,6 @@ Result<SharedMap> SharedMap::map(const SharedFile& file, std::uint64_t byte_coun
                 "check the file and its permissions, or ask for less", errno);
   }
   return SharedMap({static_cast<std::byte*>(mapped), static_cast<std::size_t>(byte_count)});
-}
-
-SharedMap::SharedMap(SharedMap&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-
-SharedMap& SharedMap::operator=(SharedMap&& other) noexcept {
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-SharedMap::~SharedMap() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
 }  // namespace headrace::platform

@@ -126,7 +126,7 @@ class RecordReader {
     }
     return is_whole(header, cursor.position);
   }
-  [[nodiscard]] Cursor behind(const RecordHeader& header, const Cursor& cursor) const {
+  [[nodiscard]] Cursor next_cursor(const RecordHeader& header, const Cursor& cursor) const {
     return {.position = cursor.position + extent(header, cursor.position),
             .ordinal = cursor.ordinal + (header.byte_count == RecordHeader::kSkip ? 0U : 1U),
             .generation = header.generation};
@@ -154,7 +154,7 @@ class RecordReader {
 
  private:
   /// Position of a whole record whose batch starts after the end, if there is one.
-  [[nodiscard]] std::optional<std::uint64_t> durable_behind(const Chain& chain) const {
+  [[nodiscard]] std::optional<std::uint64_t> durable_after(const Chain& chain) const {
     for (std::uint64_t at = chain.end.position + kBlockBytes;
          at < chain.kept + ring_.capacity_bytes; at += kBlockBytes) {
       const RecordHeader header = header_at(at);
@@ -192,7 +192,7 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
                      fmt::format("the last acknowledged entry, at {}, is damaged", chain.kept));
     }
     chain.first.ordinal = last.ordinal;
-    chain.first = behind(last, chain.first);
+    chain.first = next_cursor(last, chain.first);
   }
   chain.end = chain.first;
   if constexpr (!Rules::finds_the_end) {
@@ -200,19 +200,19 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
     while (chain.end.position < believed) {
       const RecordHeader header = header_at(chain.end.position);
       if (extent(header, chain.end.position) > ring_.before_end(chain.end.position)) break;
-      chain.end = behind(header, chain.end);
+      chain.end = next_cursor(header, chain.end);
     }
     return chain;
   }
   while (chain.end.position < chain.kept + ring_.capacity_bytes) {
     const RecordHeader header = header_at(chain.end.position);
     if (!follows(header, chain.end, chain.generation)) break;
-    chain.end = behind(header, chain.end);
+    chain.end = next_cursor(header, chain.end);
   }
   if (chain.end.position > chain.kept + ring_.capacity_bytes) {
     return damaged(tried, "the entries are longer than the ring");
   }
-  const std::optional<std::uint64_t> later = at_rest ? durable_behind(chain) : std::nullopt;
+  const std::optional<std::uint64_t> later = at_rest ? durable_after(chain) : std::nullopt;
   if (later.has_value()) {
     return damaged(tried, fmt::format("entry {} at {} is damaged: a later one, at {}, is whole",
                                       chain.end.ordinal, chain.end.position, *later));
@@ -285,7 +285,7 @@ class BlockProducer {
 
   /// Makes the end durable, so that the next recovery does not treat damage to the newest entry as
   /// a torn enqueue.
-  void settle() {
+  void flush() {
     memory_.label("written");
     memory_.persist(&ring_.head->producer.written, sizeof(std::uint64_t));
   }
@@ -441,7 +441,7 @@ class BlockConsumer {
         return memory_.fault() != Fault::none ? Next::lost : Next::damaged;
       }
       const std::uint64_t position = chain_.first.position;
-      chain_.first = reader_.behind(header, chain_.first);
+      chain_.first = reader_.next_cursor(header, chain_.first);
       if (header.byte_count == RecordHeader::kSkip) continue;
       if (memory_.fault() != Fault::none) return Next::lost;
       entry.bytes = {ring_.at(position) + sizeof(RecordHeader), header.byte_count};
@@ -457,11 +457,11 @@ class BlockConsumer {
     read_ = *std::exchange(lent_, std::nullopt);
     memory_.label("read");
     memory_.store_word(ring_.head->durable.read, read_);
-    if (read_ - position_of(read_durable_) >= lag_bytes_max_) settle();
+    if (read_ - position_of(read_durable_) >= lag_bytes_max_) flush();
   }
 
   /// Makes the acknowledgements durable, and releases the room to the producer.
-  void settle() {
+  void flush() {
     if (read_ == read_durable_) return;
     memory_.label("read");
     if constexpr (Rules::flushes_the_read_position) {

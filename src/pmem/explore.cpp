@@ -171,7 +171,7 @@ class Explorer {
     changed_ = true;
     if (recorder_.granularity() == Granularity::byte && !streamed) {
       for (std::uint64_t line = event.offset / kLineBytes; line * kLineBytes < end; ++line) {
-        settle(line, lines_[line].groups.size());
+        commit(line, lines_[line].groups.size());
       }
     }
   }
@@ -195,7 +195,7 @@ class Explorer {
       }
       // Non-temporal stores wait in write-combining buffers, which a flush does not reach.
       const auto streamed = std::ranges::find_if(line.groups, &Group::streamed);
-      settle(number, static_cast<std::size_t>(streamed - line.groups.begin()));
+      commit(number, static_cast<std::size_t>(streamed - line.groups.begin()));
     }
   }
 
@@ -209,12 +209,12 @@ class Explorer {
       for (std::size_t i = 0; i < line.groups.size(); ++i) {
         if (line.groups[i].streamed) count = std::max(count, i + 1);
       }
-      settle(number, count);
+      commit(number, count);
     }
   }
 
   /// Makes the first `count` groups of the line durable.
-  void settle(std::uint64_t number, std::size_t count) {
+  void commit(std::uint64_t number, std::size_t count) {
     Line& line = lines_[number];
     for (std::size_t i = 0; i < count; ++i) {
       for (const Atom& atom : line.groups[i].atoms) write(durable_, atom);

@@ -56,8 +56,7 @@ Result<Mapping> MappingAccess::map(platform::SharedFile file, const MapOptions& 
     return fail(Code::invalid_argument, tried,
                 fmt::format("this processor has no {}", name(*options.flush)), "omit the option");
   }
-  Result<platform::PersistentMap> mapped = platform::PersistentMap::map(file, !options.read_only);
-  if (!mapped.has_value()) return Failure(mapped.error());
+  HEADRACE_TAKE(mapped, platform::PersistentMap::map(file, !options.read_only));
   auto state = std::make_unique<Mapping::State>(std::move(file), std::move(*mapped));
   state->platform_granularity = of_platform(state->map.granularity());
   // The environment variable makes libpmem2 report any granularity (for tests): ignore its answer.
@@ -76,8 +75,7 @@ Result<Mapping> MappingAccess::map(platform::SharedFile file, const MapOptions& 
 }
 
 Result<Mapping> Mapping::map(const std::string& path, const MapOptions& options) {
-  Result<platform::SharedFile> file = platform::SharedFile::open(path, !options.read_only);
-  if (!file.has_value()) return Failure(file.error());
+  HEADRACE_TAKE(file, platform::SharedFile::open(path, !options.read_only));
   return MappingAccess::map(std::move(*file), options);
 }
 

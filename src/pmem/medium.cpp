@@ -19,22 +19,6 @@
 namespace headrace::pmem {
 namespace {
 
-constexpr auto kInstructions = make_names<FlushInstruction>({
-    {FlushInstruction::clflush, "clflush"},
-    {FlushInstruction::clflushopt, "clflushopt"},
-    {FlushInstruction::clwb, "clwb"},
-});
-constexpr auto kGranularities = make_names<Granularity>({
-    {Granularity::byte, "byte"},
-    {Granularity::line, "line"},
-    {Granularity::page, "page"},
-});
-constexpr auto kFaults = make_names<Fault>({
-    {Fault::none, "none"},
-    {Fault::lost, "lost"},
-    {Fault::sync_failed, "sync_failed"},
-});
-
 platform::LineFlush of_platform(FlushInstruction instruction) {
   switch (instruction) {
     case FlushInstruction::clflush:
@@ -76,35 +60,16 @@ std::uint64_t mixed(std::uint64_t word) {
 
 }  // namespace
 
-std::string_view name(FlushInstruction instruction) {
-  return kInstructions.text(instruction);
-}
-
-Result<FlushInstruction> parse_flush_instruction(std::string_view text) {
-  return kInstructions.parse(text, "flush instruction");
-}
-
 std::span<const FlushInstruction> flush_instructions() {
   static const std::vector<FlushInstruction> kAvailable = [] {
     std::vector<FlushInstruction> available;
-    for (const auto& row : kInstructions.rows()) {
-      if (platform::has_line_flush(of_platform(row.value))) available.push_back(row.value);
+    for (const FlushInstruction each :
+         {FlushInstruction::clflush, FlushInstruction::clflushopt, FlushInstruction::clwb}) {
+      if (platform::has_line_flush(of_platform(each))) available.push_back(each);
     }
     return available;
   }();
   return kAvailable;
-}
-
-std::string_view name(Granularity granularity) {
-  return kGranularities.text(granularity);
-}
-
-Result<Granularity> parse_granularity(std::string_view text) {
-  return kGranularities.parse(text, "granularity");
-}
-
-std::string_view name(Fault fault) {
-  return kFaults.text(fault);
 }
 
 std::uint64_t Digest::value(std::uint64_t seed) const {

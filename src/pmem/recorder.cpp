@@ -141,7 +141,7 @@ Waste find_waste(const Recorder& recorder) {
     label_of_block[block] = event.label;
     waited_for = true;
   };
-  const auto settle = [&] {
+  const auto commit = [&] {
     for (const auto& [block, lines] : lines_of_block) {
       ++waste.blocks;
       if (lines.size() * kLineBytes == kBlockBytes) continue;
@@ -170,7 +170,7 @@ Waste find_waste(const Recorder& recorder) {
             on_its_way(line, event);
           }
         }
-        if (event.instruction == FlushInstruction::clflush) settle();
+        if (event.instruction == FlushInstruction::clflush) commit();
         break;
       case Event::Kind::drain:
         if (!waited_for) {
@@ -178,13 +178,13 @@ Waste find_waste(const Recorder& recorder) {
           ++counts["a fence with nothing to wait for: " + recorder.labels()[event.label]];
         }
         waited_for = false;
-        settle();
+        commit();
         break;
       case Event::Kind::mark:
         break;
     }
   }
-  settle();
+  commit();
   for (const auto& [text, count] : counts) {
     waste.details.push_back(fmt::format("{} ({})", text, counted(count, "time")));
   }

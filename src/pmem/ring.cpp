@@ -94,8 +94,7 @@ void describe(RingState& state, const Chain& chain) {
 /// Opens and maps a ring's file and checks its head.
 Result<Place> open_place(const std::string& path, const std::string& tried,
                          const MapOptions& options) {
-  Result<platform::SharedFile> file = platform::SharedFile::open(path, !options.read_only);
-  if (!file.has_value()) return Failure(file.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, file, platform::SharedFile::open(path, !options.read_only));
   if (const std::optional<std::uint64_t> byte_count = file->byte_count(); byte_count.has_value()) {
     if (*byte_count < kDataOffset + kCapacityMin || *byte_count % kBlockBytes != 0) {
       return fail(Code::corrupt_data, tried,
@@ -106,17 +105,13 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
                   "name a file made by 'headrace pmem ring make' or pmem::make_ring");
     }
   }
-  Result<Mapping> mapping = MappingAccess::map(std::move(*file), options);
-  if (!mapping.has_value()) return Failure(mapping.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, mapping, MappingAccess::map(std::move(*file), options));
   const Result<RingMemory> ring = open_ring(mapping->bytes(), tried);
   if (mapping->fault() != Fault::none) {
     return fail(Code::io_failed, tried, "a page of it cannot be read", "check the disk");
   }
   if (!ring.has_value()) return Failure(ring.error());
-  if (!options.read_only) {
-    const Result<void> reserved = MappingAccess::file(*mapping).reserve();
-    if (!reserved.has_value()) return Failure(reserved.error().within(tried));
-  }
+  if (!options.read_only) HEADRACE_TRY_WITHIN(tried, MappingAccess::file(*mapping).reserve());
   Place place{.mapping = std::move(*mapping), .ring = *ring, .state = {}, .locks = {}};
   place.state.capacity = Bytes(ring->capacity_bytes);
   place.state.entry_bytes_max = block_entry_bytes_max(ring->capacity_bytes);
@@ -143,8 +138,7 @@ Failure lost(const std::string& tried) {
 /// Takes a role; the caller holds kAttachingLock.
 Result<void> take_role(const platform::SharedFile& file, std::uint64_t role, const char* noun,
                        std::uint64_t holder, const std::string& tried) {
-  const Result<bool> taken = file.try_lock(role);
-  if (!taken.has_value()) return Failure(taken.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, taken, file.try_lock(role));
   if (*taken) return {};
   return fail(Code::capacity_exceeded, tried,
               fmt::format("it has a {} already: process {}", noun, holder),
@@ -176,24 +170,20 @@ constexpr Role kConsumer{.lock = kConsumerLock,
 template <typename Attached>
 Result<std::unique_ptr<Attached>> attach_end(const std::string& path, const std::string& tried,
                                              const AttachOptions& options, const Role& role) {
-  Result<Place> opened = open_place(path, tried, options.map);
-  if (!opened.has_value()) return Failure(opened.error());
+  HEADRACE_TAKE(opened, open_place(path, tried, options.map));
   auto attached = std::make_unique<Attached>(std::move(*opened), options);
   Place& place = attached->place;
-  Result<platform::SharedFile> own =
-      platform::SharedFile::open_again(MappingAccess::file(place.mapping).descriptor());
-  if (!own.has_value()) return Failure(own.error().within(tried));
+  HEADRACE_TAKE_WITHIN(
+      tried, own,
+      platform::SharedFile::open_again(MappingAccess::file(place.mapping).descriptor()));
   place.locks = std::make_unique<Locks>(std::move(*own));
   const platform::SharedFile& file = place.locks->file();
-  if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
-    return Failure(locked.error().within(tried));
-  }
+  HEADRACE_TRY_WITHIN(tried, file.lock(kAttachingLock));
   const AttachingLock attaching(file);
   Head& head = *place.ring.head;
   std::uint64_t& holder =
       role.lock == kProducerLock ? head.producer.process_id : head.consumer.process_id;
-  const Result<void> taken = take_role(file, role.lock, role.noun, holder, tried);
-  if (!taken.has_value()) return Failure(taken.error());
+  HEADRACE_TAKE(taken, take_role(file, role.lock, role.noun, holder, tried));
   place.state.*role.taken = true;
   place.state.*role.other_taken = file.is_locked_by_another(role.other_lock);
   const Result<Chain> chain = attached->recover(tried);
@@ -218,8 +208,7 @@ std::vector<std::byte> head_of(std::uint64_t file_bytes) {
 /// Fails: as make_ring.
 Result<void> make_on_device(const std::string& path) {
   const std::string tried = fmt::format("make a ring of the device '{}'", path);
-  Result<Mapping> mapping = Mapping::map(path);
-  if (!mapping.has_value()) return Failure(mapping.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, mapping, Mapping::map(path));
   const std::span<std::byte> bytes =
       mapping->bytes().first(mapping->bytes().size() / kDataOffset * kDataOffset);
   if (bytes.size() < kDataOffset + kCapacityMin || bytes.size() != mapping->bytes().size()) {
@@ -228,9 +217,7 @@ Result<void> make_on_device(const std::string& path) {
                 "give the device a whole number of pages");
   }
   const platform::SharedFile& file = MappingAccess::file(*mapping);
-  if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
-    return Failure(locked.error().within(tried));
-  }
+  HEADRACE_TRY_WITHIN(tried, file.lock(kAttachingLock));
   const AttachingLock attaching(file);
   if (std::ranges::any_of(bytes.first(kDataOffset),
                           [](std::byte byte) { return byte != std::byte{0}; })) {
@@ -256,33 +243,6 @@ Result<void> make_on_device(const std::string& path) {
 using detail::Chain;
 using detail::Place;
 
-namespace {
-
-constexpr auto kEnqueues = make_names<Enqueue>({
-    {Enqueue::done, "done"},
-    {Enqueue::full, "full"},
-    {Enqueue::too_large, "too_large"},
-    {Enqueue::lost, "lost"},
-    {Enqueue::forked, "forked"},
-});
-constexpr auto kNexts = make_names<Next>({
-    {Next::entry, "entry"},
-    {Next::empty, "empty"},
-    {Next::damaged, "damaged"},
-    {Next::lost, "lost"},
-    {Next::forked, "forked"},
-});
-
-}  // namespace
-
-std::string_view name(Enqueue outcome) {
-  return kEnqueues.text(outcome);
-}
-
-std::string_view name(Next outcome) {
-  return kNexts.text(outcome);
-}
-
 Result<void> make_ring(const std::string& path, const RingOptions& options) {
   if (platform::is_character_device(path)) return detail::make_on_device(path);
   const std::string tried =
@@ -296,15 +256,13 @@ Result<void> make_ring(const std::string& path, const RingOptions& options) {
   const std::uint64_t file_bytes =
       detail::kDataOffset + detail::rounded_up(asked, detail::kDataOffset);
   const std::vector<std::byte> head = detail::head_of(file_bytes);
-  const Result<void> made = platform::make_file(path, file_bytes, head);
-  if (!made.has_value()) return Failure(made.error().within(tried));
+  HEADRACE_TRY_WITHIN(tried, platform::make_file(path, file_bytes, head));
   return {};
 }
 
 Result<RingState> inspect_ring(const std::string& path) {
   const std::string tried = fmt::format("inspect the ring '{}'", path);
-  Result<Place> place = detail::open_place(path, tried, {.read_only = true});
-  if (!place.has_value()) return Failure(place.error());
+  HEADRACE_TAKE(place, detail::open_place(path, tried, {.read_only = true}));
   const platform::SharedFile& file = MappingAccess::file(place->mapping);
   RingState& state = place->state;
   // With both ends attached, entries may be overwritten while they are read: retry.
@@ -328,8 +286,7 @@ Result<RingState> inspect_ring(const std::string& path) {
 Result<Salvage> salvage_ring(const std::string& path,
                              const std::function<void(const Entry&)>& take) {
   const std::string tried = fmt::format("salvage the ring '{}'", path);
-  Result<Place> place = detail::open_place(path, tried, {.read_only = true});
-  if (!place.has_value()) return Failure(place.error());
+  HEADRACE_TAKE(place, detail::open_place(path, tried, {.read_only = true}));
   const Salvage found = detail::salvage_records(place->ring, take);
   if (place->mapping.fault() != Fault::none) return detail::lost(tried);
   return found;
@@ -337,9 +294,8 @@ Result<Salvage> salvage_ring(const std::string& path,
 
 Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
-  Result<std::unique_ptr<detail::AttachedProducer>> attached =
-      detail::attach_end<detail::AttachedProducer>(path, tried, options, detail::kProducer);
-  if (!attached.has_value()) return Failure(attached.error());
+  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedProducer>(path, tried, options,
+                                                                       detail::kProducer));
   return Producer(std::move(*attached));
 }
 
@@ -353,7 +309,7 @@ Producer& Producer::operator=(Producer&& other) noexcept {
 }
 
 Producer::~Producer() {
-  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.settle();
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.flush();
 }
 
 Enqueue Producer::enqueue(std::span<const std::byte> entry) {
@@ -387,9 +343,8 @@ const RingState& Producer::recovered() const {
 
 Result<Consumer> Consumer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a consumer to the ring '{}'", path);
-  Result<std::unique_ptr<detail::AttachedConsumer>> attached =
-      detail::attach_end<detail::AttachedConsumer>(path, tried, options, detail::kConsumer);
-  if (!attached.has_value()) return Failure(attached.error());
+  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedConsumer>(path, tried, options,
+                                                                       detail::kConsumer));
   return Consumer(std::move(*attached));
 }
 
@@ -404,7 +359,7 @@ Consumer& Consumer::operator=(Consumer&& other) noexcept {
 
 Consumer::~Consumer() {
   // Makes lazy acknowledgements durable.
-  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.settle();
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end.flush();
 }
 
 Next Consumer::next(Entry& entry) {

@@ -17,7 +17,7 @@ namespace headrace::query {
 namespace {
 
 /// True if there is no copy and no move in flight.
-bool is_left(const cache::Entry& entry) {
+bool is_at_source(const cache::Entry& entry) {
   return entry.try_wait() && !entry.cached();
 }
 
@@ -83,7 +83,7 @@ class PrefetchState {
     std::uint32_t chunks_read = 0;
     std::deque<Held> held;
   };
-  enum class Outcome : std::uint8_t { submitted, given_up, stopped };
+  enum class Outcome : std::uint8_t { submitted, skipped, stopped };
 
   [[nodiscard]] std::optional<std::size_t> find(const Table& table,
                                                 std::vector<std::uint32_t> columns) const
@@ -241,7 +241,7 @@ void PrefetchState::move_chunks(std::size_t scan_index) {
     if (outcome == Outcome::stopped) return;
     const Lock lock(mutex_);
     ScanStatistics& statistics = statistics_.scans[scan_index];
-    ++(outcome == Outcome::submitted ? statistics.chunks_submitted : statistics.chunks_given_up);
+    ++(outcome == Outcome::submitted ? statistics.chunks_submitted : statistics.chunks_skipped);
   }
 }
 
@@ -255,7 +255,7 @@ PrefetchState::Outcome PrefetchState::move_chunk(std::size_t scan_index,
         if (!is_worth_moving(region)) continue;
         const Outcome moved = move_region(scan_index, chunk_index, column, region);
         if (moved == Outcome::stopped) return moved;
-        if (moved == Outcome::given_up) outcome = moved;
+        if (moved == Outcome::skipped) outcome = moved;
       }
     }
   }
@@ -270,12 +270,12 @@ PrefetchState::Outcome PrefetchState::move_region(std::size_t scan_index, std::u
     {
       const Lock lock(mutex_);
       if (is_stopped_) return Outcome::stopped;
-      if (is_passed(scan_index, chunk_index)) return Outcome::given_up;
+      if (is_passed(scan_index, chunk_index)) return Outcome::skipped;
       cache = cache_;
       releases = releases_;
     }
     cache::Entry entry = cache->access(region.bytes);
-    if (!is_left(entry)) {
+    if (!is_at_source(entry)) {
       const Lock lock(mutex_);
       const auto now = steady_clock().now();
       record(ChunkEvent::Kind::submitted, scan_index, chunk_index, column, now);
@@ -290,7 +290,7 @@ PrefetchState::Outcome PrefetchState::move_region(std::size_t scan_index, std::u
     const Lock lock(mutex_);
     if (std::all_of(progress_.begin(), progress_.end(),
                     [](const Progress& progress) { return progress.held.empty(); })) {
-      return Outcome::given_up;
+      return Outcome::skipped;
     }
     blocked_at_ = releases;
     changed_.notify_all();
@@ -368,7 +368,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
     }
   }
   auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan), options);
-  if (const Result<void> started = state->start(); !started) return fail(started.error());
+  HEADRACE_TRY(state->start());
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(state)));
 }
 

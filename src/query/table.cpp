@@ -544,9 +544,7 @@ Result<std::shared_ptr<const Table>> Table::import_stream(ArrowArrayStream* stre
     if (const int code = stream->get_next(stream, batch.get()); code != 0) return failed(code);
     if (batch->release == nullptr) break;
     const ArrowArray& added = *content->batches.emplace_back(std::move(batch));
-    if (Result<void> ok = content->add(added, rows); !ok.has_value()) {
-      return fail(std::move(ok).error());
-    }
+    HEADRACE_TRY(content->add(added, rows));
   }
   return std::shared_ptr<const Table>(new Table(std::move(content)));
 }

@@ -41,7 +41,7 @@ struct alignas(64) Block {
   bool move_is_published = false;
   bool has_crc = false;
   bool live = false;
-  std::uint8_t leaving = 0;  ///< Set of tiers whose copies the keeper is about to drop.
+  std::uint8_t leaving = 0;  ///< Set of tiers whose copies the flusher is about to drop.
   bool ending = false;       ///< No header of it is stored any more.
   bool cleared = false;      ///< Its headers are invalid: it may be replaced or removed.
 

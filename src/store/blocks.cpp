@@ -101,8 +101,8 @@ void StoreState::drop_copy(Block& block, std::size_t tier) {
     // Still a copy of the block, so that a put or a removal of the key finds its header.
     ++block.uses;
     block.leaving |= static_cast<std::uint8_t>(1U << tier);
-    here.given_up.push_back({slot, &block});
-    return wake_keeper();
+    here.retired.push_back({slot, &block});
+    return wake_flusher();
   }
   here.remove(slot);
   block.slots[tier] = 0;
@@ -112,8 +112,8 @@ void StoreState::drop_copy(Block& block, std::size_t tier) {
 void StoreState::release(std::size_t tier, SlotNumber slot) {
   Tier& here = *tiers_[tier];
   if (here.file == nullptr) return here.free_slot(slot);
-  here.given_up.push_back({slot, nullptr});
-  wake_keeper();
+  here.retired.push_back({slot, nullptr});
+  wake_flusher();
 }
 
 bool StoreState::has_headers(const Block& block) const {
@@ -197,7 +197,7 @@ StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_
 
 bool StoreState::make_room(std::size_t tier, Work& work) {
   Tier& here = *tiers_[tier];
-  const auto coming = [&] { return here.given_up.size() + here.settling + here.leaving; };
+  const auto coming = [&] { return here.retired.size() + here.being_freed + here.leaving; };
   bool may_wait = false;
   std::vector<SlotNumber> kept;
   while (here.free.size() + coming() < here.low_water) {
@@ -270,8 +270,8 @@ void StoreState::promote(Block& block, std::size_t from, Work& work) {
   move(block, from, 0, slot, work);
 }
 
-void StoreState::settle_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot,
-                             bool done, bool is_lost) {
+void StoreState::end_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot,
+                          bool done, bool is_lost) {
   Tier& source = *tiers_[from];
   Tier& target = *tiers_[to];
   const bool is_demotion = to > from;
@@ -317,7 +317,7 @@ void StoreState::serve_waiting(Work& work) {
         start_put(put, tier, slot, work);
       } else {
         index_.give_back(*put.block);
-        end(put.flight, put.index, Outcome::full, 0, work);
+        end(put.batch, put.index, Outcome::full, 0, work);
       }
     }
   }

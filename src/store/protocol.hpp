@@ -4,8 +4,8 @@
 //
 // A slot holds a block if the check of its header matches the rest of the header. Each step is
 // durable before the next begins:
-//   1. the check in the header of a given-up slot is set to 0    (invalidate, Round::settle)
-//   2. other data is written to the slot and made durable        (the engine, Round::settle)
+//   1. the check in the header of a retired slot is set to 0    (invalidate, Round::flush)
+//   2. other data is written to the slot and made durable        (the engine, Round::flush)
 //   3. the header is stored and made durable                     (Round::finish): acknowledged
 // So whenever power fails, a header whose check matches belongs to the data of its slot: before
 // step 1 is durable the slot still has the data of the old header, and step 3 begins after step 2.
@@ -36,8 +36,8 @@ namespace headrace::store::detail {
 /// it, and the explorer must find it.
 // NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the file.
 struct FileRules {
-  static constexpr bool settles_the_checks = true;
-  static constexpr bool settles_the_data = true;
+  static constexpr bool flushes_the_checks = true;
+  static constexpr bool flushes_the_data = true;
   static constexpr bool stops_at_a_fault = true;
   static constexpr bool checks_both_ends = true;  ///< Of a copy; else only its target.
   static constexpr bool orders_by_put = true;     ///< Else by publication.
@@ -86,18 +86,18 @@ class Round {
   Round(Medium& medium, const Slots& slots) : medium_(medium), slots_(slots) {}
 
   /// Step 1 for a slot.
-  void give_up(SlotNumber slot) {
+  void retire(SlotNumber slot) {
     invalidate(medium_, slots_.header(slot));
-    if (Rules::settles_the_checks) medium_.flush(slots_.header(slot), sizeof(std::uint64_t));
+    if (Rules::flushes_the_checks) medium_.flush(slots_.header(slot), sizeof(std::uint64_t));
   }
   /// Step 2 for `data`, which the engine has already made durable unless the granularity is page.
   void add(std::span<const std::byte> data) {
     const bool is_durable = medium_.granularity() != pmem::Granularity::page;
-    if (!is_durable && Rules::settles_the_data) medium_.flush(data.data(), data.size());
+    if (!is_durable && Rules::flushes_the_data) medium_.flush(data.data(), data.size());
   }
   /// Ends steps 1 and 2. False after a fault: then nothing may be published.
-  [[nodiscard]] bool settle() {
-    medium_.label("settle");
+  [[nodiscard]] bool flush() {
+    medium_.label("flush");
     medium_.drain();
     return !Rules::stops_at_a_fault || medium_.fault() == pmem::Fault::none;
   }

@@ -26,7 +26,7 @@ namespace headrace::store {
 namespace detail {
 
 /// State of a batch, shared by its transfer and the store.
-struct Flight {
+struct TransferBatch {
   static constexpr std::uint32_t kRunning = 0;
   static constexpr std::uint32_t kSlept = 1;  ///< Running, and a thread sleeps until it completes.
   static constexpr std::uint32_t kEnded = 2;
@@ -50,12 +50,12 @@ struct Step {
 
 enum class Kind : std::uint8_t { put, get, move };
 
-/// One engine job: copies of one flight, or moves between tiers.
+/// One engine job: copies of one batch, or moves between tiers.
 struct Chunk {
   StoreState* store = nullptr;
   Kind kind = Kind::put;
   std::size_t byte_count = 0;
-  std::shared_ptr<Flight> flight;
+  std::shared_ptr<TransferBatch> batch;
   std::vector<engine::Operation> operations;
   std::vector<engine::Completion> completions;
   std::vector<Step> steps;
@@ -71,7 +71,7 @@ struct Work {
   std::size_t byte_count = 0;  ///< Of puts and gets.
   std::vector<Chunk*> chunks;
   std::array<Chunk*, 3> open{};  ///< By Kind: the chunk that accepts more steps.
-  std::vector<std::shared_ptr<Flight>> ended;
+  std::vector<std::shared_ptr<TransferBatch>> ended;
 };
 
 }  // namespace detail
@@ -102,7 +102,7 @@ class StoreState final : public Store {
   friend class Store;  // make
   using Block = detail::Block;
   using Chunk = detail::Chunk;
-  using FlightPointer = std::shared_ptr<detail::Flight>;
+  using BatchPointer = std::shared_ptr<detail::TransferBatch>;
   using Publication = detail::Publication;
   using SlotNumber = detail::SlotNumber;
   using Step = detail::Step;
@@ -131,7 +131,7 @@ class StoreState final : public Store {
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
   /// Frees what nothing uses: a block that is not live or has no copy.
   void tidy(Block& block) HEADRACE_REQUIRES(mutex_);
-  /// Drops a copy that nothing uses, in a file by the keeper; tidy() follows.
+  /// Drops a copy that nothing uses, in a file by the flusher; tidy() follows.
   void drop_copy(Block& block, std::size_t tier) HEADRACE_REQUIRES(mutex_);
   /// Whether a file has, or is about to get, a valid header of the block.
   [[nodiscard]] bool has_headers(const Block& block) const HEADRACE_REQUIRES(mutex_);
@@ -155,45 +155,45 @@ class StoreState final : public Store {
   void move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void promote(Block& block, std::size_t from, Work& work) HEADRACE_REQUIRES(mutex_);
-  void settle_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, bool done,
-                   bool is_lost) HEADRACE_REQUIRES(mutex_);
+  void end_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, bool done,
+                bool is_lost) HEADRACE_REQUIRES(mutex_);
   void serve_waiting(Work& work) HEADRACE_REQUIRES(mutex_);
 
   // Transfers: transfers.cpp.
-  [[nodiscard]] FlightPointer begin(std::size_t block_count, const TransferOptions& options);
-  void add_step(detail::Kind kind, const FlightPointer& flight, const Step& step,
+  [[nodiscard]] BatchPointer begin(std::size_t block_count, const TransferOptions& options);
+  void add_step(detail::Kind kind, const BatchPointer& batch, const Step& step,
                 const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
   /// Copies the block out of the tier `step.from`.
-  void start_get(Step step, std::span<std::byte> target, const FlightPointer& flight, Work& work)
+  void start_get(Step step, std::span<std::byte> target, const BatchPointer& batch, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
-  void end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
-           std::size_t byte_count, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end(const BatchPointer& batch, std::uint32_t index, Outcome outcome, std::size_t byte_count,
+           Work& work) HEADRACE_REQUIRES(mutex_);
   /// Prefetches what completing the puts of a chunk needs of the replaced blocks.
   void prefetch_replaced(const Chunk& chunk) const HEADRACE_REQUIRES(mutex_);
-  void end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
+  void end_put(const BatchPointer& batch, const Step& step, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
-  void end_get(const FlightPointer& flight, Step step, std::span<std::byte> target, Outcome outcome,
+  void end_get(const BatchPointer& batch, Step step, std::span<std::byte> target, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
-  /// Submits the chunks of `work` and announces its transfers.
+  /// Submits the chunks of `work` and notifies the transfers that end.
   void finish(Work& work);
   void send(Chunk& chunk, std::size_t inline_bytes_max);
-  void announce(detail::Flight& flight);
+  void notify(detail::TransferBatch& batch);
   /// Completes the steps of `chunk` after its job; `refused` is not `running` if the engine refused
   /// it.
-  void conclude(Chunk& chunk, Outcome refused);
-  void wake_keeper() HEADRACE_REQUIRES(mutex_);
+  void complete(Chunk& chunk, Outcome refused);
+  void wake_flusher() HEADRACE_REQUIRES(mutex_);
 
-  // The keeper: keeper.cpp.
+  // The flusher: flusher.cpp.
   void keep();
-  [[nodiscard]] bool has_settling() const HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] bool has_unflushed() const HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
-  /// Makes the tier's new blocks durable, and frees its given-up slots.
-  void settle(std::size_t tier);
-  /// The part of settle() without the mutex. False after a fault.
-  [[nodiscard]] bool write(detail::TierFile& file, std::span<const detail::GivenUp> freed,
+  /// Makes the tier's new blocks durable, and frees its retired slots.
+  void flush(std::size_t tier);
+  /// The part of flush() without the mutex. False after a fault.
+  [[nodiscard]] bool write(detail::TierFile& file, std::span<const detail::Retired> freed,
                            std::span<Publication> fresh,
                            std::span<const std::span<const std::byte>> data);
   /// Commits puts: first the headers of the blocks that they replace are invalidated.
@@ -203,10 +203,10 @@ class StoreState final : public Store {
   const StoreOptions options_;
   const std::uint32_t fork_count_;
   bool has_files_ = false;
-  bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls it.
+  bool is_polled_ = false;  ///< Some mover has no thread: the flusher polls it.
 
   mutable Mutex mutex_;
-  Condition keeper_wake_;
+  Condition flusher_wake_;
   std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
   detail::Index index_ HEADRACE_GUARDED_BY(mutex_);
   detail::Sequences<> sequences_ HEADRACE_GUARDED_BY(mutex_);
@@ -215,14 +215,14 @@ class StoreState final : public Store {
   std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);
   /// Chunks that a full engine refused.
   std::deque<Chunk*> unsent_ HEADRACE_GUARDED_BY(mutex_);
-  /// Chunks started whose conclude() has not returned.
+  /// Chunks started whose complete() has not returned.
   std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  bool keeper_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool flusher_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
   /// event_ once it exists, for threads without the mutex.
   Atomic<const platform::EventDescriptor*> signalled_{nullptr};
-  std::thread keeper_;  ///< Last: it uses everything.
+  std::thread flusher_;  ///< Last: it uses everything.
 };
 
 }  // namespace headrace::store

@@ -21,41 +21,35 @@
 namespace headrace::store {
 namespace {
 
-using detail::Flight;
+using detail::TransferBatch;
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365 * 100);
 
-constexpr auto kDurabilities = make_names<Durability>({
-    {Durability::power, "power"},
-    {Durability::process, "process"},
-});
-
-constexpr auto kOutcomes = make_names<Outcome>({
-    {Outcome::running, "running", "It has not completed."},
-    {Outcome::done, "done", "Nothing failed."},
-    {Outcome::unknown_key, "unknown_key",
+constexpr auto kOutcomes = make_meanings<Outcome>({
+    {Outcome::running, "It has not completed."},
+    {Outcome::done, "Nothing failed."},
+    {Outcome::unknown_key,
      "No block has the key: it was never put, or removed, or dropped for room."},
-    {Outcome::bad_key, "bad_key", "The key is empty or longer than 192 bytes: use another key."},
-    {Outcome::wrong_length, "wrong_length",
+    {Outcome::bad_key, "The key is empty or longer than 192 bytes: use another key."},
+    {Outcome::wrong_length,
      "A put is empty or longer than block_bytes, or the target of a get is shorter than the block: "
      "ask for its length first."},
-    {Outcome::no_such_tier, "no_such_tier",
-     "The store has fewer tiers: name one of those it was made with."},
-    {Outcome::full, "full",
+    {Outcome::no_such_tier, "The store has fewer tiers: name one of those it was made with."},
+    {Outcome::full,
      "Every block of the tier is pinned: unpin or remove some, or make the tier larger."},
-    {Outcome::corrupt, "corrupt",
+    {Outcome::corrupt,
      "No copy of the block matches its checksum, and it has been removed: put it again, and check "
      "the memory "
      "or disk that held it."},
-    {Outcome::failed, "failed",
+    {Outcome::failed,
      "The engine could not copy it: pass memory that is mapped, and see the engine's statistics."},
-    {Outcome::late_write, "late_write",
+    {Outcome::late_write,
      "A device did not answer in time and may still write to the target: do not use that memory "
      "until the device has been reset."},
-    {Outcome::io_failed, "io_failed",
+    {Outcome::io_failed,
      "The file of the tier lost pages, or could not be written back: check the disk, and open the "
      "store again."},
-    {Outcome::closed, "closed",
+    {Outcome::closed,
      "The engine was stopped, or the store belongs to the parent of this process: make another."},
 });
 
@@ -81,18 +75,18 @@ Result<void> check(const StoreOptions& options) {
   return {};
 }
 
-/// Waits, in the mode of EngineOptions::waiting, until the flight completes or `time_max` has
+/// Waits, in the mode of EngineOptions::waiting, until the batch completes or `time_max` has
 /// passed. Returns whether it completed.
-bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
+bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
   static engine::WaitHistory history;
-  engine::Waiter waiter(flight.waiting, false, history, platform::ticks());
+  engine::Waiter waiter(batch.waiting, false, history, platform::ticks());
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
   while (true) {
     const std::uint64_t now_ticks = platform::ticks();
     // edge: transfer-ended (acquire)
-    std::uint32_t seen = flight.word.load_acquire();
-    if (seen == Flight::kEnded) {
+    std::uint32_t seen = batch.word.load_acquire();
+    if (seen == TransferBatch::kEnded) {
       waiter.end(now_ticks);
       return true;
     }
@@ -103,9 +97,9 @@ bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
         now_ticks, [] { return false; },
         [&](std::chrono::nanoseconds) {
           // edge: transfer-ended (acq_rel)
-          if (seen == Flight::kSlept ||
-              flight.word.compare_exchange_acq_rel(seen, Flight::kSlept)) {
-            platform::sleep_on_word(flight.word, Flight::kSlept, left);
+          if (seen == TransferBatch::kSlept ||
+              batch.word.compare_exchange_acq_rel(seen, TransferBatch::kSlept)) {
+            platform::sleep_on_word(batch.word, TransferBatch::kSlept, left);
           }
         });
   }
@@ -113,17 +107,8 @@ bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
 
 }  // namespace
 
-std::string_view name(Durability durability) {
-  return kDurabilities.text(durability);
-}
-
-std::string_view name(Outcome outcome) {
-  return kOutcomes.text(outcome);
-}
-
 std::string_view explain(Outcome outcome) {
-  const std::string_view text = kOutcomes.meaning(outcome);
-  return text.empty() ? "An outcome that has no name." : text;
+  return meaning(kOutcomes, outcome, "An outcome that has no name.");
 }
 
 // --- Transfer ------------------------------------------------------------------------------------
@@ -133,7 +118,7 @@ Transfer::Transfer(Transfer&& other) noexcept = default;
 Transfer& Transfer::operator=(Transfer&& other) noexcept {
   if (this != &other) {
     wait();
-    flight_ = std::move(other.flight_);
+    batch_ = std::move(other.batch_);
   }
   return *this;
 }
@@ -144,7 +129,7 @@ Transfer::~Transfer() {
 
 bool Transfer::poll() const {
   // edge: transfer-ended (acquire)
-  return flight_ == nullptr || flight_->word.load_acquire() == Flight::kEnded;
+  return batch_ == nullptr || batch_->word.load_acquire() == TransferBatch::kEnded;
 }
 
 void Transfer::wait() const {
@@ -152,13 +137,13 @@ void Transfer::wait() const {
 }
 
 bool Transfer::wait_for(std::chrono::nanoseconds time_max) const {
-  return flight_ == nullptr || store::wait_for(*flight_, time_max);
+  return batch_ == nullptr || store::wait_for(*batch_, time_max);
 }
 
 std::span<const BlockEnd> Transfer::ends() const {
-  if (flight_ == nullptr) return {};
+  if (batch_ == nullptr) return {};
   HEADRACE_CHECK(poll(), "the transfer has ended");
-  return flight_->ends;
+  return batch_->ends;
 }
 
 bool Transfer::all_done() const {
@@ -201,21 +186,21 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   }
   // Before the first removal, which does not find them.
   StoreState::invalidate(old);
-  auto keeper =
+  auto flusher =
       platform::start_thread("make the thread of a store", &StoreState::keep, state.get());
-  if (!keeper) return fail(std::move(keeper.error()));
-  state->keeper_ = std::move(*keeper);
+  if (!flusher) return fail(std::move(flusher.error()));
+  state->flusher_ = std::move(*flusher);
   return state;
 }
 
 StoreState::~StoreState() {
-  if (!keeper_.joinable()) return;
+  if (!flusher_.joinable()) return;
   {
     const Lock lock(mutex_);
     is_ending_ = true;
-    wake_keeper();
+    wake_flusher();
   }
-  keeper_.join();
+  flusher_.join();
 }
 
 void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*how*/) {
@@ -225,15 +210,15 @@ void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*h
   ::operator delete(state);
 }
 
-void StoreState::announce(Flight& flight) {
+void StoreState::notify(TransferBatch& batch) {
   // Read before the transfer completes: a waiting thread may then destroy the store.
-  const TransferOptions options = flight.options;
+  const TransferOptions options = batch.options;
   // edge: event-made (acquire)
   const platform::EventDescriptor* const event = signalled_.load_acquire();
-  if (options.on_done != nullptr) options.on_done(options.context, flight.ends);
+  if (options.on_done != nullptr) options.on_done(options.context, batch.ends);
   // edge: transfer-ended (acq_rel)
-  const std::uint32_t before = flight.word.exchange_acq_rel(Flight::kEnded);
-  if (before == Flight::kSlept) platform::wake_sleepers(flight.word);
+  const std::uint32_t before = batch.word.exchange_acq_rel(TransferBatch::kEnded);
+  if (before == TransferBatch::kSlept) platform::wake_sleepers(batch.word);
   if (event != nullptr) event->signal();
 }
 

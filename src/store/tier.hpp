@@ -23,7 +23,7 @@
 
 namespace headrace::store::detail {
 
-struct Flight;
+struct TransferBatch;
 
 /// A locked and mapped file.
 ///
@@ -43,8 +43,8 @@ struct TierFile {
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
 };
 
-/// A slot whose header the keeper must invalidate before it is free.
-struct GivenUp {
+/// A slot whose header the flusher must invalidate before it is free.
+struct Retired {
   SlotNumber slot = 0;
   Block* block = nullptr;  ///< If not null, its copy in the slot is leaving.
 };
@@ -55,14 +55,14 @@ struct HeaderPlace {
   SlotNumber slot = 0;
 };
 
-/// A block copied into a slot by a put or move, which the keeper must make durable, or must commit
+/// A block copied into a slot by a put or move, which the flusher must make durable, or must commit
 /// because it replaces a block with headers.
 struct Publication {
   Block* block = nullptr;
   SlotNumber slot = 0;
-  std::shared_ptr<Flight> flight;  ///< Null for a move.
-  std::uint32_t index = 0;         ///< Put: index in the batch.
-  std::uint8_t from = 0;           ///< Move: tier.
+  std::shared_ptr<TransferBatch> batch;  ///< Null for a move.
+  std::uint32_t index = 0;               ///< Put: index in the batch.
+  std::uint8_t from = 0;                 ///< Move: tier.
   bool published = false;
   bool outdated = false;  ///< Put: the key has the block of a later one.
 };
@@ -71,11 +71,11 @@ struct Publication {
 struct WaitingPut {
   Block* block = nullptr;
   std::span<const std::byte> source;
-  std::shared_ptr<Flight> flight;
+  std::shared_ptr<TransferBatch> batch;
   std::uint32_t index = 0;
 };
 
-/// Invariant: slot_count = free + given_up without a block + being settled + lost + filling + slots
+/// Invariant: slot_count = free + retired without a block + being freed + lost + filling + slots
 /// of blocks.
 /// A slot with a block that is not in the order has been proposed for eviction.
 ///
@@ -127,12 +127,12 @@ class Tier {
   std::uint32_t slot_count = 0;
   std::vector<Block*> owner;  ///< By slot.
   std::vector<SlotNumber> free;
-  std::vector<GivenUp> given_up;  ///< File only.
+  std::vector<Retired> retired;  ///< File only.
   std::vector<Publication> fresh;
   std::deque<WaitingPut> waiting;
-  std::size_t settling = 0;  ///< Slots that the keeper is about to free.
-  std::size_t leaving = 0;   ///< Demotions in flight from this tier.
-  std::size_t filling = 0;   ///< Slots being written by puts and moves.
+  std::size_t being_freed = 0;  ///< Slots that the flusher is about to free.
+  std::size_t leaving = 0;      ///< Demotions in flight from this tier.
+  std::size_t filling = 0;      ///< Slots being written by puts and moves.
   /// Eviction starts when fewer slots are free. More than 1 if freeing a slot takes time.
   std::size_t low_water = 1;
   TierStatistics statistics;

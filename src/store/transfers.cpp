@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers: batches of puts and gets as engine jobs, from submission to announcement.
+// Transfers: batches of puts and gets as engine jobs, from submission to notification.
 #include <algorithm>
 
 #include "headrace/platform/fork.hpp"
@@ -7,8 +7,8 @@
 
 namespace headrace::store {
 
-using detail::Flight;
 using detail::Kind;
+using detail::TransferBatch;
 
 namespace {
 
@@ -16,8 +16,8 @@ bool is_key(std::string_view key) {
   return !key.empty() && key.size() <= kKeyBytesMax;
 }
 
-void refuse_all(Flight& flight, Outcome outcome) {
-  for (BlockEnd& end : flight.ends) end.outcome = outcome;
+void refuse_all(TransferBatch& batch, Outcome outcome) {
+  for (BlockEnd& end : batch.ends) end.outcome = outcome;
 }
 
 constexpr engine::Completion kRefused;
@@ -41,26 +41,26 @@ Outcome outcome_of(const engine::Completion& completion) {
 
 }  // namespace
 
-StoreState::FlightPointer StoreState::begin(std::size_t block_count,
-                                            const TransferOptions& options) {
-  auto flight = std::make_shared<Flight>();
-  flight->ends.resize(block_count);
-  flight->left = block_count;
-  flight->options = options;
-  flight->waiting = engine_.waiting();
-  return flight;
+StoreState::BatchPointer StoreState::begin(std::size_t block_count,
+                                           const TransferOptions& options) {
+  auto batch = std::make_shared<TransferBatch>();
+  batch->ends.resize(block_count);
+  batch->left = block_count;
+  batch->options = options;
+  batch->waiting = engine_.waiting();
+  return batch;
 }
 
 Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
                          const TransferOptions& options) {
-  const FlightPointer flight = begin(blocks.size(), options);
+  const BatchPointer batch = begin(blocks.size(), options);
   Work work;
   work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || tier >= options_.tiers.size()) {
-    refuse_all(*flight, is_forked() ? Outcome::closed : Outcome::no_such_tier);
-    work.ended.push_back(flight);
+    refuse_all(*batch, is_forked() ? Outcome::closed : Outcome::no_such_tier);
+    work.ended.push_back(batch);
   } else if (blocks.empty()) {
-    work.ended.push_back(flight);
+    work.ended.push_back(batch);
   } else {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
@@ -73,13 +73,13 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
         const Outcome outcome = !is_key(asked.key) ? Outcome::bad_key
                                 : !fits            ? Outcome::wrong_length
                                                    : Outcome::io_failed;
-        end(flight, i, outcome, 0, work);
+        end(batch, i, outcome, 0, work);
         continue;
       }
       Block& block = index_.make(asked.key, detail::Index::hash_of(asked.key));
       block.byte_count = static_cast<std::uint32_t>(asked.source.size());
       block.sequence = sequences_.at_put();
-      detail::WaitingPut put{.block = &block, .source = asked.source, .flight = flight, .index = i};
+      detail::WaitingPut put{.block = &block, .source = asked.source, .batch = batch, .index = i};
       bool may_wait = true;
       // Puts already waiting go first.
       const SlotNumber slot = here.waiting.empty() ? take(tier, work, may_wait) : 0;
@@ -89,12 +89,12 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
         here.waiting.push_back(std::move(put));
       } else {
         index_.give_back(block);
-        end(flight, i, Outcome::full, 0, work);
+        end(batch, i, Outcome::full, 0, work);
       }
     }
   }
   finish(work);
-  return Transfer(flight);
+  return Transfer(batch);
 }
 
 void StoreState::start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot,
@@ -105,18 +105,18 @@ void StoreState::start_put(const detail::WaitingPut& put, std::size_t tier, Slot
                                               : engine::Operation::copy(target, put.source);
   if (here.copies_durably()) copy = copy.durable();
   add_step(
-      Kind::put, put.flight,
+      Kind::put, put.batch,
       {.block = put.block, .index = put.index, .slot = slot, .to = static_cast<std::uint8_t>(tier)},
       copy, work);
 }
 
 Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions& options) {
-  const FlightPointer flight = begin(blocks.size(), options);
+  const BatchPointer batch = begin(blocks.size(), options);
   Work work;
   work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || blocks.empty()) {
-    refuse_all(*flight, Outcome::closed);
-    work.ended.push_back(flight);
+    refuse_all(*batch, Outcome::closed);
+    work.ended.push_back(batch);
   } else {
     std::vector<std::uint64_t> hashes(blocks.size());
     std::ranges::transform(blocks, hashes.begin(),
@@ -130,32 +130,32 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
       const std::size_t tier = block == nullptr ? kTiersMax : block->fastest();
       if (tier == kTiersMax || asked.target.size() < block->byte_count) {
         if (tier == kTiersMax) ++statistics_.misses;
-        end(flight, i, tier == kTiersMax ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
+        end(batch, i, tier == kTiersMax ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
         continue;
       }
       ++block->uses;
       start_get({.block = block, .index = i, .from = static_cast<std::uint8_t>(tier)},
-                asked.target.first(block->byte_count), flight, work);
+                asked.target.first(block->byte_count), batch, work);
     }
   }
   finish(work);
-  return Transfer(flight);
+  return Transfer(batch);
 }
 
-void StoreState::start_get(Step step, std::span<std::byte> target, const FlightPointer& flight,
+void StoreState::start_get(Step step, std::span<std::byte> target, const BatchPointer& batch,
                            Work& work) {
   const Block& block = *step.block;
   Tier& here = *tiers_[step.from];
   here.touch(block.slots[step.from]);
   const std::span<const std::byte> source = here.data(block.slots[step.from], block.byte_count);
   const bool checks = options_.checksums && block.has_crc;
-  add_step(Kind::get, flight, step,
+  add_step(Kind::get, batch, step,
            checks ? engine::Operation::copy_crc(target, source)
                   : engine::Operation::copy(target, source),
            work);
 }
 
-void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& step,
+void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step,
                           const engine::Operation& operation, Work& work) {
   Chunk*& open = work.open[static_cast<std::size_t>(kind)];
   const std::size_t byte_count = operation.byte_count();
@@ -168,7 +168,7 @@ void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& st
       kind == Kind::put ? std::nullopt : tiers_[step.from]->node;
   const std::optional<NodeId> target_node =
       kind == Kind::get ? std::nullopt : tiers_[step.to]->node;
-  if (open == nullptr || open->flight != flight || open->byte_count + byte_count > kChunkBytes ||
+  if (open == nullptr || open->batch != batch || open->byte_count + byte_count > kChunkBytes ||
       open->steps.size() == kChunkSteps || open->source_node != source_node ||
       open->target_node != target_node) {
     if (free_chunks_.empty()) {
@@ -179,25 +179,25 @@ void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& st
     free_chunks_.pop_back();
     open->store = this;
     open->kind = kind;
-    open->flight = flight;
+    open->batch = batch;
     open->source_node = source_node;
     open->target_node = target_node;
     work.chunks.push_back(open);
     ++running_;
-    if (is_polled_) wake_keeper();
+    if (is_polled_) wake_flusher();
   }
   open->byte_count += byte_count;
   open->operations.push_back(operation);
   open->steps.push_back(step);
 }
 
-void StoreState::end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
+void StoreState::end(const BatchPointer& batch, std::uint32_t index, Outcome outcome,
                      std::size_t byte_count, Work& work) {
-  flight->ends[index] = {.outcome = outcome, .byte_count = static_cast<std::uint32_t>(byte_count)};
+  batch->ends[index] = {.outcome = outcome, .byte_count = static_cast<std::uint32_t>(byte_count)};
   const bool is_failure =
       outcome == Outcome::failed || outcome == Outcome::late_write || outcome == Outcome::io_failed;
   if (is_failure) ++statistics_.failed;
-  if (--flight->left == 0) work.ended.push_back(flight);
+  if (--batch->left == 0) work.ended.push_back(batch);
 }
 
 void StoreState::finish(Work& work) {
@@ -205,7 +205,7 @@ void StoreState::finish(Work& work) {
   for (Chunk* const chunk : work.chunks) {
     send(*chunk, is_short && chunk->kind != Kind::move ? work.inline_bytes_max : 0);
   }
-  for (const FlightPointer& flight : work.ended) announce(*flight);
+  for (const BatchPointer& batch : work.ended) notify(*batch);
 }
 
 void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
@@ -215,7 +215,7 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
   options.inline_max = Bytes(inline_bytes_max);
   options.then = [](void* context) noexcept {
     auto& ended = *static_cast<Chunk*>(context);
-    ended.store->conclude(ended, Outcome::running);
+    ended.store->complete(ended, Outcome::running);
   };
   options.then_context = &chunk;
   engine::Submit answer = engine::Submit::accepted;
@@ -230,19 +230,19 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     }
   } catch (...) {
     // A policy of the engine that throws, or no memory: nothing was submitted.
-    return conclude(chunk, Outcome::failed);
+    return complete(chunk, Outcome::failed);
   }
   if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
   if (answer == engine::Submit::full) {
     const Lock lock(mutex_);
     unsent_.push_back(&chunk);
-    return wake_keeper();
+    return wake_flusher();
   }
   const bool is_closed = answer == engine::Submit::closed || answer == engine::Submit::forked;
-  conclude(chunk, is_closed ? Outcome::closed : Outcome::failed);
+  complete(chunk, is_closed ? Outcome::closed : Outcome::failed);
 }
 
-void StoreState::conclude(Chunk& chunk, Outcome refused) {
+void StoreState::complete(Chunk& chunk, Outcome refused) {
   Work work;
   {
     const Lock lock(mutex_);
@@ -256,10 +256,10 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
       const Outcome outcome = refused == Outcome::running ? outcome_of(completion) : refused;
       switch (chunk.kind) {
         case Kind::put:
-          end_put(chunk.flight, step, outcome, completion, work);
+          end_put(chunk.batch, step, outcome, completion, work);
           break;
         case Kind::get:
-          end_get(chunk.flight, step, chunk.operations[i].target(), outcome, completion, work);
+          end_get(chunk.batch, step, chunk.operations[i].target(), outcome, completion, work);
           break;
         case Kind::move:
           end_move(step, outcome);
@@ -267,7 +267,7 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
       }
     }
     chunk.byte_count = 0;
-    chunk.flight.reset();
+    chunk.batch.reset();
     chunk.operations.clear();
     chunk.steps.clear();
     free_chunks_.push_back(&chunk);
@@ -280,7 +280,7 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
   finish(work);
   const Lock lock(mutex_);
   --running_;
-  if (is_ending_) wake_keeper();
+  if (is_ending_) wake_flusher();
 }
 
 void StoreState::prefetch_replaced(const Chunk& chunk) const {
@@ -304,7 +304,7 @@ void StoreState::prefetch_replaced(const Chunk& chunk) const {
   }
 }
 
-void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
+void StoreState::end_put(const BatchPointer& batch, const Step& step, Outcome outcome,
                          const engine::Completion& completion, Work& work) {
   Block& block = *step.block;
   Tier& here = *tiers_[step.to];
@@ -314,8 +314,8 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
     const Block* const before = has_files_ ? index_.find(block.key, block.hash) : nullptr;
     if (here.file != nullptr || (before != nullptr && has_headers(*before))) {
       here.fresh.push_back(
-          {.block = &block, .slot = step.slot, .flight = flight, .index = step.index});
-      return wake_keeper();
+          {.block = &block, .slot = step.slot, .batch = batch, .index = step.index});
+      return wake_flusher();
     }
     const std::size_t byte_count = block.byte_count;
     if (!commit(block, step.to, step.slot)) {
@@ -324,7 +324,7 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
     }
     ++here.statistics.puts;
     statistics_.bytes_in += byte_count;
-    end(flight, step.index, outcome, byte_count, work);
+    end(batch, step.index, outcome, byte_count, work);
   } else {
     if (outcome == Outcome::late_write) {
       ++here.statistics.blocks_lost;
@@ -332,12 +332,12 @@ void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome 
       here.free_slot(step.slot);
     }
     index_.give_back(block);
-    end(flight, step.index, outcome, 0, work);
+    end(batch, step.index, outcome, 0, work);
   }
   --here.filling;
 }
 
-void StoreState::end_get(const FlightPointer& flight, Step step, std::span<std::byte> target,
+void StoreState::end_get(const BatchPointer& batch, Step step, std::span<std::byte> target,
                          Outcome outcome, const engine::Completion& completion, Work& work) {
   Block& block = *step.block;
   Tier& here = *tiers_[step.from];
@@ -350,10 +350,10 @@ void StoreState::end_get(const FlightPointer& flight, Step step, std::span<std::
     step.corrupt |= static_cast<std::uint8_t>(1U << step.from);
     // The next copy may match.
     step.from = static_cast<std::uint8_t>(block.next_below(step.from));
-    if (step.from != kTiersMax) return start_get(step, target, flight, work);
+    if (step.from != kTiersMax) return start_get(step, target, batch, work);
   }
   const std::size_t byte_count = block.byte_count;
-  end(flight, step.index, outcome, outcome == Outcome::done ? byte_count : 0, work);
+  end(batch, step.index, outcome, outcome == Outcome::done ? byte_count : 0, work);
   if (outcome == Outcome::done) {
     ++here.statistics.hits;
     statistics_.bytes_out += byte_count;
@@ -381,10 +381,10 @@ void StoreState::end_move(const Step& step, Outcome outcome) {
     move.slot = step.slot;
     move.from = step.from;
     target.fresh.push_back(std::move(move));
-    return wake_keeper();
+    return wake_flusher();
   }
-  settle_move(*step.block, step.from, step.to, step.slot, outcome == Outcome::done,
-              outcome == Outcome::late_write);
+  end_move(*step.block, step.from, step.to, step.slot, outcome == Outcome::done,
+           outcome == Outcome::late_write);
 }
 
 }  // namespace headrace::store

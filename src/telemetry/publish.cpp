@@ -76,16 +76,12 @@ class File {
         !made) {
       return fail(made.error());
     }
-    Result<platform::SharedFile> file = platform::SharedFile::open(path, true);
-    if (!file) return fail(std::move(file.error()));
-    const Result<bool> locked = file->try_lock(detail::kLock);
-    if (!locked) return fail(locked.error());
+    HEADRACE_TAKE(file, platform::SharedFile::open(path, true));
+    HEADRACE_TRY(file->try_lock(detail::kLock));
     // Map from a second open file: a mapping keeps its open file alive, in children of fork() too,
     // and with it the locks.
-    Result<platform::SharedFile> mapped = platform::SharedFile::open(path, true);
-    if (!mapped) return fail(std::move(mapped.error()));
-    Result<platform::SharedMap> map = platform::SharedMap::map(*mapped, detail::kFileBytes);
-    if (!map) return fail(std::move(map.error()));
+    HEADRACE_TAKE(mapped, platform::SharedFile::open(path, true));
+    HEADRACE_TAKE(map, platform::SharedMap::map(*mapped, detail::kFileBytes));
     return std::make_unique<File>(path, std::move(*file), std::move(*map));
   }
 
@@ -165,8 +161,7 @@ class Publisher {
     }
     const Lock held(control_);
     if (thread_.joinable()) return {};
-    Result<std::unique_ptr<File>> file = File::make(directory, interval);
-    if (!file) return fail(file.error().within(tried));
+    HEADRACE_TAKE_WITHIN(tried, file, File::make(directory, interval));
     {
       const Lock also(mutex_);
       stopping_ = false;

@@ -23,8 +23,7 @@ constexpr std::chrono::microseconds kBetweenTries{500};
 
 Result<Head> head_of(const platform::SharedFile& file, const std::string& tried) {
   Head head;
-  const Result<std::size_t> got = file.read_first(std::as_writable_bytes(std::span(&head, 1)));
-  if (!got) return fail(got.error());
+  HEADRACE_TAKE(got, file.read_first(std::as_writable_bytes(std::span(&head, 1))));
   if (*got != sizeof(head) || head.magic != detail::kMagic) {
     return fail(Code::corrupt_data, tried, "it is not a file of statistics", "remove it");
   }
@@ -76,10 +75,8 @@ Result<std::optional<Process>> read_file(const std::string& path) {
     return fail(std::move(file.error()));
   }
   if (!file->is_locked_by_another(detail::kLock)) return std::nullopt;
-  const Result<Head> head = head_of(*file, tried);
-  if (!head) return fail(head.error());
-  Result<platform::SharedMap> map = platform::SharedMap::map(*file, detail::kFileBytes);
-  if (!map) return fail(std::move(map.error()));
+  HEADRACE_TAKE(head, head_of(*file, tried));
+  HEADRACE_TAKE(map, platform::SharedMap::map(*file, detail::kFileBytes));
   Atomic<std::uint32_t> fault{0};
   const platform::FaultGuard guard(map->bytes(), fault, 1);
   Table& table = *reinterpret_cast<Table*>(map->bytes().data() + detail::kTableOffset);

@@ -51,19 +51,15 @@ Facts gather(const Topology& topology, const DiscoverOptions& options) {
 }  // namespace
 
 Result<Machine> discover(const DiscoverOptions& options) {
-  const Result<Topology> topology = Topology::load_this_machine();
-  if (!topology.has_value()) return fail(topology.error());
+  HEADRACE_TAKE(topology, Topology::load_this_machine());
   return describe(*topology, gather(*topology, options));
 }
 
 Result<Recording> make_record(const DiscoverOptions& options) {
-  const Result<Topology> topology = Topology::load_this_machine();
-  if (!topology.has_value()) return fail(topology.error());
+  HEADRACE_TAKE(topology, Topology::load_this_machine());
   const Facts facts = gather(*topology, options);
-  Result<Machine> machine = describe(*topology, facts);
-  if (!machine.has_value()) return fail(std::move(machine.error()));
-  Result<std::string> xml = topology->to_xml();
-  if (!xml.has_value()) return fail(std::move(xml.error()));
+  HEADRACE_TAKE(machine, describe(*topology, facts));
+  HEADRACE_TAKE(xml, topology->to_xml());
   Record recorded{facts, std::move(*xml)};
   recorded.facts.origin =
       fmt::format("recorded on a machine with {}",
@@ -72,11 +68,8 @@ Result<Recording> make_record(const DiscoverOptions& options) {
 }
 
 Result<Machine> record(const std::string& path, const DiscoverOptions& options) {
-  Result<Recording> made = make_record(options);
-  if (!made.has_value()) return fail(std::move(made.error()));
-  if (Result<void> saved = platform::save_file(path, made->text); !saved.has_value()) {
-    return fail(saved.error().within("record the machine"));
-  }
+  HEADRACE_TAKE(made, make_record(options));
+  HEADRACE_TRY_WITHIN("record the machine", platform::save_file(path, made->text));
   return std::move(made->machine);
 }
 
@@ -85,8 +78,7 @@ Result<Machine> replay(const std::string& path) {
   const Result<std::string> text = platform::load_file(path, kRecordBytesMax);
   // The path is in the error already.
   if (!text.has_value()) return fail(text.error().within("replay a machine record"));
-  const Result<Record> record = parse_record(*text, path);
-  if (!record.has_value()) return fail(record.error());
+  HEADRACE_TAKE(record, parse_record(*text, path));
   const Result<Topology> topology = Topology::load_xml(record->hwloc_xml);
   if (!topology.has_value()) {
     Error error = topology.error().within(tried);

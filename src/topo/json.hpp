@@ -3,13 +3,13 @@
 // stay inside this layer.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "headrace/json/field.hpp"
 #include "headrace/topo/machine.hpp"
 
 namespace headrace::topo {
 
-using Json = nlohmann::ordered_json;
+using json::Field;
+using json::Json;
 
 [[nodiscard]] Json to_json_value(const std::vector<HugePages>& pools);
 [[nodiscard]] Json to_json_value(const std::vector<DsaDevice>& devices);

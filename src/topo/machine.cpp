@@ -10,27 +10,6 @@
 namespace headrace::topo {
 namespace {
 
-constexpr auto kTiers = make_names<Tier>({
-    {Tier::hbm, "hbm"},
-    {Tier::ddr, "ddr"},
-    {Tier::cxl, "cxl"},
-    {Tier::persistent, "persistent"},
-    {Tier::unknown, "unknown"},
-});
-constexpr auto kEvidences = make_names<Evidence>({
-    {Evidence::unknown, "unknown"},
-    {Evidence::firmware, "firmware"},
-    {Evidence::declared, "declared"},
-    {Evidence::measured, "measured"},
-    {Evidence::inferred, "inferred"},
-});
-constexpr auto kDiscoveries = make_names<MoverDiscovery>({
-    {MoverDiscovery::not_tried, "not_tried"},
-    {MoverDiscovery::library_absent, "library_absent"},
-    {MoverDiscovery::library_failed, "library_failed"},
-    {MoverDiscovery::done, "done"},
-});
-
 /// A node counts as faster from 20 % more on: two figures that are each 10 % off must not make a
 /// difference, and a smaller gain would not pay for the copy.
 constexpr double kClearlyFasterRatio = 1.2;
@@ -63,18 +42,6 @@ std::tuple<std::uint32_t, bool> remoteness(const Machine& machine, const Node& i
 }
 
 }  // namespace
-
-std::string_view name(Tier tier) {
-  return kTiers.text(tier);
-}
-
-std::string_view name(Evidence evidence) {
-  return kEvidences.text(evidence);
-}
-
-std::string_view name(MoverDiscovery discovery) {
-  return kDiscoveries.text(discovery);
-}
 
 const Node* Machine::node(NodeId id) const {
   const auto found = std::ranges::lower_bound(nodes, id, {}, &Node::id);

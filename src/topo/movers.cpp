@@ -3,9 +3,11 @@
 // are declared here, so that building needs no header.
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <system_error>
+#include <type_traits>
 
 #include "facts.hpp"
 #include "headrace/platform/library.hpp"
@@ -19,123 +21,66 @@ struct accfg_device;
 struct accfg_wq;
 struct accfg_engine;
 
+/// The functions of the library that are used: name here, type, name there.
+#define HEADRACE_ACCFG_FUNCTIONS(each)                                                        \
+  each(make, int(accfg_ctx**), "accfg_new");                                                  \
+  each(release, accfg_ctx*(accfg_ctx*), "accfg_unref");                                       \
+  each(set_log_priority, void(accfg_ctx*, int), "accfg_set_log_priority");                    \
+  each(first_device, accfg_device*(accfg_ctx*), "accfg_device_get_first");                    \
+  each(next_device, accfg_device*(accfg_device*), "accfg_device_get_next");                   \
+  each(device_type, int(accfg_device*), "accfg_device_get_type");                             \
+  each(device_id, int(accfg_device*), "accfg_device_get_id");                                 \
+  each(device_node, int(accfg_device*), "accfg_device_get_numa_node");                        \
+  each(device_state, int(accfg_device*), "accfg_device_get_state");                           \
+  each(first_engine, accfg_engine*(accfg_device*), "accfg_engine_get_first");                 \
+  each(next_engine, accfg_engine*(accfg_engine*), "accfg_engine_get_next");                   \
+  each(first_queue, accfg_wq*(accfg_device*), "accfg_wq_get_first");                          \
+  each(next_queue, accfg_wq*(accfg_wq*), "accfg_wq_get_next");                                \
+  each(queue_id, int(accfg_wq*), "accfg_wq_get_id");                                          \
+  each(queue_mode, int(accfg_wq*), "accfg_wq_get_mode");                                      \
+  each(queue_state, int(accfg_wq*), "accfg_wq_get_state");                                    \
+  each(queue_type, int(accfg_wq*), "accfg_wq_get_type");                                      \
+  each(queue_device_name, const char*(accfg_wq*), "accfg_wq_get_devname");                    \
+  each(queue_entry_count, std::uint64_t(accfg_wq*), "accfg_wq_get_size");                     \
+  each(queue_transfer_bytes_max, std::uint64_t(accfg_wq*), "accfg_wq_get_max_transfer_size"); \
+  each(queue_batch_max, unsigned(accfg_wq*), "accfg_wq_get_max_batch_size");                  \
+  each(queue_block_on_fault, int(accfg_wq*), "accfg_wq_get_block_on_fault")
+
 struct Functions {
-  int (*make)(accfg_ctx**) = nullptr;
-  accfg_ctx* (*release)(accfg_ctx*) = nullptr;
-  void (*set_log_priority)(accfg_ctx*, int) = nullptr;
-  accfg_device* (*first_device)(accfg_ctx*) = nullptr;
-  accfg_device* (*next_device)(accfg_device*) = nullptr;
-  int (*device_type)(accfg_device*) = nullptr;
-  int (*device_id)(accfg_device*) = nullptr;
-  int (*device_node)(accfg_device*) = nullptr;
-  int (*device_state)(accfg_device*) = nullptr;
-  accfg_engine* (*first_engine)(accfg_device*) = nullptr;
-  accfg_engine* (*next_engine)(accfg_engine*) = nullptr;
-  accfg_wq* (*first_queue)(accfg_device*) = nullptr;
-  accfg_wq* (*next_queue)(accfg_wq*) = nullptr;
-  int (*queue_id)(accfg_wq*) = nullptr;
-  int (*queue_mode)(accfg_wq*) = nullptr;
-  int (*queue_state)(accfg_wq*) = nullptr;
-  int (*queue_type)(accfg_wq*) = nullptr;
-  const char* (*queue_device_name)(accfg_wq*) = nullptr;
-  std::uint64_t (*queue_entry_count)(accfg_wq*) = nullptr;
-  std::uint64_t (*queue_transfer_bytes_max)(accfg_wq*) = nullptr;
-  unsigned (*queue_batch_max)(accfg_wq*) = nullptr;
-  int (*queue_block_on_fault)(accfg_wq*) = nullptr;
+#define HEADRACE_ACCFG_FIELD(field, type, symbol) std::add_pointer_t<type> field = nullptr
+  HEADRACE_ACCFG_FUNCTIONS(HEADRACE_ACCFG_FIELD);
+#undef HEADRACE_ACCFG_FIELD
 };
 
 /// Name of the first function that the library lacks, or nullptr.
 const char* bind(const platform::Library& library, Functions& functions) {
-  const char* missing = nullptr;
-  const auto find = [&]<typename Return, typename... Arguments>(Return (*& slot)(Arguments...),
-                                                                const char* name) {
-    slot = library.function<Return(Arguments...)>(name);
-    if (slot == nullptr && missing == nullptr) missing = name;
-  };
-  find(functions.make, "accfg_new");
-  find(functions.release, "accfg_unref");
-  find(functions.set_log_priority, "accfg_set_log_priority");
-  find(functions.first_device, "accfg_device_get_first");
-  find(functions.next_device, "accfg_device_get_next");
-  find(functions.device_type, "accfg_device_get_type");
-  find(functions.device_id, "accfg_device_get_id");
-  find(functions.device_node, "accfg_device_get_numa_node");
-  find(functions.device_state, "accfg_device_get_state");
-  find(functions.first_engine, "accfg_engine_get_first");
-  find(functions.next_engine, "accfg_engine_get_next");
-  find(functions.first_queue, "accfg_wq_get_first");
-  find(functions.next_queue, "accfg_wq_get_next");
-  find(functions.queue_id, "accfg_wq_get_id");
-  find(functions.queue_mode, "accfg_wq_get_mode");
-  find(functions.queue_state, "accfg_wq_get_state");
-  find(functions.queue_type, "accfg_wq_get_type");
-  find(functions.queue_device_name, "accfg_wq_get_devname");
-  find(functions.queue_entry_count, "accfg_wq_get_size");
-  find(functions.queue_transfer_bytes_max, "accfg_wq_get_max_transfer_size");
-  find(functions.queue_batch_max, "accfg_wq_get_max_batch_size");
-  find(functions.queue_block_on_fault, "accfg_wq_get_block_on_fault");
-  return missing;
+#define HEADRACE_ACCFG_FIND(field, type, symbol)    \
+  functions.field = library.function<type>(symbol); \
+  if (functions.field == nullptr) return symbol
+  HEADRACE_ACCFG_FUNCTIONS(HEADRACE_ACCFG_FIND);
+#undef HEADRACE_ACCFG_FIND
+  return nullptr;
 }
 
 // Enumerators of libaccel-config, in its order.
 constexpr int kDeviceTypeDsa = 0;
+constexpr std::array kDeviceStates{"disabled", "enabled"};
+constexpr std::array kQueueModes{"shared", "dedicated"};
+constexpr std::array kQueueStates{"disabled", "enabled", "quiescing", "locked"};
+constexpr std::array kQueueTypes{"none", "kernel", "user"};
 
-const char* device_state_name(int state) {
-  switch (state) {
-    case 0:
-      return "disabled";
-    case 1:
-      return "enabled";
-    default:
-      return "unknown";
-  }
-}
-
-const char* queue_mode_name(int mode) {
-  switch (mode) {
-    case 0:
-      return "shared";
-    case 1:
-      return "dedicated";
-    default:
-      return "unknown";
-  }
-}
-
-const char* queue_state_name(int state) {
-  switch (state) {
-    case 0:
-      return "disabled";
-    case 1:
-      return "enabled";
-    case 2:
-      return "quiescing";
-    case 3:
-      return "locked";
-    default:
-      return "unknown";
-  }
-}
-
-const char* queue_type_name(int type) {
-  switch (type) {
-    case 0:
-      return "none";
-    case 1:
-      return "kernel";
-    case 2:
-      return "user";
-    default:
-      return "unknown";
-  }
+template <std::size_t kCount>
+const char* name_of(int value, const std::array<const char*, kCount>& names) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < kCount ? names[index] : "unknown";
 }
 
 DsaQueue to_queue(const Functions& functions, accfg_wq* handle) {
   DsaQueue queue;
   queue.id = QueueId(static_cast<std::uint32_t>(functions.queue_id(handle)));
-  queue.mode = queue_mode_name(functions.queue_mode(handle));
-  queue.state = queue_state_name(functions.queue_state(handle));
-  queue.type = queue_type_name(functions.queue_type(handle));
+  queue.mode = name_of(functions.queue_mode(handle), kQueueModes);
+  queue.state = name_of(functions.queue_state(handle), kQueueStates);
+  queue.type = name_of(functions.queue_type(handle), kQueueTypes);
   const char* device_name = functions.queue_device_name(handle);
   queue.device_name = device_name != nullptr ? device_name : "";
   queue.entry_count = static_cast<std::uint32_t>(functions.queue_entry_count(handle));
@@ -152,7 +97,7 @@ DsaDevice to_device(const Functions& functions, accfg_device* handle) {
   if (const int node = functions.device_node(handle); node >= 0) {
     device.node = NodeId(static_cast<std::uint32_t>(node));
   }
-  device.state = device_state_name(functions.device_state(handle));
+  device.state = name_of(functions.device_state(handle), kDeviceStates);
   for (accfg_engine* engine = functions.first_engine(handle); engine != nullptr;
        engine = functions.next_engine(engine)) {
     ++device.engine_count;

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "facts.hpp"
-#include "field.hpp"
 #include "json.hpp"
 
 namespace headrace::topo {

@@ -103,8 +103,7 @@ Result<Topology::Handle> Topology::make_handle() {
 }
 
 Result<Topology> Topology::load_this_machine() {
-  Result<Handle> topology = make_handle();
-  if (!topology.has_value()) return fail(std::move(topology.error()));
+  HEADRACE_TAKE(topology, make_handle());
   if (hwloc_topology_load(topology->get()) != 0) {
     return fail(Code::unsupported, "discover this machine", "hwloc cannot load its topology",
                 "unset HWLOC_XMLFILE, HWLOC_SYNTHETIC and HWLOC_COMPONENTS if they are set", errno);
@@ -117,8 +116,7 @@ Result<Topology> Topology::load_xml(const std::string& xml) {
     return fail(Code::corrupt_data, "load the topology", "hwloc does not accept the XML",
                 "record it again with 'headrace topo --record'");
   };
-  Result<Handle> topology = make_handle();
-  if (!topology.has_value()) return fail(std::move(topology.error()));
+  HEADRACE_TAKE(topology, make_handle());
   if (xml.size() >= INT_MAX) return refuse();
   // The length includes the terminating zero.
   if (hwloc_topology_set_xmlbuffer(topology->get(), xml.c_str(),

@@ -156,7 +156,7 @@ def missing_prerequisite(emulator: Emulator) -> str | None:
     ]
     for_root = [(fails("unshare", "-m", "true"), "this root lacks CAP_SYS_ADMIN")]
     for_users = [
-        (fails("unshare", "-U", "-m", "true"), "this user may not make user namespaces"),
+        (fails("unshare", "-U", "-m", "true"), "permission denied: user namespaces"),
     ]
     is_root = not emulator.prefix and os.geteuid() == 0
     conditions = for_all + (for_root if is_root else for_users)

@@ -70,7 +70,9 @@ def test_without_user_namespaces(emulator: Emulator) -> None:
     if process.returncode == 77:
         pytest.skip(said.decode())
     result = subprocess.CompletedProcess(words, process.returncode, out, said)
-    expect_refusal(result, "may not make user namespaces", "sysctl -w user.max_user_namespaces=")
+    expect_refusal(
+        result, "permission denied: user namespaces", "sysctl -w user.max_user_namespaces="
+    )
 
 
 def test_without_proc_or_sys(emulator: Emulator) -> None:

@@ -110,7 +110,7 @@ def test_where_another_file_is_in_the_place_of_fuse_that_is_said(emulator: Emula
     [
         ((), False, "the root directory is not a mount point, as in a chroot"),
         (NOBODY, False, "the root directory is not a mount point, as in a chroot"),
-        (NOBODY, True, "may not make user namespaces, as in a chroot"),
+        (NOBODY, True, "permission denied: user namespaces, as in a chroot"),
     ],
 )
 def test_in_a_chroot_the_remedy_is_said(

@@ -383,7 +383,7 @@ class Run {
     const bool taken = device_->portal(kDevice, QueueId{queue}).submit(descriptor);
     // A dedicated WQ gives no answer.
     if (queue == 0 && taken != (auditor_.accepted_count() == before + 1)) {
-      return "what ENQCMD says is not what became of it";
+      return "ENQCMD reports another outcome than the device";
     }
     // A few steps, so that queues sometimes fill.
     for (unsigned step = 0; step < (choice >> 1U & 7U) && device_->client().step(); ++step) {

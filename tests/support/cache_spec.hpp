@@ -48,7 +48,7 @@ struct CacheSpec {
   std::uint64_t current = 0;
   std::uint64_t source = 0;
   std::optional<std::uint64_t> live = std::nullopt;  ///< Value that the live change writes.
-  std::set<std::uint64_t> given_up = {};             ///< Changes whose end has no effect.
+  std::set<std::uint64_t> abandoned = {};            ///< Changes whose end has no effect.
 
   friend auto operator<=>(const CacheSpec&, const CacheSpec&) = default;
 
@@ -66,7 +66,7 @@ struct CacheSpec {
         next.live = operation.value;
         return {next};
       case Kind::end_change:
-        if (next.given_up.erase(operation.value) != 0) return {next};
+        if (next.abandoned.erase(operation.value) != 0) return {next};
         if (live != operation.value) return {};
         next.current = *live;
         next.live = std::nullopt;
@@ -79,11 +79,11 @@ struct CacheSpec {
           next.current = source;
           return {next};
         }
-        CacheSpec given_up_too = next;
-        given_up_too.current = source;
-        given_up_too.given_up.insert(*live);
-        given_up_too.live = std::nullopt;
-        return {next, given_up_too};
+        CacheSpec abandoned_too = next;
+        abandoned_too.current = source;
+        abandoned_too.abandoned.insert(*live);
+        abandoned_too.live = std::nullopt;
+        return {next, abandoned_too};
       }
     }
     return {};

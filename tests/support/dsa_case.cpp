@@ -17,11 +17,11 @@ using emu::Address;
 // ThreadSanitizer and AddressSanitizer leave to programs.
 constexpr Address kBase = 0x5520'0000'0000;
 constexpr std::uint64_t kRoomBytes = 32 << 10U;
-constexpr std::uint64_t kRoomCount = 4;
+constexpr std::uint64_t kPlaceCount = 4;
 class Maker {
  public:
   Maker(Opcode opcode, std::uint64_t byte_count, Random& random)
-      : random_(random), made_{{}, ClientArena(kBase, kRoomBytes * kRoomCount), {}, {}} {
+      : random_(random), made_{{}, ClientArena(kBase, kRoomBytes * kPlaceCount), {}, {}} {
     made_.descriptor.opcode = static_cast<std::uint8_t>(opcode);
     made_.descriptor.xfer_size = static_cast<std::uint32_t>(byte_count);
     for (std::byte& value : made_.arena.bytes()) value = any_byte();

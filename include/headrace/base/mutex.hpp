@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <shared_mutex>
 
 #if defined(__clang__)
 #define HEADRACE_TSA(attribute) __attribute__((attribute))
@@ -42,49 +41,6 @@ class HEADRACE_TSA(scoped_lockable) Lock {
 
  private:
   Mutex& mutex_;
-};
-
-/// A reader-writer mutex.
-///
-/// Threading: shared.
-class HEADRACE_TSA(capability("mutex")) SharedMutex {
- public:
-  void lock() HEADRACE_TSA(acquire_capability()) { mutex_.lock(); }
-  void unlock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
-  void lock_shared() HEADRACE_TSA(acquire_shared_capability()) { mutex_.lock_shared(); }
-  void unlock_shared() HEADRACE_TSA(release_shared_capability()) { mutex_.unlock_shared(); }
-
- private:
-  std::shared_mutex mutex_;
-};
-
-/// Holds a SharedMutex for reading.
-class HEADRACE_TSA(scoped_lockable) ReadLock {
- public:
-  explicit ReadLock(SharedMutex& mutex) HEADRACE_TSA(acquire_shared_capability(mutex))
-      : mutex_(mutex) {
-    mutex_.lock_shared();
-  }
-  ~ReadLock() HEADRACE_TSA(release_generic_capability()) { mutex_.unlock_shared(); }
-  ReadLock(const ReadLock&) = delete;
-  ReadLock& operator=(const ReadLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
-};
-
-/// Holds a SharedMutex for writing.
-class HEADRACE_TSA(scoped_lockable) WriteLock {
- public:
-  explicit WriteLock(SharedMutex& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
-    mutex_.lock();
-  }
-  ~WriteLock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
-  WriteLock(const WriteLock&) = delete;
-  WriteLock& operator=(const WriteLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
 };
 
 /// A condition variable for Mutex.

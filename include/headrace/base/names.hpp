@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of enumerators: enumerator_name() takes them from the source; NameTable holds names that
-// differ from the source or have meanings, and parses them.
+// Names of enumerators, as spelled in the source, for enumerations with values below 64; only
+// "auto", a keyword of C++, is spelled `automatic`.
+// A layer that has enumerations says `using headrace::name;`, so that calls find it.
 #pragma once
 
 #include <array>
@@ -33,108 +34,79 @@ consteval auto spelled() {
 template <auto kValue>
 inline constexpr auto kSpelled = spelled<kValue>();
 
+/// By value.
+template <typename Enum>
+inline constexpr auto kNames = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+  const auto shown = [](std::string_view spelled) {
+    return spelled == "automatic" ? "auto" : spelled;
+  };
+  return std::array{shown(kSpelled<static_cast<Enum>(kIndex)>.data())...};
+}(std::make_index_sequence<64>());
+
 }  // namespace detail
 
-/// The enumerator of `value` as spelled in the source, zero-terminated, for enumerations with at
-/// most 32 values 0, 1, 2, ...; "unknown" for a value without enumerator.
+/// "out_of_memory", zero-terminated; "unknown" for a value without enumerator.
 template <typename Enum>
   requires std::is_enum_v<Enum>
-[[nodiscard]] constexpr std::string_view enumerator_name(Enum value) {
-  constexpr std::size_t kValueMax = 32;
-  constexpr auto kNames = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    return std::array{std::string_view(detail::kSpelled<static_cast<Enum>(kIndex)>.data())...};
-  }(std::make_index_sequence<kValueMax>());
+[[nodiscard]] constexpr std::string_view name(Enum value) {
+  constexpr auto& kNames = detail::kNames<Enum>;
   const auto index = static_cast<std::size_t>(value);
-  return index < kValueMax && !kNames[index].empty() ? kNames[index] : "unknown";
+  return index < kNames.size() && !kNames[index].empty() ? kNames[index] : "unknown";
 }
-
-/// One row of a NameTable.
 template <typename Enum>
-struct Name {
-  Enum value;
-  std::string_view text;          ///< As in the source: "out_of_memory".
-  std::string_view meaning = {};  ///< Text for messages, if the enumeration has one.
-};
-
-/// Dense: the values of an enumeration are 0, 1, 2, ..., so a missing row is an error. Sparse: any
-/// ascending values.
-enum class Values : bool { dense, sparse };
-
-/// The names of an enumeration: a row for each value, in order, checked at compile time.
-///
-/// Threading: immutable.
-template <typename Enum, std::size_t kCount>
-class NameTable {
- public:
-  consteval NameTable(const Name<Enum> (&rows)[kCount], Values values)
-      : rows_(std::to_array(rows)) {
-    for (std::size_t i = 0; i < kCount; ++i) {
-      const auto value = static_cast<std::size_t>(rows_[i].value);
-      const bool in_order = values == Values::dense
-                                ? value == i
-                                : i == 0 || static_cast<std::size_t>(rows_[i - 1].value) < value;
-      // consteval: an invalid table does not compile.
-      if (!in_order) throw "a row is missing or out of order";  // NOLINT(bugprone-std-exception-*)
-    }
+[[nodiscard]] constexpr std::optional<Enum> find_name(std::string_view text) {
+  for (std::size_t i = 0; i < detail::kNames<Enum>.size(); ++i) {
+    if (!text.empty() && detail::kNames<Enum>[i] == text) return static_cast<Enum>(i);
   }
-
-  /// "unknown" for a value without a row.
-  [[nodiscard]] constexpr std::string_view text(Enum value) const {
-    const Name<Enum>* const row = row_of(value);
-    return row != nullptr ? row->text : std::string_view("unknown");
-  }
-  /// Empty for a value without a row.
-  [[nodiscard]] constexpr std::string_view meaning(Enum value) const {
-    const Name<Enum>* const row = row_of(value);
-    return row != nullptr ? row->meaning : std::string_view();
-  }
-  [[nodiscard]] constexpr std::optional<Enum> find(std::string_view text) const {
-    for (const Name<Enum>& row : rows_) {
-      if (row.text == text) return row.value;
-    }
-    return std::nullopt;
-  }
-  /// All names: "clflush, clflushopt, clwb".
-  [[nodiscard]] std::string list() const {
-    std::string names;
-    for (const Name<Enum>& row : rows_) {
-      if (!names.empty()) names += ", ";
-      names += row.text;
-    }
-    return names;
-  }
-  /// `kind` is what the enumeration stands for: "granularity".
-  ///
-  /// Fails: invalid_argument, with the list of names.
-  [[nodiscard]] Result<Enum> parse(std::string_view text, std::string_view kind) const {
-    if (const std::optional<Enum> found = find(text)) return *found;
-    return fail(Code::invalid_argument,
-                "parse '" + std::string(text) + "' as a " + std::string(kind),
-                "unknown " + std::string(kind), "use one of " + list());
-  }
-  [[nodiscard]] constexpr const std::array<Name<Enum>, kCount>& rows() const { return rows_; }
-
- private:
-  [[nodiscard]] constexpr const Name<Enum>* row_of(Enum value) const {
-    for (const Name<Enum>& row : rows_) {
-      if (row.value == value) return &row;
-    }
-    return nullptr;
-  }
-
-  std::array<Name<Enum>, kCount> rows_;
-};
-
-/// constexpr auto kTiers = make_names<Tier>({{Tier::hbm, "hbm"}, {Tier::ddr, "ddr"}});
-template <typename Enum, std::size_t kCount>
-[[nodiscard]] consteval NameTable<Enum, kCount> make_names(const Name<Enum> (&rows)[kCount]) {
-  return NameTable<Enum, kCount>(rows, Values::dense);
+  return std::nullopt;
 }
-/// As make_names(), for an enumeration with gaps.
+/// All names: "clflush, clflushopt, clwb".
+template <typename Enum>
+[[nodiscard]] std::string list_names() {
+  std::string names;
+  for (const std::string_view each : detail::kNames<Enum>) {
+    if (!each.empty()) names.append(names.empty() ? "" : ", ").append(each);
+  }
+  return names;
+}
+/// `kind` is what the enumeration stands for: "granularity".
+///
+/// Fails: invalid_argument, with the list of names.
+template <typename Enum>
+[[nodiscard]] Result<Enum> parse_name(std::string_view text, std::string_view kind) {
+  if (const std::optional<Enum> found = find_name<Enum>(text)) return *found;
+  return fail(Code::invalid_argument, "parse '" + std::string(text) + "' as a " + std::string(kind),
+              "unknown " + std::string(kind), "use one of " + list_names<Enum>());
+}
+
+/// What an enumerator means, for messages.
+template <typename Enum>
+struct Meaning {
+  Enum value;
+  std::string_view text;
+};
+
+/// A sentence for each enumerator, in order; a missing one does not compile.
 template <typename Enum, std::size_t kCount>
-[[nodiscard]] consteval NameTable<Enum, kCount> make_sparse_names(
-    const Name<Enum> (&rows)[kCount]) {
-  return NameTable<Enum, kCount>(rows, Values::sparse);
+[[nodiscard]] consteval std::array<std::string_view, 64> make_meanings(
+    const Meaning<Enum> (&rows)[kCount]) {
+  std::array<std::string_view, 64> texts{};
+  std::size_t row = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (detail::kNames<Enum>[i].empty()) continue;
+    if (row == kCount || rows[row].value != static_cast<Enum>(i)) {
+      throw "a row is missing or out of order";  // NOLINT(bugprone-std-exception-*)
+    }
+    texts[i] = rows[row++].text;
+  }
+  return texts;
+}
+/// The sentence in a table of make_meanings(); `otherwise` for a value without enumerator.
+template <typename Enum>
+[[nodiscard]] constexpr std::string_view meaning(const std::array<std::string_view, 64>& texts,
+                                                 Enum value, std::string_view otherwise) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < texts.size() && !texts[index].empty() ? texts[index] : otherwise;
 }
 
 }  // namespace headrace

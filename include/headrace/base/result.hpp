@@ -26,3 +26,23 @@ using Failure = tl::unexpected<Error>;
 }
 
 }  // namespace headrace
+
+// For functions that return a Result: they return the error of another one.
+
+/// `variable` is a new Result, which has a value.
+#define HEADRACE_TAKE(variable, ...) \
+  auto variable = __VA_ARGS__;       \
+  if (!variable) return ::headrace::fail(std::move(variable.error()))
+/// The same, with `tried` as what was tried: Error::within().
+#define HEADRACE_TAKE_WITHIN(tried, variable, ...) \
+  auto variable = __VA_ARGS__;                     \
+  if (!variable) return ::headrace::fail(variable.error().within(tried))
+/// The same for a Result whose value is not needed.
+#define HEADRACE_TRY(...)                       \
+  do {                                          \
+    HEADRACE_TAKE(headrace_tried, __VA_ARGS__); \
+  } while (false)
+#define HEADRACE_TRY_WITHIN(tried, ...)                       \
+  do {                                                        \
+    HEADRACE_TAKE_WITHIN(tried, headrace_tried, __VA_ARGS__); \
+  } while (false)

@@ -13,6 +13,7 @@ typedef struct headrace_transfer headrace_transfer;
 
 /* Zero except for the capacity: memory on any node. */
 typedef struct headrace_tier {
+  size_t struct_size;      /* sizeof(headrace_tier); the same in all of a store. */
   uint64_t capacity_bytes; /* 0, for existing files only: unchanged. */
   const char* path;        /* File of the tier; null: memory. */
   bool has_node;           /* `node` is set. */

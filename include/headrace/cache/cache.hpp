@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/engine/engine.hpp"
@@ -29,6 +30,8 @@ class Source;
 }
 
 namespace headrace::cache {
+
+using headrace::name;
 
 /// The input of a placement policy.
 struct PlacementContext {
@@ -136,7 +139,6 @@ enum class Eviction : std::uint8_t {
   /// two hits there.
   s3_fifo,
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Eviction eviction);
 
 enum class EventKind : std::uint8_t {
   hit,           ///< An access found an entry.
@@ -151,7 +153,6 @@ enum class EventKind : std::uint8_t {
   dropped,       ///< An entry was dropped for another reason.
   written_back,  ///< Changed bytes were copied to the source.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(EventKind kind);
 
 /// Something that happened to a region.
 struct Event {

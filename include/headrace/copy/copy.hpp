@@ -10,10 +10,13 @@
 
 #include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/copy/dispatch.hpp"
 
 namespace headrace::copy {
+
+using headrace::name;
 
 /// A way to move bytes with the processor. Every kernel is correct for every size, alignment and
 /// overlap, as memmove is; they differ in speed and in what they leave in the caches.
@@ -27,9 +30,6 @@ enum class Kernel : std::uint8_t {
   avx512_nontemporal,  ///< As avx2_nontemporal; up to 512 bytes, and overlapping: avx512_temporal.
 };
 inline constexpr std::size_t kKernelCount = 6;
-[[nodiscard]] HEADRACE_API std::string_view name(Kernel kernel);
-/// Fails: invalid_argument, listing the valid names.
-[[nodiscard]] HEADRACE_API Result<Kernel> parse_kernel(std::string_view text);
 
 /// Kernels that this build contains and this processor can run; always includes libc, and rep_movsb
 /// only if the processor reports ERMS.

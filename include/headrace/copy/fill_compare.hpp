@@ -14,9 +14,12 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/copy/dispatch.hpp"
 
 namespace headrace::copy {
+
+using headrace::name;
 
 /// As memset: fills with the lowest byte of `value` and returns `target`.
 using Fill = void* (*)(void* target, int value, std::size_t byte_count) noexcept;
@@ -45,11 +48,6 @@ enum class CompareKernel : std::uint8_t {
 inline constexpr std::size_t kFillKernelCount = 7;
 inline constexpr std::size_t kCompareKernelCount = 4;
 
-[[nodiscard]] HEADRACE_API std::string_view name(FillKernel kernel);
-[[nodiscard]] HEADRACE_API std::string_view name(CompareKernel kernel);
-/// Nothing if no kernel has that name.
-[[nodiscard]] HEADRACE_API std::optional<FillKernel> find_fill_kernel(std::string_view name);
-[[nodiscard]] HEADRACE_API std::optional<CompareKernel> find_compare_kernel(std::string_view name);
 /// Null if this build lacks the kernel or this processor cannot run it.
 ///
 /// Threading: shared.

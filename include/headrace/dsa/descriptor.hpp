@@ -11,8 +11,11 @@
 #include <string_view>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 
 namespace headrace::dsa {
+
+using headrace::name;
 
 /// A 64-byte command to the device, with the fields of `dsa_hw_desc`.
 ///
@@ -114,9 +117,6 @@ inline constexpr std::uint8_t kStatusAborted = 0xff;
 /// that the device wrote before it is visible.
 [[nodiscard]] HEADRACE_API std::uint8_t load_status(const ::dsa_completion_record& record);
 
-/// Name as spelled in the source; "unknown" for other values.
-[[nodiscard]] HEADRACE_API std::string_view name(Opcode opcode);
-[[nodiscard]] HEADRACE_API std::string_view name(Status status);
 /// Meaning of a raw status byte, and remedy, for a person.
 [[nodiscard]] HEADRACE_API std::string_view explain(std::uint8_t raw_status);
 

@@ -66,7 +66,7 @@ class HEADRACE_API Channel {
   /// Returns whether the operation of `ticket` has ended; if so, sets `completion` and invalidates
   /// the ticket. `ticket` must be valid (checked).
   [[nodiscard]] virtual bool poll(Ticket ticket, Completion& completion) = 0;
-  /// Waits for the operation, in the way of EngineOptions::waiting. After DeviceOptions::answer_max
+  /// Waits for the operation, in the way of EngineOptions::waiting. After DeviceOptions::timeout
   /// a processor does it.
   [[nodiscard]] virtual Completion wait(Ticket ticket) = 0;
 

@@ -30,10 +30,6 @@ enum class Path : std::uint8_t {
   dsa,        ///< A device that can execute it; if there is none, processors, with `fell_back`.
   cpu,        ///< Processors.
 };
-/// "auto" (a keyword of C++), "dsa" or "cpu".
-[[nodiscard]] constexpr std::string_view name(Path path) {
-  return path == Path::automatic ? "auto" : enumerator_name(path);
-}
 
 /// Smallest sizes for which `auto` uses a device. The defaults are published figures for the
 /// 4th generation Xeon (docs/concepts/engine.md).
@@ -61,8 +57,8 @@ enum class FaultPolicy : std::uint8_t {
 };
 
 struct DeviceOptions {
-  /// Upper limit of answer_max.
-  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::hours(24 * 365);
+  /// Upper limit of the timeout.
+  static constexpr std::chrono::nanoseconds kTimeoutMax = std::chrono::hours(24 * 365);
   /// False: use no device.
   bool use = true;
   /// Use only these queues, by mover name ("dsa0/wq0.0"); empty: all.
@@ -70,7 +66,7 @@ struct DeviceOptions {
   FaultPolicy page_faults = FaultPolicy::touch_and_resubmit;
   /// Timeout of a descriptor, after which a processor does its work. Must exceed the time that a
   /// full queue of the largest transfers takes.
-  std::chrono::nanoseconds answer_max = std::chrono::seconds(5);
+  std::chrono::nanoseconds timeout = std::chrono::seconds(5);
 };
 
 struct EngineOptions {

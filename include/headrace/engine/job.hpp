@@ -33,8 +33,6 @@ enum class Waiting : std::uint8_t {
 };
 
 class EngineState;
-class Job;
-struct PartBlock;
 
 /// Indexes of movers, without duplicates.
 ///
@@ -59,30 +57,6 @@ class MoverChoice {
   std::array<std::uint32_t, kMoverMax> chosen_{};
 };
 
-/// What executes a submission; the result of route().
-struct Route {
-  enum class By : std::uint8_t {
-    movers,
-    calling_thread,  ///< Before the submission returns.
-    none,            ///< The policy chose no mover, or an invalid one.
-  };
-  By by = By::movers;
-  /// Not the requested mover or path.
-  bool fell_back = false;
-  /// If the mover is full, any other of its kind (device or processor) may take the job.
-  bool any = false;
-  /// If the devices are full, processors may take the job.
-  bool or_processors = false;
-  /// Indexes into RouteFacts::movers.
-  MoverChoice movers = {};
-};
-
-/// Node of a predecessor's list of dependants; a member of the dependant.
-struct DependantLink {
-  DependantLink* next = nullptr;
-  Job* job = nullptr;
-};
-
 /// One unit of asynchronous work. Not movable: movers hold its address while it runs.
 ///
 /// Ownership: the caller owns the job and its buffers, and keeps both alive and in place until the
@@ -103,7 +77,7 @@ class HEADRACE_API Job final : private Request {
   /// throw, stop the engine, or submit, wait for or destroy this job; may submit others.
   using Callback = void (*)(void* context, const Completion& completion) noexcept;
 
-  Job() = default;
+  Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job();
@@ -142,39 +116,11 @@ class HEADRACE_API Job final : private Request {
   /// engine, which may be destroyed once the job has ended; only a Visit keeps it alive.
   [[nodiscard]] bool end_in_child();
 
-  // Written by the submitter while the job does not run; published by the edges `job-submitted` and
-  // those of the movers.
-  Callback callback_ = nullptr;
-  void* callback_context_ = nullptr;
-  /// Called after the last touch of the job.
-  void (*then_)(void* context) noexcept = nullptr;
-  void* then_context_ = nullptr;
-  EngineState* engine_ = nullptr;
-  /// Forks of the process before its engine was made.
-  Atomic<std::uint32_t> fork_count_{0};
-  std::uint64_t begun_ticks_ = 0;
-  /// A mover of the job (of a job with predecessors: of the engine) has no thread: a waiting thread
-  /// polls instead of sleeping.
-  Atomic<bool> polled_{false};
-  /// Had to wait for predecessors when accepted: a waiting thread polls all movers.
-  bool held_back_ = false;
-  /// `fell_back` is written only while the submitter still holds a part.
-  Route route_;
-  std::uint32_t turn_ = 0;
-
-  /// 1 if the job is not split.
-  std::uint32_t part_count_ = 1;
-  PartBlock* parts_ = nullptr;
-  /// Parts that have not ended, including those not yet posted.
-  Atomic<std::uint32_t> parts_left_{0};
-
-  // Predecessors and dependants: see src/engine/dependants.hpp.
-  /// Predecessors that have not ended, plus one for the submission, and a bit if one failed.
-  Atomic<std::uint32_t> predecessors_left_{0};
-  /// Nodes of the predecessors' lists; then links_[0] is in the queue of jobs ready to begin.
-  std::array<DependantLink, kPredecessorMax> links_;
-  /// Jobs that wait for this one. Empty unless it runs.
-  Atomic<DependantLink*> dependants_{nullptr};
+  /// What the engine keeps in a job: src/engine/job_fields.hpp.
+  struct Fields;
+  [[nodiscard]] Fields& fields() noexcept;
+  [[nodiscard]] const Fields& fields() const noexcept;
+  alignas(8) std::byte fields_[320];
 };
 
 }  // namespace headrace::engine

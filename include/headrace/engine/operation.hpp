@@ -16,12 +16,7 @@
 
 namespace headrace::engine {
 
-/// The enumerator as spelled in the source, "accepted"; "unknown" for other values.
-template <typename Enum>
-  requires std::is_enum_v<Enum>
-[[nodiscard]] constexpr std::string_view name(Enum value) {
-  return enumerator_name(value);
-}
+using headrace::name;
 
 /// Result of a submission: nothing was started unless `accepted`.
 enum class Submit : std::uint8_t {

@@ -13,6 +13,24 @@
 
 namespace headrace::engine {
 
+/// What executes a submission; the result of route().
+struct Route {
+  enum class By : std::uint8_t {
+    movers,
+    calling_thread,  ///< Before the submission returns.
+    none,            ///< The policy chose no mover, or an invalid one.
+  };
+  By by = By::movers;
+  /// Not the requested mover or path.
+  bool fell_back = false;
+  /// If the mover is full, any other of its kind (device or processor) may take the job.
+  bool any = false;
+  /// If the devices are full, processors may take the job.
+  bool or_processors = false;
+  /// Indexes into RouteFacts::movers.
+  MoverChoice movers = {};
+};
+
 /// The properties of a submission that route() uses.
 struct Workload {
   OperationKind kind = OperationKind::no_op;  ///< Of a batch: no_op.

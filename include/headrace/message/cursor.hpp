@@ -152,7 +152,7 @@ class ConsumerCursor {
 /// `word` belongs to an end that may sleep. The sleeper sets it, executes a heavy barrier and
 /// checks its condition again; the other end publishes, executes a light barrier and reads the
 /// word. So at least one of them sees the other's store (src/platform/barrier.hpp).
-inline void announce_sleep(Atomic<std::uint32_t>& word) noexcept {
+inline void mark_asleep(Atomic<std::uint32_t>& word) noexcept {
   word.store_relaxed(1);  // Ordered by the barrier that follows.
 }
 /// Called by the other end after it publishes: true if it must wake the sleeper.

@@ -35,12 +35,15 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
 #include "headrace/base/line.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/prefetch_write.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/message/cursor.hpp"
 
 namespace headrace::message {
+
+using headrace::name;
 
 inline constexpr std::uint32_t kProducersMax = 64;
 
@@ -61,7 +64,6 @@ enum class Outcome : std::uint8_t {
   damaged,    ///< The shared memory holds what no correct peer would write, or is gone.
   forked,     ///< This process is a child of the one that attached: attach again.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Outcome outcome);
 
 /// How a thread waits.
 enum class Waiting : std::uint8_t {
@@ -219,9 +221,6 @@ enum class Placement : std::uint8_t {
   memory,  ///< Non-temporal stores.
   header,  ///< The first line of each message as cache, the rest as memory.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Placement placement);
-/// Fails: invalid_argument, with the list of placements.
-[[nodiscard]] HEADRACE_API Result<Placement> parse_placement(std::string_view text);
 /// False if the processor lacks the instruction; send() then stores as with `cache`.
 [[nodiscard]] HEADRACE_API bool has_placement(Placement placement);
 
@@ -353,8 +352,8 @@ class HEADRACE_API Consumer {
   static void pause_for_batch() noexcept;
   [[nodiscard]] Outcome look_further() noexcept;
   [[nodiscard]] Outcome when_empty() noexcept;
-  [[nodiscard]] Outcome lend_next(Message& message) noexcept;
-  [[nodiscard]] Outcome lend_variable(Message& message) noexcept;
+  [[nodiscard]] Outcome read_next(Message& message) noexcept;
+  [[nodiscard]] Outcome read_variable(Message& message) noexcept;
   [[nodiscard]] Outcome fault_outcome() const noexcept;
   [[nodiscard]] Outcome refuse_damaged() noexcept;
   void wake_producer(Lane& lane) noexcept;
@@ -484,15 +483,15 @@ inline Outcome Consumer::find_lane() noexcept {
 
 inline Outcome Consumer::peek(Message& message) noexcept {
   const Outcome outcome = find_lane();
-  return outcome == Outcome::done ? lend_next(message) : outcome;
+  return outcome == Outcome::done ? read_next(message) : outcome;
 }
 
-inline Outcome Consumer::lend_next(Message& message) noexcept {
+inline Outcome Consumer::read_next(Message& message) noexcept {
   Lane& lane = *lane_;
   if (!lane.geometry.fixed) {
     // A local, so that the caller's variable can stay in registers.
     Message found;
-    const Outcome outcome = lend_variable(found);
+    const Outcome outcome = read_variable(found);
     if (outcome == Outcome::done) message = found;
     return outcome;
   }

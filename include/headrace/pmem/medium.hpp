@@ -22,18 +22,18 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/export.hpp"
 #include "headrace/base/line.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::pmem {
+
+using headrace::name;
 
 /// The unit in which a persistent DIMM writes (its ECC block). A smaller write causes a read and
 /// write of the whole block.
 inline constexpr std::size_t kBlockBytes = 256;
 
 enum class FlushInstruction : std::uint8_t { clflush, clflushopt, clwb };
-[[nodiscard]] HEADRACE_API std::string_view name(FlushInstruction instruction);
-/// Fails: invalid_argument, with the list of instructions.
-[[nodiscard]] HEADRACE_API Result<FlushInstruction> parse_flush_instruction(std::string_view text);
 /// The flush instructions of this processor, the best one last; empty if not x86-64.
 ///
 /// Threading: shared.
@@ -41,9 +41,6 @@ enum class FlushInstruction : std::uint8_t { clflush, clflushopt, clwb };
 
 /// The unit in which stores become durable; see above.
 enum class Granularity : std::uint8_t { byte, line, page };
-[[nodiscard]] HEADRACE_API std::string_view name(Granularity granularity);
-/// Fails: invalid_argument, with the list of granularities.
-[[nodiscard]] HEADRACE_API Result<Granularity> parse_granularity(std::string_view text);
 
 /// How mapped memory failed.
 enum class Fault : std::uint32_t {
@@ -51,7 +48,6 @@ enum class Fault : std::uint32_t {
   lost,  ///< Pages are gone: the file was truncated, or its disk is full. Stores are discarded.
   sync_failed,  ///< An msync failed: stores since the last drain() may not be durable.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Fault fault);
 
 /// Running 64-bit checksum of lines, of the words and their order. Detects torn records; not
 /// cryptographic. The same on every processor.

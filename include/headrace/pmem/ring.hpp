@@ -47,7 +47,6 @@ enum class Enqueue : std::uint8_t {
   lost,       ///< The memory failed (Fault). The entry may be absent; attach again.
   forked,     ///< The producer belongs to the parent of this process. Nothing was written.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Enqueue outcome);
 
 /// When an acknowledgement becomes durable.
 enum class Acknowledgement : std::uint8_t {
@@ -71,7 +70,6 @@ enum class Next : std::uint8_t {
   lost,     ///< The memory failed (Fault).
   forked,   ///< The consumer belongs to the parent of this process.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Next outcome);
 
 struct RingOptions {
   /// Bytes for entries and their headers, rounded up to whole pages. One entry takes at most an

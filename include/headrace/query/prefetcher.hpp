@@ -47,7 +47,7 @@ struct ColumnStatistics {
 struct ScanStatistics {
   std::uint64_t chunks_submitted = 0;
   /// Chunks that the query reached first, or for which there was no room.
-  std::uint64_t chunks_given_up = 0;
+  std::uint64_t chunks_skipped = 0;
   std::uint64_t chunks_read = 0;
   std::vector<ColumnStatistics> columns;  ///< By the index of the column in the table.
 };

@@ -26,12 +26,15 @@
 #include <vector>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 
 namespace headrace::store {
+
+using headrace::name;
 
 inline constexpr std::size_t kTiersMax = 4;
 inline constexpr std::size_t kKeyBytesMax = 192;
@@ -44,7 +47,6 @@ enum class Durability : std::uint8_t {
   /// and in a copy of the file, only blocks that match their checksum are kept.
   process,
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Durability durability);
 
 /// A tier: memory on a node, or a mapped file (plain, on DAX, or a DAX device).
 struct TierOptions {
@@ -91,7 +93,6 @@ enum class Outcome : std::uint8_t {
   io_failed,   ///< The file lost pages, or the block could not be made durable.
   closed,      ///< The engine was stopped, or belongs to the parent of this process.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Outcome outcome);
 /// One sentence for a person: the meaning, and what to do.
 [[nodiscard]] HEADRACE_API std::string_view explain(Outcome outcome);
 
@@ -120,7 +121,7 @@ struct TransferOptions {
 
 class StoreState;
 namespace detail {
-struct Flight;
+struct TransferBatch;
 }  // namespace detail
 
 /// A submitted batch. Destruction waits until it completes.
@@ -147,8 +148,8 @@ class HEADRACE_API Transfer {
 
  private:
   friend class StoreState;
-  explicit Transfer(std::shared_ptr<detail::Flight> flight) : flight_(std::move(flight)) {}
-  std::shared_ptr<detail::Flight> flight_;
+  explicit Transfer(std::shared_ptr<detail::TransferBatch> batch) : batch_(std::move(batch)) {}
+  std::shared_ptr<detail::TransferBatch> batch_;
 };
 
 struct TierStatistics {

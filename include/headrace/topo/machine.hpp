@@ -11,14 +11,16 @@
 #include <vector>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 
 namespace headrace::topo {
 
+using headrace::name;
+
 /// Class of memory. Whether a node is near or far depends on the initiator: see Machine::access.
 enum class Tier : std::uint8_t { hbm, ddr, cxl, persistent, unknown };
-[[nodiscard]] HEADRACE_API std::string_view name(Tier tier);
 
 /// Source of a figure or a tier.
 enum class Evidence : std::uint8_t {
@@ -28,7 +30,6 @@ enum class Evidence : std::uint8_t {
   measured,  ///< Measured on this machine on request.
   inferred,  ///< Derived from other facts, such as the tier from the bandwidth.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Evidence evidence);
 
 /// A pool of huge pages of one size on one node.
 struct HugePages {
@@ -101,7 +102,6 @@ enum class MoverDiscovery : std::uint8_t {
   library_failed,  ///< libaccel-config was loaded, but failed.
   done,            ///< The list, which may be empty, is complete.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(MoverDiscovery discovery);
 
 /// A machine as seen by one process: in a restricted cpuset, what that process may use.
 ///

@@ -45,7 +45,7 @@ class Output:
         Raises:
             InvalidArgumentError: It is a directory or a disk, or not a path.
             IoFailedError: It cannot be written.
-            PermissionDeniedError: This user may not write it.
+            PermissionDeniedError: Writing it is not permitted.
         """
         self.path: str = os.fspath(path)
         self._tried = tried
@@ -184,7 +184,7 @@ def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes
 
     Raises:
         NotFoundError: There is no such file.
-        PermissionDeniedError: This user may not read it.
+        PermissionDeniedError: Reading it is not permitted.
         InvalidArgumentError: It is not a regular file, or not a path.
         CapacityExceededError: It is longer than `bytes_max`.
         IoFailedError: It cannot be read.

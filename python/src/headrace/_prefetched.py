@@ -25,14 +25,14 @@ class ScanRead:
 
     Attributes:
         chunks_submitted: Chunks whose moves were started, or that had copies.
-        chunks_given_up: Chunks that the query reached first, or for which there was no room.
+        chunks_skipped: Chunks that the query reached first, or for which there was no room.
         chunks_read: Chunks that the query read.
     """
 
     table: str
     chunks: int
     chunks_submitted: int
-    chunks_given_up: int
+    chunks_skipped: int
     chunks_read: int
     columns: tuple[ColumnRead, ...]
 

@@ -562,9 +562,9 @@ class Cache(Closing):
             owner, base = base, _base_of(base)
         if not owner.flags.owndata:
             # We cannot observe when another owner frees its memory, so keep the owner alive.
-            keeper = base if base is not None else owner
-            identity = keeper.obj if isinstance(keeper, memoryview) else keeper
-            self._held.setdefault(id(identity), keeper)
+            holder = base if base is not None else owner
+            identity = holder.obj if isinstance(holder, memoryview) else holder
+            self._held.setdefault(id(identity), holder)
             return
         key = id(owner)
         if key in self._watched:

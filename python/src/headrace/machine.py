@@ -212,7 +212,7 @@ def record(path: str | os.PathLike[str]) -> Machine:
     Raises:
         InvalidArgumentError: The path is a directory.
         NotFoundError: Its directory does not exist.
-        PermissionDeniedError: This user may not write it.
+        PermissionDeniedError: Writing it is not permitted.
         IoFailedError: It cannot be written.
     """
     text = path_text(path, _PATH_TRIED)

@@ -459,7 +459,7 @@ class _Running:
             scan.table,
             table.native().chunk_count(),
             found["chunks_submitted"],
-            found["chunks_given_up"],
+            found["chunks_skipped"],
             found["chunks_read"],
             tuple(columns),
         )

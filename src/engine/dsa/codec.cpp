@@ -240,7 +240,7 @@ Completion as_recorded(OperationKind kind, std::size_t byte_count,
 Completion to_completion(const Operation& operation, std::size_t byte_count,
                          const dsa::CompletionRecord& record) noexcept {
   // Impossible values mean a faulty device.
-  const Completion senseless{.cause = Cause::device_error, .device_status = record.status};
+  const Completion invalid{.cause = Cause::device_error, .device_status = record.status};
   Completion outcome = as_recorded(operation.kind(), byte_count, record);
   const std::size_t cut = operation.cut_bytes();
   if (outcome.cause == Cause::page_fault) {
@@ -250,13 +250,13 @@ Completion to_completion(const Operation& operation, std::size_t byte_count,
     if (cut == 0) return outcome;
     // Running values in the middle of a unit cannot be used.
     const bool running = over != 0 && !operation.has_independent_parts();
-    return running || outcome.bytes_done >= byte_count ? senseless : outcome;
+    return running || outcome.bytes_done >= byte_count ? invalid : outcome;
   }
   const OperationResult& found = outcome.result;
   const bool beyond = found.different && operation.kind() != OperationKind::create_delta &&
                       found.difference_offset >= byte_count;
   const bool too_long = found.delta_bytes > operation.target().size();
-  return beyond || too_long || outcome.bytes_done > byte_count ? senseless : outcome;
+  return beyond || too_long || outcome.bytes_done > byte_count ? invalid : outcome;
 }
 
 }  // namespace headrace::engine::detail

@@ -68,7 +68,7 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
                      : 1),
       slot_count_(std::min<std::uint32_t>(portal.info().entry_count, SlotWords::kSlotMax)),
       silent_max_(std::min(kSilentMax, slot_count_)),
-      answer_ticks_(platform::to_ticks(options.device.answer_max)),
+      timeout_ticks_(platform::to_ticks(options.device.timeout)),
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
                                                        options.device.page_faults)),
       cache_flag_(detail::cache_flag(portal.info(), false)),
@@ -118,7 +118,7 @@ DeviceStatistics DsaQueue::statistics() const noexcept {
 
 bool DsaQueue::is_due(const Slot& slot, std::uint64_t now) const noexcept {
   const std::uint64_t posted = slot.posted_ticks.load_relaxed();  // Looked at again after a claim.
-  return now > posted && now - posted > answer_ticks_;
+  return now > posted && now - posted > timeout_ticks_;
 }
 
 inline void DsaQueue::look_at(std::uint32_t index) noexcept {
@@ -217,7 +217,7 @@ Submit DsaQueue::post(Request& request) noexcept {
   detail::write_operands(copy.source().data(), copy.target().data(), copy.source().size(),
                          slot.descriptor);
   set_status(slot.record, 0);
-  if (!hand_over(slot)) [[unlikely]] {
+  if (!submit_slot(slot)) [[unlikely]] {
     words_.free(index);
     return refuse();
   }
@@ -231,7 +231,7 @@ Submit DsaQueue::post(Request& request) noexcept {
 Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
-  if (is_beyond(batch ? request.batch().operations.front() : operation)) {
+  if (is_unsupported(batch ? request.batch().operations.front() : operation)) {
     words_.free(first);
     return Submit::closed;
   }
@@ -283,7 +283,7 @@ bool DsaQueue::issue_first(Slot& slot, Next& next) noexcept {
 
 /// True if the device cannot carry out `operation`: it refuses the kind, or the operation exceeds
 /// one descriptor and cannot be cut. Version 1 of the device has no 16-byte patterns.
-bool DsaQueue::is_beyond(const Operation& operation) const noexcept {
+bool DsaQueue::is_unsupported(const Operation& operation) const noexcept {
   const auto kind = static_cast<unsigned>(operation.kind());
   if ((refused_kinds_.load_relaxed() >> kind & 1U) != 0) return true;  // A hint.
   if (operation.kind() == OperationKind::fill && operation.pattern_bytes() == 16) return true;
@@ -330,7 +330,7 @@ DsaQueue::Next DsaQueue::issue(Slot& slot) noexcept {
     return Next::ended;
   }
   if (slot.operation == nullptr) return issue_list(slot);
-  return send(slot) ? Next::posted : carry_on(slot);
+  return send(slot) ? Next::posted : retry(slot);
 }
 
 bool DsaQueue::send(Slot& slot) noexcept {
@@ -339,7 +339,7 @@ bool DsaQueue::send(Slot& slot) noexcept {
   if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
   slot.prepared = false;
   write_any(whole.part(slot.at, slot.piece, slot.one.result), 0, slot.descriptor, slot.record);
-  if (!hand_over(slot)) return false;
+  if (!submit_slot(slot)) return false;
   slot.full_ticks = 0;
   return true;
 }

@@ -105,20 +105,20 @@ class DsaQueue final : public Mover {
   void write_any(const Operation& operation, std::uint32_t flags, dsa::Descriptor& descriptor,
                  dsa::CompletionRecord& record) const noexcept;
   [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
-  [[gnu::always_inline, nodiscard]] inline bool hand_over(Slot& slot) noexcept;
+  [[gnu::always_inline, nodiscard]] inline bool submit_slot(Slot& slot) noexcept;
   [[nodiscard]] static bool rest_at(const dsa::CompletionRecord& record) noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
   [[nodiscard]] Next take_piece(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] Next resolve_fault(Slot& slot, const Completion& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
-  [[nodiscard]] Next carry_on(Slot& slot) noexcept;
+  [[nodiscard]] Next retry(Slot& slot) noexcept;
   void give_up(Slot& slot) noexcept;
   [[nodiscard]] static Completion read_record(const Operation& operation, std::size_t at,
                                               std::size_t byte_count,
                                               const dsa::CompletionRecord& record) noexcept;
 
   // Supported operations.
-  [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
+  [[nodiscard]] bool is_unsupported(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   void note_error(const Operation& operation, std::uint8_t status) noexcept;
   void refuse_kind(OperationKind kind) noexcept;
@@ -137,10 +137,10 @@ class DsaQueue final : public Mover {
   }
   void note_refused(std::uint64_t now) noexcept {
     retries_.fetch_add_relaxed(1);  // A count.
-    // Hints. Refusals count as consecutive only if less than answer_max apart: a queue that is full
-    // from time to time is healthy.
+    // Hints. Refusals count as consecutive only if less than the timeout apart: a queue that is
+    // full from time to time is healthy.
     const std::uint64_t last = refused_ticks_.load_relaxed();
-    const bool in_a_row = now - last <= answer_ticks_ || last > now;
+    const bool in_a_row = now - last <= timeout_ticks_ || last > now;
     if (refusing_ticks_.load_relaxed() == 0 || !in_a_row) refusing_ticks_.store_relaxed(now);
     refused_ticks_.store_relaxed(now);
   }
@@ -173,7 +173,7 @@ class DsaQueue final : public Mover {
   std::size_t batch_max_;
   std::uint32_t slot_count_;
   std::uint32_t silent_max_;
-  std::uint64_t answer_ticks_;
+  std::uint64_t timeout_ticks_;
   std::uint32_t copy_flags_;
   std::uint32_t cache_flag_;  ///< Flag of a copy into the cache; 0: the device has none.
   /// slot_count_ slots, and one more for probes.

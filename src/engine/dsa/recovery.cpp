@@ -124,21 +124,21 @@ void DsaQueue::note_error(const Operation& operation, std::uint8_t status) noexc
 
 // --- A queue that is full ------------------------------------------------------------------------
 
-/// The queue is full: the next poll submits again, until answer_max has passed.
-DsaQueue::Next DsaQueue::carry_on(Slot& slot) noexcept {
+/// The queue is full: the next poll submits again, until the timeout has passed.
+DsaQueue::Next DsaQueue::retry(Slot& slot) noexcept {
   const std::uint64_t now = platform::ticks();
   if (slot.full_ticks == 0) slot.full_ticks = now;
-  if (now - slot.full_ticks > answer_ticks_) return finish_on_cpu(slot);
+  if (now - slot.full_ticks > timeout_ticks_) return finish_on_cpu(slot);
   ++slot.outcome().retries;
   set_status(slot.record, kUnsent);
   return Next::posted;
 }
 
 Submit DsaQueue::refuse() const noexcept {
-  // A device whose queue accepts nothing for answer_max counts as absent; the queue is still tried
+  // A device whose queue accepts nothing for the timeout counts as absent; the queue is still tried
   // each time.
   const std::uint64_t since = refusing_ticks_.load_relaxed();  // A hint.
-  return since != 0 && platform::ticks() - since > answer_ticks_ ? Submit::closed : Submit::full;
+  return since != 0 && platform::ticks() - since > timeout_ticks_ ? Submit::closed : Submit::full;
 }
 
 // --- A device that does not answer ---------------------------------------------------------------
@@ -197,16 +197,16 @@ void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
 
 DsaQueue::Next DsaQueue::issue_list(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations;
-  while (slot.next < slot.list_end && is_beyond(operations[slot.next])) {
+  while (slot.next < slot.list_end && is_unsupported(operations[slot.next])) {
     do_in_batch(slot, slot.next);
   }
   if (slot.next == slot.list_end) return Next::ended;
   if (!write_batch(slot)) {
     const Operation& operation = operations[slot.next];
     begin_operation(slot, operation, 0, operation.byte_count());
-    return send(slot) ? Next::posted : carry_on(slot);
+    return send(slot) ? Next::posted : retry(slot);
   }
-  if (!hand_over(slot)) return carry_on(slot);
+  if (!submit_slot(slot)) return retry(slot);
   slot.full_ticks = 0;
   return Next::posted;
 }
@@ -240,7 +240,7 @@ bool DsaQueue::write_batch(Slot& slot) noexcept {
     if ((slot.done >> i & 1U) != 0) continue;
     const Operation& operation = operations[i];
     if (operation.kind() == OperationKind::drain || operation.byte_count() > piece_bytes_max_ ||
-        is_beyond(operation)) {
+        is_unsupported(operation)) {
       break;
     }
     // The first operation of a list needs no fence flag: the list starts after all before it.

@@ -97,7 +97,7 @@ inline bool DsaQueue::claim(SlotWords& words, std::uint32_t index, const Slot& s
 }
 
 /// Submits the descriptor of `slot`. Returns false if the queue is full.
-inline bool DsaQueue::hand_over(Slot& slot) noexcept {
+inline bool DsaQueue::submit_slot(Slot& slot) noexcept {
   slot.posted_ticks.store_relaxed(platform::ticks());  // Checked again after a claim.
   if (!portal_.submit(slot.descriptor)) [[unlikely]] {
     note_refused(platform::ticks());

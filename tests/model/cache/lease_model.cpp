@@ -49,17 +49,17 @@ struct Stage {
   }
   /// As Shard::drop and Cache::State::end.
   void drop() {
-    announce_leaving(entry, 0, 1);
+    mark_leaving(entry, 0, 1);
     registry.separate();
     registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
       if (Slot::entry_of(word) == &entry) mark(slot, word, entry);
     });
-    announce_dropped(entry);
+    mark_dropped(entry);
     if (leave_to_holders(entry)) end();
   }
   /// As Shard::drop_unheld: keeps the entry if it is held. Returns whether it was dropped.
   bool flush() {
-    announce_leaving(entry, 0, 0);
+    mark_leaving(entry, 0, 0);
     registry.separate();
     bool held = false;
     registry.for_each_lease(
@@ -68,7 +68,7 @@ struct Stage {
       list_again(entry);
     } else {
       entry.holder_count.store_relaxed(1);
-      announce_dropped(entry);
+      mark_dropped(entry);
     }
     if (!held && leave_to_holders(entry)) end();
     return !held;
@@ -171,7 +171,7 @@ struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<
       }
       return;
     }
-    announce_leaving(this->entry, 0, 0);
+    mark_leaving(this->entry, 0, 0);
     this->registry.separate();
     bool held = false;
     this->registry.for_each_lease(
@@ -284,13 +284,13 @@ struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
   rl::var<int> source;
 };
 
-/// The submitter announces its job while a waiter sleeps or looks; the waiter then finds the job.
-struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
+/// The submitter notifies its job while a waiter sleeps or looks; the waiter then finds the job.
+struct NotifyAndWait : rl::test_suite<NotifyAndWait, 2> {
   void before() { progress.expect_submission(); }
   void thread(unsigned index) {
-    if (index == 0) {  // InFlightMoves::Announcement::submit.
+    if (index == 0) {  // InFlightMoves::RegisteredMove::submit.
       job($) = 1;
-      progress.announce_submission();
+      progress.notify_submission();
     } else {  // Core::wait.
       while (progress.now() == Phase::pending) progress.await_submission();
       RL_ASSERT(progress.now() == Phase::moving && job($) == 1);
@@ -300,12 +300,12 @@ struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
   rl::var<int> job;
 };
 
-/// The submitter announces a job that may already have ended; a reader looks at any moment.
-struct AnnounceEndAndRead : rl::test_suite<AnnounceEndAndRead, 3> {
+/// The submitter notifies a job that may already have ended; a reader looks at any moment.
+struct NotifyEndAndRead : rl::test_suite<NotifyEndAndRead, 3> {
   void before() { progress.expect_submission(); }
   void thread(unsigned index) {
     if (index == 0) {
-      progress.announce_submission();
+      progress.notify_submission();
     } else if (index == 1) {
       copy($) = 7;
       progress.end(Phase::copied);
@@ -393,11 +393,11 @@ TEST(ChangeModel, AWriteBackAndAMove) {
 TEST(PhaseModel, EndAndRead) {
   explore<EndAndRead>("end, read", Search::full);
 }
-TEST(PhaseModel, AnnounceAndWait) {
-  explore<AnnounceAndWait>("announce, wait", Search::full);
+TEST(PhaseModel, NotifyAndWait) {
+  explore<NotifyAndWait>("notify, wait", Search::full);
 }
-TEST(PhaseModel, AnnounceEndAndRead) {
-  explore<AnnounceEndAndRead>("announce, end, read", Search::full);
+TEST(PhaseModel, NotifyEndAndRead) {
+  explore<NotifyEndAndRead>("notify, end, read", Search::full);
 }
 TEST(PhaseModel, RefuseAndWait) {
   explore<RefuseAndWait>("refuse, two waits", Search::full);

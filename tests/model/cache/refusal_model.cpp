@@ -71,8 +71,7 @@ struct AChangerAndARefusal {
       wide_copy($) = static_cast<int>(source($));
       entry.progress.end(Phase::copied);
     } else {
-      end_refused(
-          entry.progress, [&] { announce_dropped(entry); }, [&] { write_back_overlapping(); });
+      end_refused(entry.progress, [&] { mark_dropped(entry); }, [&] { write_back_overlapping(); });
     }
   }
   /// As Cache::State::access and Entry::data, without a wait. Nothing else writes to the source

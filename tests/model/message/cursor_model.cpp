@@ -169,7 +169,7 @@ struct ASleeperAndAMessage : rl::test_suite<ASleeperAndAMessage, 2>, Lane {
     } else {
       ConsumerCursor cursor(words, kCapacity, 0);
       if (peek(cursor) != 0) return;
-      announce_sleep(sleeps);
+      mark_asleep(sleeps);
       platform::shared_heavy_barrier();
       slept = peek(cursor) == 0;
     }

@@ -165,14 +165,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FillCompareKernels, AreFoundByTheirNamesAndNoOthersAre) {
   for (std::size_t i = 0; i < kFillKernelCount; ++i) {
     const auto kernel = static_cast<FillKernel>(i);
-    EXPECT_EQ(find_fill_kernel(name(kernel)), kernel);
+    EXPECT_EQ(find_name<FillKernel>(name(kernel)), kernel);
   }
   for (std::size_t i = 0; i < kCompareKernelCount; ++i) {
     const auto kernel = static_cast<CompareKernel>(i);
-    EXPECT_EQ(find_compare_kernel(name(kernel)), kernel);
+    EXPECT_EQ(find_name<CompareKernel>(name(kernel)), kernel);
   }
-  EXPECT_FALSE(find_fill_kernel("memset"));
-  EXPECT_FALSE(find_compare_kernel("rep_stosb"));
+  EXPECT_FALSE(find_name<FillKernel>("memset"));
+  EXPECT_FALSE(find_name<CompareKernel>("rep_stosb"));
 }
 
 TEST(FillCompareKernels, NothingMayBeNull) {

@@ -193,7 +193,7 @@ TEST(BatchProperty, AQueueThatTakesNothingMoreLeavesTheRulesAsTheyAre) {
   // Started operations are given up at once; the first descriptor of a batch is accepted.
   const Emulated machine = make_emulated(
       {.transfer_bytes_max = 8192,
-       .device = {.answer_max = std::chrono::seconds(60)},
+       .device = {.timeout = std::chrono::seconds(60)},
        .faults = test::script({FaultRule{.kind = FaultKind::queue_full, .every = 2}})});
   check(*machine.engine, Path::dsa);
 }

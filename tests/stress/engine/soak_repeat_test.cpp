@@ -82,19 +82,18 @@ Outcome run(std::uint64_t seed) {
     ++outcome.steps;
     digest.add(emu::to_json(event));
   };
-  const test::Emulated machine =
-      test::make_emulated({.device_count = 2,
-                           .dedicated_count = 1,
-                           .transfer_bytes_max = 16U << 10U,
-                           .entry_count = 12,
-                           // No completion is lost here; a machine that pauses must not count as a
-                           // silent device.
-                           .device = {.answer_max = std::chrono::hours(1)},
-                           .faults = troubles(),
-                           .policy = movers::round_robin,
-                           .schedule = emu::Schedule::deterministic,
-                           .seed = seed,
-                           .trace = trace});
+  const test::Emulated machine = test::make_emulated({.device_count = 2,
+                                                      .dedicated_count = 1,
+                                                      .transfer_bytes_max = 16U << 10U,
+                                                      .entry_count = 12,
+                                                      // No completion is lost here; a machine that
+                                                      // pauses must not count as a silent device.
+                                                      .device = {.timeout = std::chrono::hours(1)},
+                                                      .faults = troubles(),
+                                                      .policy = movers::round_robin,
+                                                      .schedule = emu::Schedule::deterministic,
+                                                      .seed = seed,
+                                                      .trace = trace});
   Engine& engine = *machine.engine;
   const std::array<MoverPolicy, 3> policies{movers::round_robin, movers::least_loaded, movers::all};
   std::vector<std::unique_ptr<Place>> places;

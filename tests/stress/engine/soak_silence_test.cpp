@@ -25,7 +25,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
   const test::Emulated machine = test::make_emulated(
       {.dedicated_count = 1,
        .transfer_bytes_max = 16U << 10U,
-       .device = {.answer_max = std::chrono::microseconds(200)},
+       .device = {.timeout = std::chrono::microseconds(200)},
        .faults = test::script(
            {FaultRule{.kind = FaultKind::page_fault, .probability = 0.01, .at_byte = 100},
             FaultRule{
@@ -72,12 +72,12 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
     engine.poll();
     retired.clear();
   }
-  EXPECT_GT(tally.given_up, 0U);
+  EXPECT_GT(tally.abandoned, 0U);
   EXPECT_GT(tally.undecided, 0U);
-  EXPECT_GT(tally.jobs, tally.given_up) << "some are answered";
+  EXPECT_GT(tally.jobs, tally.abandoned) << "some are answered";
   std::printf("soak: seed %llu: %llu jobs, %llu given up, %llu of them undecided\n",
               static_cast<unsigned long long>(seed), static_cast<unsigned long long>(tally.jobs),
-              static_cast<unsigned long long>(tally.given_up),
+              static_cast<unsigned long long>(tally.abandoned),
               static_cast<unsigned long long>(tally.undecided));
 }
 

@@ -52,7 +52,7 @@ constexpr DeviceId kMendedDevice(2);
 constexpr DeviceId kDeadDevice(3);
 /// On a loaded machine a live device may exceed this and is given up, too. That is a race between
 /// it and the processor that repeats its work, which ThreadSanitizer would report.
-constexpr std::chrono::nanoseconds kAnswerMax =
+constexpr std::chrono::nanoseconds kTimeoutMax =
     test::kReportsEveryRace ? std::chrono::seconds(20) : std::chrono::milliseconds(500);
 /// Longer than any operation on any loaded machine: a hang.
 constexpr std::chrono::nanoseconds kHang = std::chrono::seconds(240);
@@ -318,7 +318,7 @@ class Place {
 
 /// State shared by the threads. `done`, `failed` and `over` are counters and requests: relaxed.
 struct Stage {
-  Stage(Engine& used, Retired& keeper) : engine(used), retired(keeper) {}
+  Stage(Engine& used, Retired& kept) : engine(used), retired(kept) {}
 
   Engine& engine;
   Retired& retired;
@@ -525,7 +525,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
                                                         .engine_count = 2,
                                                         .transfer_bytes_max = 16U << 10U,
                                                         .entry_count = kEntryCount,
-                                                        .device = {.answer_max = kAnswerMax},
+                                                        .device = {.timeout = kTimeoutMax},
                                                         .faults = troubles(),
                                                         .policy = movers::round_robin});
     Stage stage(*machine.engine, retired_arenas);
@@ -579,7 +579,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
     EXPECT_GT(totals.bytes_by_device, 0U);
     for (const std::uint64_t count :
          {tally.stopped, tally.failed, tally.fences_broken, tally.findings, tally.fell_back,
-          tally.given_up, tally.runs, tally.awaited, tally.continued, tally.channel_ends,
+          tally.abandoned, tally.runs, tally.awaited, tally.continued, tally.channel_ends,
           tally.visits, tally.named_others, tally.never_begun}) {
       EXPECT_GT(count, 0U);
     }

@@ -65,7 +65,7 @@ struct Tally {
   std::uint64_t findings = 0;
   std::uint64_t resumed = 0;  ///< After a page fault, with a part done by a device.
   std::uint64_t fell_back = 0;
-  std::uint64_t given_up = 0;   ///< A device may still write.
+  std::uint64_t abandoned = 0;  ///< A device may still write.
   std::uint64_t undecided = 0;  ///< A device's progress in a batch is unknown.
   std::uint64_t durable = 0;
   std::uint64_t named_others = 0;  ///< Came after other jobs.
@@ -82,7 +82,7 @@ struct Tally {
     const auto fields = [](Tally& tally) {
       return std::array{&tally.operations, &tally.jobs,          &tally.stopped,
                         &tally.failed,     &tally.fences_broken, &tally.findings,
-                        &tally.resumed,    &tally.fell_back,     &tally.given_up,
+                        &tally.resumed,    &tally.fell_back,     &tally.abandoned,
                         &tally.undecided,  &tally.durable,       &tally.runs,
                         &tally.awaited,    &tally.continued,     &tally.channel_ends,
                         &tally.visits,     &tally.named_others,  &tally.never_begun};
@@ -316,7 +316,7 @@ class Work {
       ADD_FAILURE() << "a byte is wrong, at " << static_cast<const void*>(&*at) << '\n' << shown();
     }
     if (end.late_write_possible) {
-      ++tally.given_up;
+      ++tally.abandoned;
       retired_.keep(std::move(real_));
       real_ = std::make_unique<Arena>();
       real_->bytes = model_->bytes;

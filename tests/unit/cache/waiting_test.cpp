@@ -83,7 +83,7 @@ TEST(Waiting, AWaitWithATimeoutEndsWithTheMoveOrTheTime) {
   });
 }
 
-// Deadlock two: the end was announced by storing the value on which the waiters sleep.
+// Deadlock two: the end was listed by storing the value on which the waiters sleep.
 TEST(Waiting, ThreadsThatSleepOnASubmissionAreWokenWhenItIsRefused) {
   test::expect_ends([] {
     const auto source = test::numbered_bytes(10000);

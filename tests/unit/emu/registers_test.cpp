@@ -286,8 +286,8 @@ TEST_F(RegistersTest, a_device_in_a_process_without_a_thread_cannot_be_made) {
 }
 
 TEST_F(RegistersTest, submissions_that_nobody_can_run_are_counted_as_by_a_queue_that_is_off) {
-  Client::turn_away(memory(), kDevice, kQueue, dsa::Descriptor{}, dsa::QueueMode::shared);
-  Client::turn_away(memory(), kDevice, kQueue, dsa::Descriptor{}, dsa::QueueMode::dedicated);
+  Client::refuse(memory(), kDevice, kQueue, dsa::Descriptor{}, dsa::QueueMode::shared);
+  Client::refuse(memory(), kDevice, kQueue, dsa::Descriptor{}, dsa::QueueMode::dedicated);
   const QueueStatistics queue = control().statistics().devices[0].queues[0];
   EXPECT_EQ(queue.retried_count, 1U);
   EXPECT_EQ(queue.dropped_count, 1U);

@@ -540,14 +540,15 @@ TEST(Faults, a_wrong_script_is_told_where_and_what_is_allowed) {
     return parsed ? std::string("accepted") : parsed.error().message();
   };
   const std::string kind = message("[[fault]]\nkind = 'flood'\n");
-  EXPECT_NE(kind.find("f.toml, line 2: field 'kind' is 'flood', which is invalid"),
+  EXPECT_NE(kind.find("f.toml, line 2: field 'fault[0].kind' is 'flood', not one of"),
             std::string::npos)
       << kind;
   EXPECT_NE(kind.find("queue_full, page_fault"), std::string::npos) << kind;
-  EXPECT_NE(message("[[fault]]\nkind = 'halt'\nqueue = 8\n").find("0 to 7"), std::string::npos);
-  EXPECT_NE(
-      message("[[fault]]\nkind = 'halt'\nqeue = 1\n").find("line 3: there is no field 'qeue'"),
-      std::string::npos);
+  EXPECT_NE(message("[[fault]]\nkind = 'halt'\nqueue = 8\n").find("more than the 7 allowed"),
+            std::string::npos);
+  EXPECT_NE(message("[[fault]]\nkind = 'halt'\nqeue = 1\n")
+                .find("line 3: field 'fault[0].qeue' is not known"),
+            std::string::npos);
   EXPECT_NE(message("fault = 3\n").find("field 'fault'"), std::string::npos);
   EXPECT_NE(message("[[fault\n").find("line 1"), std::string::npos);
   EXPECT_EQ(message(""), "accepted");
@@ -559,18 +560,20 @@ TEST(Faults, a_rule_has_what_its_kind_needs_and_nothing_else) {
     const std::string said = parsed ? "accepted" : parsed.error().message();
     EXPECT_NE(said.find(part), std::string::npos) << said;
   };
-  expect("nth = 1\n", "line 1: field 'kind' is missing");
-  expect("kind = 'slow'\n", "line 1: field 'delay_ns' is missing");
-  expect("kind = 'slow'\ndelay_ns = 0\n", "field 'delay_ns' is missing");
-  expect("kind = 'status'\n", "line 1: field 'status' is missing");
-  expect("kind = 'halt'\nevery = 2\nnth = 3\n", "line 4: field 'nth' is set together with 'every'");
+  expect("nth = 1\n", "line 1: field 'fault[0].kind' is missing");
+  expect("kind = 'slow'\n", "line 1: field 'fault[0].delay_ns' is missing");
+  expect("kind = 'slow'\ndelay_ns = 0\n", "delay_ns' is missing");
+  expect("kind = 'status'\n", "line 1: field 'fault[0].status' is missing");
+  expect("kind = 'halt'\nevery = 2\nnth = 3\n",
+         "line 4: field 'fault[0].nth' is set together with 'every'");
   expect("kind = 'slow'\ndelay_ns = 5\nat_byte = 3\n",
-         "line 4: field 'at_byte' does not apply to a fault of kind 'slow'; leave it out; kind "
+         "line 4: field 'fault[0].at_byte' does not apply to a fault of kind 'slow'; leave it out; "
+         "kind "
          "'page_fault' has it");
   expect("kind = 'halt'\ndelay_ns = 5\n", "kind 'page_fault' or 'slow' has it");
-  expect("write = true\nkind = 'reset'\n", "line 2: field 'write' does not apply");
-  expect("kind = 'page_fault'\nstatus = 3\n", "line 3: field 'status' does not apply");
-  expect("kind = 'status'\nstatus = 3.5\n", "field 'status' is 3.5, which is invalid");
+  expect("write = true\nkind = 'reset'\n", "line 2: field 'fault[0].write' does not apply");
+  expect("kind = 'page_fault'\nstatus = 3\n", "line 3: field 'fault[0].status' does not apply");
+  expect("kind = 'status'\nstatus = 3.5\n", "status' is not a whole number");
   expect("kind = 'page_fault'\nat_byte = 0\nwrite = true\ndelay_ns = 1\nnth = 1\n", "accepted");
 }
 

@@ -231,8 +231,7 @@ TEST(BadInput, LargeMemoryThatIsNotThereOrATargetThatIsReadOnlyIsNamedByAnyProce
   for (const Way way : {Way::run, Way::submit, Way::batch}) {
     for (const Operation& operation :
          {Operation::copy(read_only.bytes(), good), Operation::fill(read_only.bytes(), 1)}) {
-      expect_fault(carry_out(*engine, operation, way, Path::cpu),
-                   read_only.bytes().first(kPage));
+      expect_fault(carry_out(*engine, operation, way, Path::cpu), read_only.bytes().first(kPage));
     }
     for (const Operation& operation :
          {Operation::copy(holed.bytes(), good), Operation::copy(good, holed.bytes())}) {
@@ -240,9 +239,8 @@ TEST(BadInput, LargeMemoryThatIsNotThereOrATargetThatIsReadOnlyIsNamedByAnyProce
                    holed.bytes().subspan(300 * kPage, kPage));
     }
     // Readable memory is enough for a source.
-    EXPECT_EQ(
-        carry_out(*engine, Operation::copy(good, read_only.bytes()), way, Path::cpu).state,
-        JobState::done);
+    EXPECT_EQ(carry_out(*engine, Operation::copy(good, read_only.bytes()), way, Path::cpu).state,
+              JobState::done);
   }
 }
 
@@ -344,7 +342,7 @@ TEST(BadInput, MoreThanFourGibibytesAreDoneByEveryPath) {
               MAP_FAILED);
   }
   const Emulated machine = make_emulated(
-      {.transfer_bytes_max = 1U << 26U, .device = {.answer_max = std::chrono::minutes(10)}});
+      {.transfer_bytes_max = 1U << 26U, .device = {.timeout = std::chrono::minutes(10)}});
   const auto workers = test::make_engine();
   for (Engine* const engine : {machine.engine.get(), workers.get()}) {
     const Path path = engine == workers.get() ? Path::cpu : Path::dsa;

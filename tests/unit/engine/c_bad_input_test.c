@@ -144,7 +144,7 @@ static void options_beyond_their_limits_are_refused(void) {
       {{.threads_per_node = SIZE_MAX}, "more than 1024"},
       {{.piece_bytes = UINT64_MAX}, "larger than 4 GiB"},
       {{.queue_depth_max = SIZE_MAX}, "more than 1048576"},
-      {{.answer_ns_max = UINT64_MAX}, "at most a year"},
+      {{.timeout_ns = UINT64_MAX}, "at most a year"},
       {{.path = (enum headrace_path)3}, "an invalid path, policy"},
       {{.page_faults = (enum headrace_fault_policy)3}, "an invalid path, policy"},
       {{.policy = (enum headrace_policy)9}, "an invalid path, policy"},

@@ -90,6 +90,32 @@ static void options_are_refused_by_name(headrace_engine* engine) {
   headrace_cache_free(older);
 }
 
+/* Tiers of a newer program are further apart than this library's struct is long. */
+static void tiers_of_a_newer_program_are_read(headrace_engine* engine) {
+  struct {
+    headrace_tier known;
+    uint64_t of_a_newer_library;
+  } tiers[2];
+  memset(tiers, 0, sizeof tiers);
+  for (size_t i = 0; i < 2; ++i) {
+    tiers[i].known.struct_size = sizeof tiers[0];
+    tiers[i].known.capacity_bytes = (i + 1) * 4096;
+  }
+  const headrace_store_options options = {
+      .struct_size = sizeof options, .block_bytes = 4096, .tiers = &tiers[0].known, .tier_count = 2};
+  headrace_store* const store = headrace_store_make(engine, &options, &error);
+  EXPECT(store != NULL);
+  const headrace_put_block block = {.key = "k", .key_bytes = 1, .source = "bytes", .byte_count = 5};
+  headrace_transfer* const transfer = headrace_store_put(store, &block, 1, 1);
+  EXPECT(headrace_transfer_wait(transfer, UINT64_MAX));
+  EXPECT(headrace_transfer_outcome(transfer, 0, NULL) == HEADRACE_OUTCOME_DONE);
+  headrace_transfer_free(transfer);
+  headrace_store_free(store);
+  tiers[1].of_a_newer_library = 1;
+  EXPECT(headrace_store_make(engine, &options, &error) == NULL);
+  EXPECT(strcmp(error.code, "unsupported") == 0);
+}
+
 static void bytes_of_a_file_are_durable(const char* path) {
   EXPECT(headrace_pmem_map(path, &error) == NULL && strcmp(error.code, "not_found") == 0);
   EXPECT(headrace_pmem_map(NULL, &error) == NULL);
@@ -162,6 +188,7 @@ int main(void) {
   headrace_engine* const engine = make_engine();
   a_copy_is_what_the_source_was(engine);
   options_are_refused_by_name(engine);
+  tiers_of_a_newer_program_are_read(engine);
   headrace_engine_free(engine);
   EXPECT(mkdtemp(folder) != NULL);
   snprintf(path, sizeof path, "%s/file", folder);

@@ -266,7 +266,7 @@ TEST(Channel, ErrorsFullQueuesAndResetsLoseNothing) {
 TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
   if (test::kReportsEveryRace) GTEST_SKIP() << test::kWhyNoLostCompletion;
   const Emulated machine = make_emulated(
-      {.device = {.answer_max = std::chrono::milliseconds(50)},
+      {.device = {.timeout = std::chrono::milliseconds(50)},
        .faults = test::script({FaultRule{.kind = FaultKind::lost_completion, .every = 1}})});
   std::unique_ptr<Channel> channel = open(machine, {.depth = 3});
   std::size_t late_count = 0;
@@ -303,7 +303,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     const Emulated machine = make_emulated({.shared_count = dedicated ? 0U : 1U,
                                             .dedicated_count = dedicated ? 1U : 0U,
                                             .entry_count = 4,
-                                            .device = {.answer_max = std::chrono::milliseconds(50)},
+                                            .device = {.timeout = std::chrono::milliseconds(50)},
                                             .faults = test::script({{.kind = loss, .nth = 1}})});
     Buffers lost(5000, 1);
     Buffers after(5000, 2);
@@ -337,7 +337,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
 
 TEST(Channel, ADeviceThatIsDeadIsSaidToBeClosedInTime) {
   const Emulated machine =
-      make_emulated({.device = {.answer_max = std::chrono::milliseconds(50)},
+      make_emulated({.device = {.timeout = std::chrono::milliseconds(50)},
                      .faults = test::script({FaultRule{.kind = FaultKind::halt, .nth = 3}})});
   const std::unique_ptr<Channel> channel = open(machine);
   Buffers buffers(5000);

@@ -185,12 +185,10 @@ TEST(DsaAnswer, ASuccessThatCannotBeIsAnErrorOfTheDevice) {
 TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   using std::chrono::milliseconds;
   ToldPortal portal(nullptr);
-  const std::unique_ptr<Engine> engine = engine_on(portal, {.answer_max = milliseconds(400)});
+  const std::unique_ptr<Engine> engine = engine_on(portal, {.timeout = milliseconds(400)});
   Buffers buffers(kLong);
   Job job;
-  const auto ask = [&] {
-    return engine->submit_copy(job, buffers.plan(), {.path = Path::dsa});
-  };
+  const auto ask = [&] { return engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}); };
   EXPECT_EQ(ask(), Submit::full);
   const auto later = std::chrono::steady_clock::now() + milliseconds(500);
   while (std::chrono::steady_clock::now() < later) std::this_thread::yield();
@@ -285,8 +283,7 @@ TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
         ASSERT_EQ((*channel)->submit_batch({both, {}}, ticket), Submit::accepted);
         end = (*channel)->wait(ticket);
       } else {
-        ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}),
-                  Submit::accepted);
+        ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}), Submit::accepted);
         end = job.wait();
       }
       EXPECT_EQ(end.state, JobState::done);
@@ -388,7 +385,7 @@ TEST(DsaAnswer, APieceOfABatchThatIsNotAnsweredIsDoneByAProcessor) {
     Honest honest{.silent_at = 1};
     ToldPortal portal(std::ref(honest));
     const std::unique_ptr<Engine> engine =
-        engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+        engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
     Job job;
     ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::dsa}), Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
@@ -407,15 +404,13 @@ TEST(DsaAnswer, APieceOfABatchThatIsNotAnsweredIsDoneByAProcessor) {
 TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   ToldPortal portal(nullptr);
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(100)});
+      engine_on(portal, {.timeout = std::chrono::milliseconds(100)});
   Buffers buffers(kLong);
   const std::array<Operation, 2> both{Operation::copy(buffers.target, buffers.source),
                                       Operation::crc(buffers.source)};
   std::array<Completion, 2> ends;
   Job job;
-  const auto ask = [&] {
-    return engine->submit_batch(job, {both, ends}, {.path = Path::dsa});
-  };
+  const auto ask = [&] { return engine->submit_batch(job, {both, ends}, {.path = Path::dsa}); };
   EXPECT_EQ(ask(), Submit::full);
   EXPECT_EQ(job.state(), JobState::idle);
   EXPECT_EQ(buffers.moved_bytes(), 0U);

@@ -244,9 +244,8 @@ TEST(Dsa, AFenceHoldsBackWhatIsBehindAFailureOfAProcessorOrOfAnEarlierList) {
     std::fill(target.begin(), target.end(), std::byte{0});
     std::vector<Completion> completions(operations.size());
     Job job;
-    ASSERT_EQ(
-        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
-        Submit::accepted);
+    ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
+              Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().cause, Cause::batch_failed);
     EXPECT_EQ(completions[0].cause, Cause::bad_record);
@@ -302,9 +301,8 @@ TEST_P(Faults, PagesThatAreNotPresentCostABatchTimeOnly) {
     }
     std::vector<Completion> completions(kCount);
     Job job;
-    ASSERT_EQ(
-        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
-        Submit::accepted);
+    ASSERT_EQ(machine.engine->submit_batch(job, {operations, completions}, {.path = Path::dsa}),
+              Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     const Completion& end = job.completion();
     EXPECT_EQ(end.state, JobState::done) << name(end.cause);
@@ -379,9 +377,8 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
     for (std::size_t i = 0; i < kJobCount; ++i) {
       Submit answer = Submit::full;
       while (answer == Submit::full) {
-        answer =
-            machine.engine->submit(jobs[i], Operation::copy(buffers[i].target, buffers[i].source),
-                                   {.path = Path::dsa});
+        answer = machine.engine->submit(
+            jobs[i], Operation::copy(buffers[i].target, buffers[i].source), {.path = Path::dsa});
         if (answer == Submit::full) {
           ++full_count;
           machine.engine->poll();
@@ -401,7 +398,7 @@ TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
   const Emulated machine = make_emulated(
       {.device_count = 2,
        // Long enough for a live device on any loaded machine.
-       .device = {.answer_max = std::chrono::seconds(2)},
+       .device = {.timeout = std::chrono::seconds(2)},
        .faults = test::script({FaultRule{.kind = FaultKind::halt, .device = 0, .nth = 3}}),
        .policy = movers::round_robin});
   for (std::uint64_t i = 0; i < 20; ++i) {
@@ -423,7 +420,7 @@ TEST(Dsa, ADeviceThatAnswersAgainIsFoundThoughNothingThatWasLostIsEverAnswered) 
     return FaultRule{.kind = FaultKind::lost_completion, .nth = nth};
   };
   // Long enough for a live device on any loaded machine.
-  const Emulated machine = make_emulated({.device = {.answer_max = std::chrono::seconds(1)},
+  const Emulated machine = make_emulated({.device = {.timeout = std::chrono::seconds(1)},
                                           .faults = test::script({lost(1), lost(2), lost(3)})});
   std::vector<std::unique_ptr<Buffers>> kept;
   const auto copy = [&] {

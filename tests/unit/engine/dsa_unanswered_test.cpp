@@ -71,7 +71,7 @@ struct SilentBatch {
     ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
     portal.tell_batch_max(batch_max);
     const std::unique_ptr<Engine> engine =
-        engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+        engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
     completions.assign(operations.size(), {});
     if (by_channel) {
       run_in_channel(*engine, {operations, completions});
@@ -188,7 +188,7 @@ TEST(DsaUnanswered, AFenceHoldsWhereAProcessorDoesTheBatch) {
   ToldPortal portal(
       [](const dsa::Descriptor& descriptor) { answer(descriptor, dsa::kStatusAborted); }, 1);
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+      engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
   refused.completions.resize(list.size());
   Job job;
   ASSERT_EQ(engine->submit_batch(job, {list, refused.completions}, {.path = Path::dsa}),
@@ -322,7 +322,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   std::vector<dsa::Descriptor> sent;
   ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+      engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
   const std::size_t entry_count = portal.info().entry_count;
   std::vector<Buffers> buffers(entry_count, Buffers(kLong));
   std::vector<Job> jobs(entry_count);
@@ -343,8 +343,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBa
   answer(sent[0], DSA_COMP_SUCCESS);
   engine->poll();
   Job job;
-  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::dsa}),
-            Submit::accepted);
+  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::dsa}), Submit::accepted);
   EXPECT_EQ(sent.size(), entry_count + 1) << "the queue is used again";
   // So that the mover can release its slots.
   for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
@@ -355,7 +354,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   std::vector<dsa::Descriptor> sent;
   ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+      engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
   const std::size_t entry_count = portal.info().entry_count;
   // The last two are used after the completion.
   std::vector<Buffers> buffers(entry_count + 2, Buffers(kLong));
@@ -382,7 +381,7 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
   ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); },
                     ~std::size_t{0}, 4);
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+      engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
   std::vector<Buffers> buffers(4, Buffers(kLong));
   std::vector<Job> jobs(3);
   {
@@ -412,7 +411,7 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
 }
 
 TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) {
-  // answer_max is so short that it expires before the first probe is submitted.
+  // timeout is so short that it expires before the first probe is submitted.
   struct Device {
     Engine* engine = nullptr;
     std::vector<Job>* jobs = nullptr;
@@ -439,7 +438,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
   } device;
   ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
   const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::nanoseconds(1)});
+      engine_on(portal, {.timeout = std::chrono::nanoseconds(1)});
   std::vector<Buffers> buffers(5, Buffers(kLong));
   std::vector<Job> jobs(5);
   device.engine = engine.get();
@@ -451,8 +450,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
     EXPECT_TRUE(jobs[i].wait().late_write_possible);
   }
   // The queue is given up: the next submission sends a probe in place of the copy.
-  ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::dsa}),
-            Submit::accepted);
+  ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::dsa}), Submit::accepted);
   EXPECT_GT(device.probe_count, 0);
   EXPECT_EQ(device.probes_meanwhile, 0) << "two threads wrote to one descriptor";
   for (Job& job : jobs) job.wait();

@@ -56,9 +56,9 @@ TEST(Engine, OptionsBeyondTheirLimitsAreRefusedWithTheLimit) {
       {{.path = static_cast<Path>(3)}, "invalid path"},
       {{.devices = {.use = false, .queues = {"dsa0/wq0.0"}}}, "'dsa0/wq0.0' is named, but devices"},
       {{.devices = {.page_faults = static_cast<FaultPolicy>(3)}}, "invalid fault policy"},
-      {{.devices = {.answer_max = nanoseconds(0)}}, "after 0 ns without an answer"},
-      {{.devices = {.answer_max = nanoseconds::min()}}, "at most a year"},
-      {{.devices = {.answer_max = kNever}}, "at most a year"},
+      {{.devices = {.timeout = nanoseconds(0)}}, "after 0 ns without an answer"},
+      {{.devices = {.timeout = nanoseconds::min()}}, "at most a year"},
+      {{.devices = {.timeout = kNever}}, "at most a year"},
       {{.waiting = static_cast<Waiting>(5)}, "invalid `waiting`"},
   };
   for (const Bad& one : bad) {
@@ -80,8 +80,8 @@ TEST(Engine, OptionsAtTheirLimitsAreTaken) {
       // Every size by a device, or none.
       {.thresholds = PathThresholds{Bytes(0), Bytes(0), Bytes(0)}},
       {.thresholds = PathThresholds{Bytes(UINT64_MAX), Bytes(UINT64_MAX), Bytes(UINT64_MAX)}},
-      {.devices = {.answer_max = std::chrono::nanoseconds(1)}},
-      {.devices = {.answer_max = DeviceOptions::kAnswerMax}},
+      {.devices = {.timeout = std::chrono::nanoseconds(1)}},
+      {.devices = {.timeout = DeviceOptions::kTimeoutMax}},
   };
   for (std::size_t i = 0; i < good.size(); ++i) {
     const auto engine = Engine::make(this_machine(), good[i]);

@@ -61,7 +61,7 @@ TEST(Waiter, LooksFirstThenRestsThenSleeps) {
 
 TEST(Waiter, LooksForLessTimeWhenLookingDoesNotPayAndForMoreWhenItDoes) {
   WaitHistory history;
-  const std::uint64_t max = to_ticks(WaitHistory::kLookMax);
+  const std::uint64_t max = to_ticks(WaitHistory::kSpinMax);
   const std::uint64_t min = to_ticks(WaitHistory::kLookMin);
   EXPECT_EQ(history.begin(), max);
   std::uint64_t last = max;
@@ -218,7 +218,7 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
     HeldPortal portal;
     {
       std::vector<std::unique_ptr<Mover>> movers;
-      const DsaQueueOptions patient{.device = {.answer_max = 2 * kLong}};
+      const DsaQueueOptions patient{.device = {.timeout = 2 * kLong}};
       movers.push_back(std::move(DsaQueue::make(portal, patient).value()));
       const auto engine = std::move(Engine::make(std::move(movers), {}, {.waiting = how}).value());
       auto channel = std::move(engine->open_channel({.depth = 2}).value());

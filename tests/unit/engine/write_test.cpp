@@ -106,8 +106,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
   for (int turn = 0; turn < 4; ++turn) {
     std::array<Completion, 4> ends;
     Job job;
-    ASSERT_EQ(engine->submit_batch(job, {operations, ends}, {.path = Path::dsa}),
-              Submit::accepted);
+    ASSERT_EQ(engine->submit_batch(job, {operations, ends}, {.path = Path::dsa}), Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
     EXPECT_EQ(job.completion().state, JobState::done);
     EXPECT_EQ(job.completion().bytes_by_device, 2000 + large.source.size());
@@ -136,9 +135,8 @@ TEST(Write, AFullQueueIsWaitedFor) {
     Job job;
     Submit answer = Submit::full;
     while (answer == Submit::full) {
-      answer = turn % 2 == 0
-                   ? engine->submit(job, operations[0], {.path = Path::dsa})
-                   : engine->submit_batch(job, {operations, {}}, {.path = Path::dsa});
+      answer = turn % 2 == 0 ? engine->submit(job, operations[0], {.path = Path::dsa})
+                             : engine->submit_batch(job, {operations, {}}, {.path = Path::dsa});
     }
     ASSERT_EQ(answer, Submit::accepted);
     ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
@@ -226,7 +224,7 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
   EXPECT_TRUE(portal->note.starts_with("write(), because")) << portal->note;
   auto mover = DsaQueue::make(std::move(portal->portal),
                               {.note = portal->note,
-                               .device = {.answer_max = std::chrono::milliseconds(50)},
+                               .device = {.timeout = std::chrono::milliseconds(50)},
                                .batches = false});
   ASSERT_TRUE(mover.has_value());
   std::vector<std::unique_ptr<Mover>> movers;

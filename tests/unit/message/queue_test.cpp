@@ -416,7 +416,7 @@ TEST(Queues, CloseWakesThoseWhoSleep) {
 
 TEST(Queues, EveryPlacementDeliversTheSameBytes) {
   for (const char* text : {"cache", "demote", "memory", "header"}) {
-    const Placement placement = must(parse_placement(text));
+    const Placement placement = must(parse_name<Placement>(text, "placement"));
     EXPECT_EQ(name(placement), text);
     const Queue queue = must(Queue::make());
     Producer producer = must(queue.producer());
@@ -431,7 +431,7 @@ TEST(Queues, EveryPlacementDeliversTheSameBytes) {
                 bytes_of(length, length));
     }
   }
-  const Result<Placement> unknown = parse_placement("elsewhere");
+  const Result<Placement> unknown = parse_name<Placement>("elsewhere", "placement");
   ASSERT_FALSE(unknown.has_value());
   EXPECT_THAT(unknown.error().message(), ::testing::HasSubstr("cache, demote, memory, header"));
 }

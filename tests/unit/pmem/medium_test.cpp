@@ -183,12 +183,12 @@ TEST(Medium, FlushesWithEveryInstructionThatTheProcessorHas) {
 TEST(Medium, NamesAreReadAgain) {
   for (const auto each :
        {FlushInstruction::clflush, FlushInstruction::clflushopt, FlushInstruction::clwb}) {
-    EXPECT_EQ(parse_flush_instruction(name(each)), each);
+    EXPECT_EQ(parse_name<FlushInstruction>(name(each), "flush instruction"), each);
   }
   for (const auto each : {Granularity::byte, Granularity::line, Granularity::page}) {
-    EXPECT_EQ(parse_granularity(name(each)), each);
+    EXPECT_EQ(parse_name<Granularity>(name(each), "granularity"), each);
   }
-  const Result<Granularity> none = parse_granularity("sector");
+  const Result<Granularity> none = parse_name<Granularity>("sector", "granularity");
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().code, Code::invalid_argument);
   EXPECT_NE(none.error().message().find("byte, line, page"), std::string::npos);

@@ -293,7 +293,7 @@ TEST(Prefetcher, GivesUpWhatTheQueryHasRead) {
   prefetcher->finish();
   const ScanStatistics scan = prefetcher->statistics().scans[1];
   EXPECT_EQ(scan.chunks_submitted, 0U);
-  EXPECT_EQ(scan.chunks_given_up, 4U);
+  EXPECT_EQ(scan.chunks_skipped, 4U);
 }
 
 TEST(Prefetcher, LeavesWhatNeverFitsAtTheSource) {
@@ -302,7 +302,7 @@ TEST(Prefetcher, LeavesWhatNeverFitsAtTheSource) {
   Stage stage(kChunkBytes / 2);
   const auto prefetcher = *Prefetcher::start(stage.cache, {{table, {0}, {}, {}}});
   prefetcher->finish();
-  EXPECT_EQ(prefetcher->statistics().scans[0].chunks_given_up, 2U);
+  EXPECT_EQ(prefetcher->statistics().scans[0].chunks_skipped, 2U);
   ArrowArrayStream stream{};
   ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
   EXPECT_EQ(Batch(stream).values().data(), numbers.values.data());

@@ -2,7 +2,7 @@
 // The protocol of a tier's file at every loss of power, after any number of kills and restarts.
 //
 // A history drives src/store/protocol.hpp on the recorder as the store does: one tier of memory,
-// two files; puts, removals, evictions, moves between tiers, rounds of the keeper. At a random
+// two files; puts, removals, evictions, moves between tiers, rounds of the flusher. At a random
 // store, flush or drain the process is killed: what it knew is gone, the memory stays as the
 // processor saw it, and the next life recovers from it and goes on. explore() then tries every
 // state that a loss of power could leave at any moment of all lives.
@@ -45,7 +45,7 @@ constexpr std::size_t kFileBytes = kDataOffset + kSlots * kDataBytes;
 
 /// The rules of the store around its files, which the histories obey.
 struct Rules : detail::FileRules {
-  static constexpr bool frees_after_settling = true;
+  static constexpr bool frees_after_flush = true;
 };
 
 struct Killed {};
@@ -200,7 +200,7 @@ class History {
     std::optional<std::size_t> from = std::nullopt;  ///< Of a move.
     bool published = false;
   };
-  struct GivenUp {
+  struct Retired {
     SlotNumber slot = 0;
     VersionPointer version;  ///< If its copy is leaving.
   };
@@ -208,7 +208,7 @@ class History {
     Durability durability = Durability::power;
     std::optional<Disk> disk;
     std::vector<SlotNumber> free;
-    std::vector<GivenUp> given_up;
+    std::vector<Retired> retired;
     std::vector<Copied> fresh;
   };
 
@@ -379,24 +379,24 @@ class History {
     files_[to].fresh.push_back({.version = found->second, .slot = slot, .from = from});
   }
 
-  /// As the keeper does.
+  /// As the flusher does.
   void round(std::size_t i) {
     File& file = files_[i];
     recorder_.phase("round");
     if (random_.chance(1, 12)) file.disk->fail_next_drain();
-    const std::vector<GivenUp> freed = std::exchange(file.given_up, {});
-    for (const GivenUp& each : freed) {
+    const std::vector<Retired> freed = std::exchange(file.retired, {});
+    for (const Retired& each : freed) {
       if (each.version != nullptr) touched_.insert(each.version->key);
     }
     detail::Round<Disk, R> round(*file.disk, slots(i));
-    for (const GivenUp& each : freed) round.give_up(each.slot);
+    for (const Retired& each : freed) round.retire(each.slot);
     for (const Copied& copied : file.fresh) {
       // What is not flushed replaces what was.
       if (file.durability == Durability::process) begin_change(copied.version->key);
       touched_.insert(copied.version->key);
       round.add(slots(i).data(copied.slot, kDataBytes));
     }
-    bool done = round.settle();
+    bool done = round.flush();
     if (done) {
       for (Copied& copied : file.fresh) {
         Version& version = *copied.version;
@@ -441,7 +441,7 @@ class History {
         give_up(i, copied.slot);
       }
     }
-    for (const GivenUp& each : freed) {
+    for (const Retired& each : freed) {
       if (each.version != nullptr && each.version->live) {
         each.version->slots[i] = 0;
         each.version->leaving[i] = false;
@@ -450,7 +450,7 @@ class History {
           index_.erase(each.version->key);
         }
       }
-      if (R::frees_after_settling) file.free.push_back(each.slot);
+      if (R::frees_after_flush) file.free.push_back(each.slot);
     }
     mark();
     file.fresh.clear();
@@ -484,8 +484,8 @@ class History {
     detail::invalidate(*files_[i].disk, slots(i).header(slot));
   }
   void give_up(std::size_t i, SlotNumber slot, const VersionPointer& version = nullptr) {
-    files_[i].given_up.push_back({.slot = slot, .version = version});
-    if (!R::frees_after_settling) files_[i].free.push_back(slot);
+    files_[i].retired.push_back({.slot = slot, .version = version});
+    if (!R::frees_after_flush) files_[i].free.push_back(slot);
   }
   /// A copy that is not needed: its header stays valid until the next round.
   void drop(const VersionPointer& version, std::size_t i) {
@@ -613,14 +613,14 @@ Report explore(std::size_t histories, bool stops) {
 // --- The protocol, and protocols that break one rule each ----------------------------------------
 
 // NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the file.
-struct SettlesNoData : Rules {
-  static constexpr bool settles_the_data = false;
+struct FlushesNoData : Rules {
+  static constexpr bool flushes_the_data = false;
 };
-struct SettlesNoHeader : Rules {
-  static constexpr bool settles_the_checks = false;
+struct FlushesNoHeader : Rules {
+  static constexpr bool flushes_the_checks = false;
 };
 struct FreesTooSoon : Rules {
-  static constexpr bool frees_after_settling = false;
+  static constexpr bool frees_after_flush = false;
 };
 struct Unmarked : Rules {
   static constexpr bool marks_what_is_not_flushed = false;
@@ -649,7 +649,7 @@ TEST(StoreCrash, NoKillAndNoLossOfPowerTearsABlockOrLosesAnAcknowledgedOne) {
 template <typename R>
 class BrokenProtocol : public ::testing::Test {};
 using Gallery =
-    ::testing::Types<SettlesNoData, SettlesNoHeader, FreesTooSoon, Unmarked, ActsTooSoon,
+    ::testing::Types<FlushesNoData, FlushesNoHeader, FreesTooSoon, Unmarked, ActsTooSoon,
                      PublishesAfterAFault, IgnoresTheSource, OrdersByPublication>;
 TYPED_TEST_SUITE(BrokenProtocol, Gallery);
 

@@ -53,7 +53,7 @@ class Model {
 
   void run(std::size_t steps) {
     for (std::size_t i = 0; i < steps && !::testing::Test::HasFailure(); ++i) step();
-    settle();
+    flush();
     for (std::uint64_t key = 0; key < case_.keys; ++key) check_now(key);
     check_room();
   }
@@ -93,7 +93,7 @@ class Model {
       case 0:
         return remove(random_.below(case_.keys));
       case 1:
-        return settle();
+        return flush();
       case 2:
         static_cast<void>(store_->pin(name_of(random_.below(4))));
         return;
@@ -193,7 +193,7 @@ class Model {
     return allowed.contains(kAbsent) || case_.drops || case_.faults;
   }
 
-  void settle() {
+  void flush() {
     while (!in_flight_.empty() && !::testing::Test::HasFatalFailure()) end_first();
   }
   void remove(std::uint64_t key) {
@@ -212,7 +212,7 @@ class Model {
   }
   void restart() {
     if (!case_.file) return;
-    settle();
+    flush();
     const std::size_t before = store_->statistics().tiers.back().blocks;
     store_.reset();
     open();

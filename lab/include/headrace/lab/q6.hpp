@@ -18,6 +18,8 @@
 
 namespace headrace::query::lab {
 
+using headrace::name;
+
 /// Columns of lineitem; all of the same length. Decimals are scaled integers: 0.05 is 5.
 ///
 /// Ownership: borrowed for the duration of the query. After a query that prefetched, the cache may
@@ -51,11 +53,9 @@ enum class Prefetch : std::uint8_t {
   /// Copies that are used once seldom gain that, because moving reads the same bytes.
   automatic,
 };
-[[nodiscard]] std::string_view name(Prefetch prefetch);
 
 /// What a worker does with a chunk. `prefetch` only submits the move.
 enum class Pipeline : std::uint8_t { scan, prefetch, aggregate };
-[[nodiscard]] std::string_view name(Pipeline pipeline);
 
 /// One chunk on one pipeline, for the timeline.
 struct Q6Event {

@@ -89,7 +89,7 @@ class Schedule {
   void cancel();
 
  private:
-  void settle(const Task& finished) HEADRACE_REQUIRES(mutex_);
+  void complete(const Task& finished) HEADRACE_REQUIRES(mutex_);
   void note_prefetched(const Slot& slot) HEADRACE_REQUIRES(mutex_);
   /// Number of slots with copies, ready or moving.
   [[nodiscard]] std::size_t held_count() HEADRACE_REQUIRES(mutex_);
@@ -118,7 +118,7 @@ template <typename Held>
 auto Schedule<Held>::next(const Task& finished, bool may_prefetch) -> Task {
   {
     const Lock lock(mutex_);
-    settle(finished);
+    complete(finished);
   }
   Slot* const ready = take_ready();
   const Lock lock(mutex_);
@@ -161,7 +161,7 @@ void Schedule<Held>::cancel() {
 }
 
 template <typename Held>
-void Schedule<Held>::settle(const Task& finished) {
+void Schedule<Held>::complete(const Task& finished) {
   switch (finished.kind) {
     case Task::Kind::none:
       return;

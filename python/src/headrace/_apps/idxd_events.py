@@ -159,6 +159,6 @@ def _why(unit: Unit, problem: Exception) -> str:
     except OSError:
         level = "unknown"
     return (
-        f"perf_event_paranoid is {level}, permission denied to count what all processes do; run "
+        f"perf_event_paranoid is {level}, which denies counting what all processes do; run "
         "it as root, or as root set 'sysctl kernel.perf_event_paranoid=0'"
     )

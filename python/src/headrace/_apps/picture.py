@@ -41,7 +41,7 @@ def _suffix(path: str) -> str:
 
 
 @contextmanager
-def matplotlib_settled() -> Iterator[None]:
+def matplotlib_defaults() -> Iterator[None]:
     """Give matplotlib a temporary directory for the block if it cannot write its caches."""
     with ExitStack() as left_behind:
         if "MPLCONFIGDIR" not in os.environ and not all(
@@ -74,7 +74,7 @@ def drawing(
         caption: Caption below it: machine and parameters.
         size: Width and height in inches.
     """
-    with matplotlib_settled():
+    with matplotlib_defaults():
         # Loading it is slow: only for pictures.
         from matplotlib.figure import Figure  # noqa: PLC0415
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR, Choice
 from headrace._apps.tune.table import table_of
@@ -276,7 +276,7 @@ def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
     Raises:
         IoFailedError: The file cannot be written.
     """
-    with matplotlib_settled():
+    with matplotlib_defaults():
         # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure  # noqa: PLC0415
 

@@ -118,7 +118,7 @@ def panels_of(shown: Iterable[Shown]) -> list[Panel]:
 def draw_panels(
     panels: Sequence[Panel], title: str, caption: str, *, width: float = 6.4
 ) -> "Picture":
-    """Draw panels below each other; call within `matplotlib_settled`."""
+    """Draw panels below each other; call within `matplotlib_defaults`."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - Costs half a second.
 
     heights = [

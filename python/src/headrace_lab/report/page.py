@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace._apps.picture import matplotlib_settled
+from headrace._apps.picture import matplotlib_defaults
 from headrace_lab.families.measure import value_text
 from headrace_lab.families.picture import Panel, draw_panels
 from headrace_lab.report.cards import Card
@@ -203,18 +203,18 @@ def _cell(point: tuple[float, float, float] | None) -> str:
 
 
 def _drawings(cards: Sequence[Card]) -> list[str]:
-    with matplotlib_settled():
+    with matplotlib_defaults():
         import matplotlib as mpl  # noqa: PLC0415 - Costs half a second.
 
         inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
         # Text stays text: smaller, and accessible. A fixed salt makes the file deterministic.
-        settled: Any = {
+        defaults: Any = {
             "svg.fonttype": "none",
             "svg.hashsalt": "headrace",
             "font.size": 10,
             **dict.fromkeys(inked, _INK),
         }
-        with mpl.rc_context(settled):
+        with mpl.rc_context(defaults):
             return [
                 _drawing(card.panel, f"f{number}-") if card.panel.lines else ""
                 for number, card in enumerate(cards)

@@ -67,35 +67,38 @@ TEST(AccelConfig, ADeviceThatIsNotNamedHasNoQueues) {
 
 TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
   EXPECT_THAT(replaced("\"size\":16", "\"size\":129"), ::testing::Ne("")) << "a sanity check";
-  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":129")),
-              HasSubstr("[0].groups[0].grouped_workqueues[0].size: 129 is out of range; use a "
-                        "whole number from 0 to 128"));
+  EXPECT_THAT(
+      refusal(replaced("\"size\":16", "\"size\":129")),
+      HasSubstr("field '[0].groups[0].grouped_workqueues[0].size' is 129, more than the 128 "
+                "allowed"));
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":-1")),
-              HasSubstr("size: -1 is not a valid number"));
+              HasSubstr("size' is not a whole number"));
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":1.5")),
-              HasSubstr("size: 1.5 is not a valid number"));
-  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":\"x\"")), HasSubstr("size: \"x\""));
+              HasSubstr("size' is not a whole number"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":\"x\"")),
+              HasSubstr("size' is not a whole number"));
   EXPECT_THAT(refusal(replaced("\"threshold\":15", "\"threshold\":17")),
-              HasSubstr("threshold: 17 does not suit a shared WQ of size 16; use 1 to 16"));
+              HasSubstr("threshold' is 17 for a shared WQ of size 16; use 1 to 16"));
   EXPECT_THAT(refusal(replaced("\"threshold\":15", "\"threshold\":0")), HasSubstr("use 1 to 16"));
   EXPECT_THAT(refusal(replaced("\"shared\"", "\"dedicated\"")),
-              HasSubstr("threshold: a dedicated WQ has none"));
-  EXPECT_THAT(refusal(replaced("\"shared\"", "\"both\"")), HasSubstr("mode: there is no mode"));
+              HasSubstr("threshold' is set for a dedicated WQ, which has none"));
+  EXPECT_THAT(refusal(replaced("\"shared\"", "\"both\"")),
+              HasSubstr("mode' is 'both', not one of shared, dedicated"));
   EXPECT_THAT(refusal(replaced("\"priority\":10", "\"priority\":16")),
-              HasSubstr("priority: 16 is out of range; use a whole number from 0 to 15"));
+              HasSubstr("priority' is 16, more than the 15 allowed"));
   EXPECT_THAT(refusal(replaced("\"priority\":10", "\"priority\":0")), HasSubstr("use 1 to 15"));
-  EXPECT_THAT(refusal(replaced("\"name\":\"app\"", "\"name\":\"\"")), HasSubstr("name:"));
+  EXPECT_THAT(refusal(replaced("\"name\":\"app\"", "\"name\":\"\"")), HasSubstr("it has no name"));
   EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"dmaengine\"")),
-              HasSubstr("driver_name: 'dmaengine'"));
+              HasSubstr("driver_name' is 'dmaengine', which is not emulated"));
   EXPECT_THAT(refusal(replaced("\"group_id\":0", "\"group_id\":1")),
-              HasSubstr("group_id: 1 is not the group that contains it"));
+              HasSubstr("group_id' is 1, not the group that contains it"));
   EXPECT_THAT(refusal(replaced("\"size\":16", "\"colour\":16")),
-              HasSubstr("colour: there is no such field; use one of ats_disable,"));
+              HasSubstr("colour' is not known; use one of dev, group_id,"));
 }
 
 TEST(AccelConfig, AMissingDriverNameIsSaidToBeMissing) {
   EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"\"")),
-              HasSubstr("driver_name: it is missing"));
+              HasSubstr("driver_name' is missing"));
 }
 
 TEST(AccelConfig, WhatIsNotEmulatedIsLeftOutAndTold) {
@@ -126,20 +129,21 @@ TEST(AccelConfig, WhatIsNotEmulatedIsLeftOutAndTold) {
 TEST(AccelConfig, TheWholeIsJudgedToo) {
   EXPECT_THAT(refusal("["), HasSubstr("read the configuration 'C.json': line 1 is not JSON"));
   EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal("{}"), HasSubstr("not a list of devices"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("it is not a list"));
   EXPECT_THAT(refusal("[]"), HasSubstr("not a list of devices"));
-  EXPECT_THAT(refusal("[1]"), HasSubstr("[0]: it is not an object"));
-  EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("the whole: it has no DSA"));
-  EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"), HasSubstr("[0].dev: 'iaxx' is not a DSA device"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("field '[0]' is not an object"));
+  EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("it has no DSA"));
+  EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"),
+              HasSubstr("field '[0].dev' is 'iaxx', which is not a DSA device"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa16"}])"), HasSubstr("use dsa0 to dsa15"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"),
-              HasSubstr("[1].dev: dsa0 appears twice"));
-  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is not a list"));
+              HasSubstr("field '[1].dev' is 'dsa0', which appears twice"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups' is not a list"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group1.0"}]}])"),
-              HasSubstr("'group1.0' is no group of dsa0; use group0.0 to group0.3"));
+              HasSubstr("is 'group1.0', which is no group of dsa0; use group0.0 to group0.3"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group0.0","grouped_workqueues":
                          [{"dev":"wq0.0","size":4}]}]}])"),
-              HasSubstr("a group with WQs has no engine"));
+              HasSubstr("grouped_engines' is empty, but the group has WQs"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","ungrouped_workqueues":
                          [{"dev":"wq0.0","size":100},{"dev":"wq0.1","size":100}]}])"),
               HasSubstr("add up to 200; use 128 at most"));

@@ -312,7 +312,7 @@ def load_record(path: str) -> tuple[Facts, str]:
 
     Raises:
         NotFoundError: There is no such file.
-        PermissionDeniedError: This user may not read it.
+        PermissionDeniedError: Reading it is not permitted.
         InvalidArgumentError: It is not a regular file.
         CapacityExceededError: It is too large for a record.
         IoFailedError: The file cannot be read.

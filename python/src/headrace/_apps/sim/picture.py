@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from headrace import _core
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._apps.sim import Result
 from headrace._files import Output
 from headrace.errors import Error
@@ -39,7 +39,7 @@ def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None
         )
         lines.setdefault(label, []).append(each)
     ticks = swept.get(across, [""])
-    with matplotlib_settled():
+    with matplotlib_defaults():
         import matplotlib as mpl  # noqa: PLC0415 - costs half a second
         from matplotlib.figure import Figure  # noqa: PLC0415
 

@@ -214,20 +214,20 @@ def command(
     elif output is not None:
         output.write(to_text(configuration))
     steps: list[Step] = []
-    way_back: Undo | None = None
+    undo_record: Undo | None = None
     if apply_it:
-        steps, way_back = _apply(configuration, facts, Path(undo or UNDO_FILE), yes)
+        steps, undo_record = _apply(configuration, facts, Path(undo or UNDO_FILE), yes)
     lines = changes(configuration, facts)
     if as_json:
         print_document(
             "dsa-configure",
             machine=to_document(facts, origin),
-            results=_results(configuration, lines, steps, way_back),
+            results=_results(configuration, lines, steps, undo_record),
             summary=_summary(configuration, steps, applied=apply_it),
         )
     else:
         file = None if output is None else output.path
-        _report(configuration, lines, steps, way_back, file, facts)
+        _report(configuration, lines, steps, undo_record, file, facts)
     return EXIT_OK if all(step.done for step in steps) else EXIT_FAILED
 
 
@@ -257,32 +257,32 @@ def _apply(
             click.echo(line, err=True)
         if not click.confirm("Apply this?", err=True):
             raise click.exceptions.Exit(EXIT_FAILED)
-    way_back = save_undo(configuration, facts, undo)
-    told = "headrace: stopped half-way; completed steps stay. " + _told(way_back)
+    undo_record = save_undo(configuration, facts, undo)
+    told = "headrace: stopped half-way; completed steps stay. " + _told(undo_record)
     with undone_at_signals(lambda: os.write(2, told.encode())):
         try:
-            return apply(configuration, facts, gather), way_back
+            return apply(configuration, facts, gather), undo_record
         except Error:
             click.echo(told, err=True, nl=False)
             raise
 
 
-def _told(way_back: Undo) -> str:
-    return "\n  ".join(["To undo it, as root:", *way_back.commands]) + "\n"
+def _told(undo_record: Undo) -> str:
+    return "\n  ".join(["To undo it, as root:", *undo_record.commands]) + "\n"
 
 
 def _results(
-    configuration: Configuration, lines: list[str], steps: list[Step], way_back: Undo | None
+    configuration: Configuration, lines: list[str], steps: list[Step], undo_record: Undo | None
 ) -> dict[str, Any]:
     return {
         "configuration": configuration,
         "changes": lines,
         "steps": [asdict(step) for step in steps],
         "undo": None
-        if way_back is None
+        if undo_record is None
         else {
-            "file": None if way_back.path is None else str(way_back.path),
-            "commands": list(way_back.commands),
+            "file": None if undo_record.path is None else str(undo_record.path),
+            "commands": list(undo_record.commands),
         },
     }
 
@@ -307,23 +307,23 @@ def _report(
     configuration: Configuration,
     lines: list[str],
     steps: list[Step],
-    way_back: Undo | None,
+    undo_record: Undo | None,
     output: str | None,
     facts: Facts,
 ) -> None:
     # If the configuration goes to stdout, the report goes to stderr.
-    if output is None and way_back is None:
+    if output is None and undo_record is None:
         sys.stdout.write(to_text(configuration))
-    report = Report(sys.stderr if output is None and way_back is None else None)
+    report = Report(sys.stderr if output is None and undo_record is None else None)
     if output is not None:
         report.say(f"The configuration is in {output}.")
-    if way_back is None:
+    if undo_record is None:
         _say_what_would_change(report, lines, output, facts)
         return
     for step in steps:
         said = "done" if step.done else f"failed: {step.cause}"
         report.say(f"{step.what}: {said}")
-    report.say(_told(way_back).rstrip())
+    report.say(_told(undo_record).rstrip())
 
 
 def _say_what_would_change(

@@ -268,7 +268,7 @@ class Sink:
         except OSError as problem:
             # Without reading the file, an entry could be duplicated.
             remedy = "make it readable, or write into a pipe: '| cat >>FILE'"
-            raise self._failed("it cannot be read and settled", remedy, problem) from problem
+            raise self._failed("it cannot be read and committed", remedy, problem) from problem
         self._last_line = (begin, whole)
         if number.isdigit():
             self.last = int(number)

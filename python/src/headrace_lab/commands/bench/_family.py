@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from headrace._apps.idxd_events import Counters
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._cli._options import FilePath, Size, option, refuse_value
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
@@ -143,7 +143,7 @@ def summary_of(outcome: Outcome) -> Mapping[str, object]:
 
 
 def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
-    with matplotlib_settled():
+    with matplotlib_defaults():
         emulated = " (devices are emulated)" if outcome.emulated else ""
         picture = draw_panels(
             panels_of(outcome.shown),

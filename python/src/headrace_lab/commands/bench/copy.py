@@ -13,7 +13,7 @@ from typing import Any
 from headrace import _core
 from headrace._apps.figures import Figure
 from headrace._apps.memory import available_bytes, pool_bytes_of
-from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._apps.tune import door
 from headrace._apps.tune.search import interval, typical
 from headrace._cli._options import Duration, FilePath, option, profile_option
@@ -350,7 +350,7 @@ def _spelled(summary: Mapping[str, object]) -> str:
 
 
 def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> None:
-    with matplotlib_settled():
+    with matplotlib_defaults():
         # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
 

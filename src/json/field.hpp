@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads untrusted JSON: a value and its path. For machine records and models (sim/). Not for:
-// writing (json.hpp).
+// Reads untrusted JSON: a value and its path. Header only and not installed: for machine records,
+// models of the simulator, and configurations and fault scripts of the emulator. Not for: writing.
 #pragma once
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/error.hpp"
-#include "json.hpp"
+#include "headrace/base/names.hpp"
 
-namespace headrace::topo {
+namespace headrace::json {
+
+using Json = nlohmann::ordered_json;
 
 /// A JSON value with its path for messages: "nodes[3].cpus".
 ///
@@ -37,6 +42,8 @@ class Field {
   Field(State& state, const Json* json, std::string way)
       : state_(&state), json_(json), way_(std::move(way)) {}
 
+  /// "nodes[3].cpus".
+  [[nodiscard]] const std::string& way() const { return way_; }
   /// Null if the value is absent.
   [[nodiscard]] const Json* json() const { return json_; }
   [[nodiscard]] bool is_present() const { return json_ != nullptr && !json_->is_null(); }
@@ -57,7 +64,7 @@ class Field {
     } else if (json_ != nullptr) {
       if (const auto found = json_->find(key); found != json_->end()) inner = &*found;
     }
-    return {*state_, inner, way_.empty() ? key : way_ + "." + key};
+    return {*state_, inner, way_to(key)};
   }
 
   /// Empty if the value is absent.
@@ -79,10 +86,13 @@ class Field {
 
   /// Rejects names that are not in `known`: otherwise misspelt ones would be ignored silently.
   void only(std::initializer_list<std::string_view> known) const {
+    only(std::span(known.begin(), known.size()));
+  }
+  void only(std::span<const std::string_view> known) const {
     if (json_ == nullptr || !json_->is_object()) return;
     for (const auto& [key, value] : json_->items()) {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      Field(*state_, &value, way_ + "." + key)
+      Field(*state_, &value, way_to(key))
           .refuse("is not known", fmt::format("use one of {}", fmt::join(known, ", ")));
     }
   }
@@ -102,18 +112,40 @@ class Field {
     return std::string(*std::begin(words));
   }
 
-  [[nodiscard]] std::uint64_t number(std::uint64_t most) const {
+  /// The enumerator of that name; the first one on failure.
+  template <typename Enum>
+  [[nodiscard]] Enum enumerator() const {
+    const std::string word = text();
+    if (const std::optional<Enum> found = find_name<Enum>(word)) return *found;
+    refuse(fmt::format("is '{}', not one of {}", word, list_names<Enum>()),
+           "use one of " + list_names<Enum>());
+    return Enum{};
+  }
+
+  [[nodiscard]] std::uint64_t number(std::uint64_t most, std::uint64_t least = 0) const {
     if (!is_present() || !json_->is_number_unsigned()) {
       refuse(is_present() ? "is not a whole number from 0 on" : "is missing", "write the number");
-      return 0;
+      return least;
     }
     const auto value = json_->get<std::uint64_t>();
-    if (value <= most) return value;
-    refuse(fmt::format("is {}, more than the {} allowed", value, most), "write less");
-    return 0;
+    if (value >= least && value <= most) return value;
+    if (value > most) {
+      refuse(fmt::format("is {}, more than the {} allowed", value, most), "write less");
+    } else {
+      refuse(fmt::format("is {}", value), fmt::format("write at least {}", least));
+    }
+    return least;
   }
   [[nodiscard]] std::uint32_t index() const {
     return static_cast<std::uint32_t>(number(UINT32_MAX));
+  }
+  /// Read it into `into`, if it is present.
+  template <std::integral T>
+  void take(T& into, std::uint64_t most, std::uint64_t least = 0) const {
+    if (is_present()) into = static_cast<T>(number(most, least));
+  }
+  void take(std::string& into) const {
+    if (is_present()) into = text();
   }
   /// A number above 0, up to `most`.
   [[nodiscard]] double figure(double most) const {
@@ -124,9 +156,13 @@ class Field {
   }
 
  private:
+  [[nodiscard]] std::string way_to(const std::string& key) const {
+    return way_.empty() ? key : way_ + "." + key;
+  }
+
   State* state_;
   const Json* json_;
   std::string way_;
 };
 
-}  // namespace headrace::topo
+}  // namespace headrace::json

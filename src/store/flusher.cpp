@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keeper: the store's thread. It makes files durable, which may block, and polls movers without
-// a thread.
+// The flusher: the store's thread. It makes files durable, which may block, and polls movers
+// without a thread.
 #include <chrono>
 #include <utility>
 
@@ -16,15 +16,15 @@ constexpr std::chrono::milliseconds kFullInterval{1};
 
 }  // namespace
 
-void StoreState::wake_keeper() {
-  if (!keeper_sleeps_) return;
-  keeper_sleeps_ = false;
-  keeper_wake_.notify_one();
+void StoreState::wake_flusher() {
+  if (!flusher_sleeps_) return;
+  flusher_sleeps_ = false;
+  flusher_wake_.notify_one();
 }
 
-bool StoreState::has_settling() const {
+bool StoreState::has_unflushed() const {
   for (const std::unique_ptr<Tier>& tier : tiers_) {
-    if (!tier->fresh.empty() || !tier->given_up.empty()) return true;
+    if (!tier->fresh.empty() || !tier->retired.empty()) return true;
   }
   return false;
 }
@@ -33,17 +33,17 @@ bool StoreState::is_idle() const {
   for (const std::unique_ptr<Tier>& tier : tiers_) {
     if (!tier->waiting.empty()) return false;
   }
-  return running_ == 0 && !has_settling();
+  return running_ == 0 && !has_unflushed();
 }
 
 void StoreState::keep() {
   platform::name_this_thread("hr-store");
   mutex_.lock();
   while (!is_ending_ || !is_idle()) {
-    if (has_settling()) {
+    if (has_unflushed()) {
       const std::size_t tier_count = tiers_.size();
       mutex_.unlock();
-      for (std::size_t tier = 0; tier < tier_count; ++tier) settle(tier);
+      for (std::size_t tier = 0; tier < tier_count; ++tier) flush(tier);
       mutex_.lock();
     }
     if (!unsent_.empty()) {
@@ -60,33 +60,33 @@ void StoreState::keep() {
       engine_.poll();
       mutex_.lock();
     }
-    if (has_settling() || (is_ending_ && is_idle())) continue;
-    keeper_sleeps_ = true;
+    if (has_unflushed() || (is_ending_ && is_idle())) continue;
+    flusher_sleeps_ = true;
     if (polls) {
-      static_cast<void>(keeper_wake_.wait_for(mutex_, kPollInterval));
+      static_cast<void>(flusher_wake_.wait_for(mutex_, kPollInterval));
     } else if (!unsent_.empty()) {
-      static_cast<void>(keeper_wake_.wait_for(mutex_, kFullInterval));
+      static_cast<void>(flusher_wake_.wait_for(mutex_, kFullInterval));
     } else {
-      keeper_wake_.wait(mutex_);
+      flusher_wake_.wait(mutex_);
     }
-    keeper_sleeps_ = false;
+    flusher_sleeps_ = false;
   }
   mutex_.unlock();
 }
 
-void StoreState::settle(std::size_t tier) {
+void StoreState::flush(std::size_t tier) {
   std::vector<Publication> fresh;
-  std::vector<detail::GivenUp> freed;
+  std::vector<detail::Retired> freed;
   std::vector<std::span<const std::byte>> data;
   detail::TierFile* file = nullptr;
   {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     file = here.file.get();
-    if (here.fresh.empty() && here.given_up.empty()) return;
+    if (here.fresh.empty() && here.retired.empty()) return;
     fresh.swap(here.fresh);
-    freed.swap(here.given_up);
-    here.settling = freed.size();
+    freed.swap(here.retired);
+    here.being_freed = freed.size();
     for (const Publication& each : fresh) {
       data.push_back(here.data(each.slot, each.block->byte_count));
     }
@@ -97,10 +97,10 @@ void StoreState::settle(std::size_t tier) {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     for (const Publication& each : fresh) {
-      if (each.flight != nullptr) continue;
-      settle_move(*each.block, each.from, tier, each.slot, is_durable && each.published, false);
+      if (each.batch != nullptr) continue;
+      end_move(*each.block, each.from, tier, each.slot, is_durable && each.published, false);
     }
-    for (const detail::GivenUp& each : freed) {
+    for (const detail::Retired& each : freed) {
       if (each.block != nullptr) {
         here.remove(each.slot);
         each.block->slots[tier] = 0;
@@ -110,22 +110,22 @@ void StoreState::settle(std::size_t tier) {
       }
       here.free_slot(each.slot);
     }
-    here.settling = 0;
+    here.being_freed = 0;
     serve_waiting(work);
   }
-  std::erase_if(fresh, [](const Publication& each) { return each.flight == nullptr; });
+  std::erase_if(fresh, [](const Publication& each) { return each.batch == nullptr; });
   end_puts(tier, std::move(fresh), is_durable, work);
   finish(work);
 }
 
-bool StoreState::write(detail::TierFile& file, std::span<const detail::GivenUp> freed,
+bool StoreState::write(detail::TierFile& file, std::span<const detail::Retired> freed,
                        std::span<Publication> fresh,
                        std::span<const std::span<const std::byte>> data) {
   pmem::Medium medium = file.mapping.medium();
   detail::Round round(medium, file.slots);
-  for (const detail::GivenUp& each : freed) round.give_up(each.slot);
+  for (const detail::Retired& each : freed) round.retire(each.slot);
   for (const std::span<const std::byte> each : data) round.add(each);
-  if (!round.settle()) return false;
+  if (!round.flush()) return false;
   if (fresh.empty()) return true;
   std::vector<detail::SlotHeader> headers(fresh.size());
   {
@@ -137,7 +137,7 @@ bool StoreState::write(detail::TierFile& file, std::span<const detail::GivenUp> 
       for (std::size_t i = 0; i < fresh.size(); ++i) {
         Block& block = *fresh[i].block;
         // Removed or replaced during the move.
-        if (fresh[i].flight == nullptr && (!block.live || block.ending)) continue;
+        if (fresh[i].batch == nullptr && (!block.live || block.ending)) continue;
         block.sequence = sequences_.at_publication(block.sequence);
         const auto crc = block.has_crc ? std::optional(block.crc) : std::nullopt;
         headers[i] =
@@ -189,7 +189,7 @@ void StoreState::end_puts(std::size_t tier, std::vector<Publication> puts, bool 
         --here.filling;
         if (is_durable) ++here.statistics.puts;
         statistics_.bytes_in += byte_count;
-        end(put.flight, put.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
+        end(put.batch, put.index, is_durable ? Outcome::done : Outcome::io_failed, byte_count,
             work);
       }
       serve_waiting(work);
