@@ -15,7 +15,7 @@ HOPS_MAX = 8
 def defines(source: str, function: str) -> bool:
     """Whether a definition of the function, and not only a call, is in the source."""
     return (
-        re.search(rf"^(?:[\w:&*<>]+ )+{re.escape(function)}\([^;{{]*\{{", source, re.MULTILINE)
+        re.search(rf"^(?:[\w:&*<>\[\]]+ )+{re.escape(function)}\([^;{{]*\{{", source, re.MULTILINE)
         is not None
     )
 
