@@ -103,13 +103,7 @@ class Report:
             return [line]
         room = max(20, min(self.width - indent, _LINE_MAX))
         lead = len(line) - len(line.lstrip())
-        return textwrap.wrap(
-            line,
-            room,
-            subsequent_indent=" " * lead,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
+        return _fold(line, room, " " * lead)
 
     def _painted(self, text: str, style: str) -> str:
         if not self._is_coloured or not style or not text:
@@ -121,154 +115,124 @@ class Report:
         self._stream.write(f"{line.rstrip()}\n")
 
 
-def _plain(text: str, _style: str) -> str:
-    return text
-
-
 def table_lines(
     columns: Sequence[Column],
     rows: Iterable[Sequence[str]],
     width: int,
-    painted: _Paint = _plain,
+    painted: _Paint = lambda text, _style: text,
 ) -> Iterator[str]:
     """Yield the lines of a table of at most `width` columns, unless a single word is wider."""
-    cells = [list(row) for row in rows]
-    shown = list(range(len(columns)))
-    left_out: list[str] = []
-    while True:
-        for gap in (2, 1):
-            widths = _widths(columns, cells, shown, width, gap)
-            if widths is not None:
-                yield from _block(
-                    columns, cells, dict(zip(shown, widths, strict=True)), gap, painted
-                )
+    return _Table(columns, [list(row) for row in rows], width, painted).lines()
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    columns: Sequence[Column]
+    cells: list[list[str]]
+    width: int
+    painted: _Paint
+
+    def lines(self) -> Iterator[str]:
+        shown = list(range(len(self.columns)))
+        left_out: list[str] = []
+        while not any(self._widths(shown, gap) for gap in (2, 1)):
+            least = max(shown, key=lambda index: self.columns[index].optional)
+            if not self.columns[least].optional or len(shown) == 1:
+                yield from self._stacked(shown)
                 break
+            shown.remove(least)
+            left_out.append(self.columns[least].title)
         else:
-            least = max(shown, key=lambda index: columns[index].optional)
-            if columns[least].optional and len(shown) > 1:
-                shown.remove(least)
-                left_out.append(columns[least].title)
-                continue
-            yield from _stacked(columns, cells, shown, width, painted)
-        break
-    if left_out:
-        names = ", ".join(left_out)
-        yield from textwrap.wrap(
-            f"(not shown at {width} columns: {names})",
-            width,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-
-
-def _stacked(
-    columns: Sequence[Column],
-    cells: list[list[str]],
-    shown: list[int],
-    width: int,
-    painted: _Paint,
-) -> Iterator[str]:
-    """Yield several tables, each with the key columns; or a list of rows."""
-    keys = [index for index in shown if columns[index].key] or shown[:1]
-    blocks: list[list[int]] = []
-    for index in (each for each in shown if each not in keys):
-        if blocks and _widths(columns, cells, [*blocks[-1], index], width, 2) is not None:
-            blocks[-1].append(index)
-        elif _widths(columns, cells, [*keys, index], width, 2) is not None:
-            blocks.append([*keys, index])
-        else:
-            blocks = []
-            break
-    if not blocks:
-        yield from _listed(columns, cells, shown, width, painted)
-    for number, block in enumerate(blocks):
-        widths = _widths(columns, cells, block, width, 2)
-        if number:
-            yield ""
-        if widths is not None:
-            yield from _block(columns, cells, dict(zip(block, widths, strict=True)), 2, painted)
-
-
-def _listed(
-    columns: Sequence[Column],
-    cells: list[list[str]],
-    shown: list[int],
-    width: int,
-    painted: _Paint,
-) -> Iterator[str]:
-    """Yield each row as a paragraph of "title: text"."""
-    for number, row in enumerate(cells):
-        if number:
-            yield ""
-        for index in shown:
-            title = columns[index].title
-            text = f"{title}: {row[index]}" if title else row[index]
-            lines = textwrap.wrap(
-                text,
-                width,
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
+            yield from self._block(shown, 2 if self._widths(shown, 2) else 1)
+        if left_out:
+            yield from _fold(
+                f"(not shown at {self.width} columns: {', '.join(left_out)})", self.width
             )
-            yield from (painted(line, "bold" if index == shown[0] else "") for line in lines)
 
+    def _stacked(self, shown: list[int]) -> Iterator[str]:
+        """Yield several tables, each with the key columns; or a list of rows."""
+        keys = [index for index in shown if self.columns[index].key] or shown[:1]
+        blocks: list[list[int]] = []
+        for index in (each for each in shown if each not in keys):
+            if blocks and self._widths([*blocks[-1], index], 2):
+                blocks[-1].append(index)
+            elif self._widths([*keys, index], 2):
+                blocks.append([*keys, index])
+            else:
+                blocks = []
+                break
+        if not blocks:
+            yield from self._listed(shown)
+        for number, block in enumerate(blocks):
+            if number:
+                yield ""
+            yield from self._block(block, 2)
 
-def _widths(
-    columns: Sequence[Column], cells: list[list[str]], shown: list[int], width: int, gap: int
-) -> list[int] | None:
-    """Widths of the columns; None if they do not fit."""
-    least, best = [], []
-    for index in shown:
-        column = columns[index]
-        texts = [row[index] for row in cells]
-        natural = max((len(text) for text in texts), default=0)
-        longest = max((_longest_word(text) for text in texts), default=0)
-        below = longest if column.folds else natural
-        least.append(max(below, _longest_word(column.title)))
-        best.append(max(natural, len(column.title)))
-    room = width - gap * (len(shown) - 1) - sum(least)
-    if room < 0:
-        return None
-    while room > 0:
-        # Widen the column that lacks most.
-        lack, place = max((b - w, -i) for i, (w, b) in enumerate(zip(least, best, strict=True)))
-        if lack <= 0:
-            break
-        least[-place] += 1
-        room -= 1
-    return least
+    def _listed(self, shown: list[int]) -> Iterator[str]:
+        """Yield each row as a paragraph of "title: text"."""
+        for number, row in enumerate(self.cells):
+            if number:
+                yield ""
+            for index in shown:
+                title = self.columns[index].title
+                text = f"{title}: {row[index]}" if title else row[index]
+                for line in _fold(text, self.width, "  "):
+                    yield self.painted(line, "bold" if index == shown[0] else "")
+
+    def _widths(self, shown: list[int], gap: int) -> list[int]:
+        """Widths of the columns; empty if they do not fit."""
+        least, best = [], []
+        for index in shown:
+            column = self.columns[index]
+            texts = [row[index] for row in self.cells]
+            natural = max((len(text) for text in texts), default=0)
+            longest = max((_longest_word(text) for text in texts), default=0)
+            below = longest if column.folds else natural
+            least.append(max(below, _longest_word(column.title)))
+            best.append(max(natural, len(column.title)))
+        room = self.width - gap * (len(shown) - 1) - sum(least)
+        if room < 0:
+            return []
+        while room > 0:
+            # Widen the column that lacks most.
+            lack, place = max((b - w, -i) for i, (w, b) in enumerate(zip(least, best, strict=True)))
+            if lack <= 0:
+                break
+            least[-place] += 1
+            room -= 1
+        return least
+
+    def _block(self, shown: list[int], gap: int) -> Iterator[str]:
+        widths = dict(zip(shown, self._widths(shown, gap), strict=True))
+
+        def line(texts: Sequence[str], style: str) -> Iterator[str]:
+            folded = [
+                _fold(text, max(1, width))
+                for text, width in zip(texts, widths.values(), strict=True)
+            ]
+            for number in range(max(map(len, folded))):
+                parts = []
+                for (index, width), text, lines in zip(widths.items(), texts, folded, strict=True):
+                    part = lines[number] if number < len(lines) else ""
+                    pad = " " * (width - len(part))
+                    styles = " ".join(filter(None, [style, getattr(text, "style", "")]))
+                    part = self.painted(part, styles)
+                    parts.append(pad + part if self.columns[index].right else part + pad)
+                yield (" " * gap).join(parts).rstrip()
+
+        titles = [self.columns[index].title for index in shown]
+        if any(titles):
+            yield from line(titles, "bold")
+        for row in self.cells:
+            yield from line([row[index] for index in shown], "")
 
 
 def _longest_word(text: str) -> int:
     return max((len(word) for word in text.split()), default=0)
 
 
-def _block(
-    columns: Sequence[Column],
-    cells: list[list[str]],
-    widths: dict[int, int],
-    gap: int,
-    painted: _Paint,
-) -> Iterator[str]:
-    def line(texts: Sequence[str], style: str) -> Iterator[str]:
-        folded = [_fold(text, width) for text, width in zip(texts, widths.values(), strict=True)]
-        for number in range(max(map(len, folded))):
-            parts = []
-            for (index, width), text, lines in zip(widths.items(), texts, folded, strict=True):
-                part = lines[number] if number < len(lines) else ""
-                pad = " " * (width - len(part))
-                part = painted(part, " ".join(filter(None, [style, getattr(text, "style", "")])))
-                parts.append(pad + part if columns[index].right else part + pad)
-            yield (" " * gap).join(parts).rstrip()
-
-    titles = [columns[index].title for index in widths]
-    if any(titles):
-        yield from line(titles, "bold")
-    for row in cells:
-        yield from line([row[index] for index in widths], "")
-
-
-def _fold(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [
-        ""
-    ]
+def _fold(text: str, width: int, indent: str = "") -> list[str]:
+    """Fold between words."""
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
