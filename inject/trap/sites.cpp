@@ -17,7 +17,8 @@ namespace {
 constexpr std::uint8_t kHlt = 0xf4;
 /// Programs that submit rarely are not patched.
 constexpr std::uint64_t kOftenEnough = 32;
-constexpr std::uint64_t kGivenUp = 0xff;
+/// In place of the count: the site is patched, or cannot be.
+constexpr std::uint64_t kDecided = 0xff;
 
 HEADRACE_NEXT<int(int, ...)> next_prctl("prctl");
 
@@ -69,7 +70,7 @@ void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
     if (found == 0 && slot.compare_exchange_relaxed(found, word_of(address, 1, 0))) return;
     if (found >> 16 != address) continue;
     const std::uint64_t count = count_of(found);
-    if (count == kGivenUp) return;
+    if (count == kDecided) return;
     // If another thread counted concurrently, one count is lost.
     if (count + 1 < kOftenEnough) {
       slot.compare_exchange_relaxed(found, word_of(address, count + 1, 0));
@@ -77,7 +78,7 @@ void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
     }
     const bool possible = is_virtual() && is_fixed_code(address);
     // Table first: a thread that executes the new byte must find the old one.
-    const std::uint64_t then = word_of(address, kGivenUp, possible ? first_byte : 0);
+    const std::uint64_t then = word_of(address, kDecided, possible ? first_byte : 0);
     if (!slot.compare_exchange_relaxed(found, then) || !possible) return;
     // If it fails, the byte in the table equals the code's and is never used.
     static_cast<void>(write_byte(address, kHlt));

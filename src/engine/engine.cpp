@@ -58,7 +58,7 @@ Result<void> check(const EngineOptions& options) {
       rule_of(options.waiting),
       {devices.timeout <= std::chrono::nanoseconds(0) ||
            devices.timeout > DeviceOptions::kTimeoutMax,
-       fmt::format("a device cannot be given up after {} ns without an answer",
+       fmt::format("a device cannot be retired after {} ns without an answer",
                    devices.timeout.count()),
        "more than 0 and at most a year; the default is 5 seconds"},
       {!devices.use && !devices.queues.empty(),

@@ -190,7 +190,7 @@ TEST(BatchProperty, ADeviceInTroubleDoesWhatTheRulesSay) {
 }
 
 TEST(BatchProperty, AQueueThatTakesNothingMoreLeavesTheRulesAsTheyAre) {
-  // Started operations are given up at once; the first descriptor of a batch is accepted.
+  // Started operations are abandoned at once; the first descriptor of a batch is accepted.
   const Emulated machine = make_emulated(
       {.transfer_bytes_max = 8192,
        .device = {.timeout = std::chrono::seconds(60)},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small soak: one thread, and devices scheduled by the seed, so HEADRACE_SEED reproduces
 // everything, from the order in which engines take descriptors to the last byte of memory. Excludes
-// what depends on the clock: descriptors given up and waits that time out.
+// what depends on the clock: abandoned descriptors and waits that time out.
 #include <gtest/gtest.h>
 
 #include <array>

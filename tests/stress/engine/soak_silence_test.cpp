@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The soak of silent devices: devices scheduled by the seed stop anywhere in a batch until it has
-// been given up, and then finish it. Fences hold even where a processor cannot tell what the device
+// The soak of silent devices: devices scheduled by the seed stop anywhere in a batch until it
+// is abandoned, and then finish it. Fences hold even where a processor cannot tell what the device
 // will do; where it can, every byte is correct.
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
     }
     work.check(end, false, tally);
     channel.reset();
-    // Finishes the batches given up; nothing writes any more afterwards.
+    // Finishes the abandoned batches; nothing writes any more afterwards.
     device.run_until_idle();
     engine.poll();
     retired.clear();
@@ -75,7 +75,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
   EXPECT_GT(tally.abandoned, 0U);
   EXPECT_GT(tally.undecided, 0U);
   EXPECT_GT(tally.jobs, tally.abandoned) << "some are answered";
-  std::printf("soak: seed %llu: %llu jobs, %llu given up, %llu of them undecided\n",
+  std::printf("soak: seed %llu: %llu jobs, %llu abandoned, %llu of them undecided\n",
               static_cast<unsigned long long>(seed), static_cast<unsigned long long>(tally.jobs),
               static_cast<unsigned long long>(tally.abandoned),
               static_cast<unsigned long long>(tally.undecided));

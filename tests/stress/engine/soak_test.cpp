@@ -50,7 +50,7 @@ constexpr std::array kResetDevices{DeviceId(0), DeviceId(1)};
 constexpr DeviceId kMendedDevice(2);
 /// Dies for good.
 constexpr DeviceId kDeadDevice(3);
-/// On a loaded machine a live device may exceed this and is given up, too. That is a race between
+/// On a loaded machine a live device may exceed this and is retired, too. That is a race between
 /// it and the processor that repeats its work, which ThreadSanitizer would report.
 constexpr std::chrono::nanoseconds kTimeoutMax =
     test::kReportsEveryRace ? std::chrono::seconds(20) : std::chrono::milliseconds(500);

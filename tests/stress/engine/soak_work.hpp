@@ -31,7 +31,7 @@ struct alignas(4096) Arena {
   std::array<std::byte, kArenaBytes> bytes;
 };
 
-/// Memory that a given-up device may still write to. Outlives the devices.
+/// Memory that a retired device may still write to. Outlives the devices.
 ///
 /// Threading: shared.
 class Retired {

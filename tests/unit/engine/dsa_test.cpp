@@ -393,7 +393,7 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
 }
 
 TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
-  // A given-up device may still write to its targets.
+  // A retired device may still write to its targets.
   std::deque<Buffers> all;
   const Emulated machine = make_emulated(
       {.device_count = 2,

@@ -368,7 +368,7 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   engine->poll();
   ASSERT_EQ(submit(entry_count), Submit::accepted);
   EXPECT_TRUE(jobs[entry_count].wait().late_write_possible) << "the entry is lost again";
-  // One loss since the completion: the queue is not given up, but has nothing to wait for, either.
+  // One loss since the completion: the queue is not retired, but has nothing to wait for, either.
   ASSERT_EQ(submit(entry_count + 1), Submit::accepted);
   EXPECT_TRUE(jobs[entry_count + 1].wait().fell_back);
   EXPECT_EQ(sent.size(), entry_count + 1);
@@ -449,7 +449,7 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
               Submit::accepted);
     EXPECT_TRUE(jobs[i].wait().late_write_possible);
   }
-  // The queue is given up: the next submission sends a probe in place of the copy.
+  // The queue is retired: the next submission sends a probe in place of the copy.
   ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::dsa}), Submit::accepted);
   EXPECT_GT(device.probe_count, 0);
   EXPECT_EQ(device.probes_meanwhile, 0) << "two threads wrote to one descriptor";

@@ -237,7 +237,7 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
   EXPECT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::dsa}), Submit::full);
   EXPECT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::dsa}), Submit::full);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // Given up in the end, like any queue that accepts nothing.
+  // Retired in the end, like any queue that accepts nothing.
   Submit answer = Submit::full;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (answer == Submit::full && std::chrono::steady_clock::now() < end) {

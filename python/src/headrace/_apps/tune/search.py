@@ -198,7 +198,7 @@ class Bench:
             self.check_stop()
             chunk = variants[begin : begin + CHUNK_COUNT]
             subjects = [LIBC, *chunk, LIBC]
-            assert self.meter is not None  # noqa: S101 - A meter that was given up is not used.
+            assert self.meter is not None  # noqa: S101 - A retired meter is not used.
             times_ns = self.meter.measure_round(
                 subjects,
                 bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
