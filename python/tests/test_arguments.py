@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Here
 
 import headrace
 from headrace_lab.tpch.lineitem import Columns
@@ -176,3 +177,24 @@ def test_old_names_are_refused_with_the_new_one() -> None:
             producer.nothing()  # type: ignore[attr-defined]
     with pytest.raises(headrace.InvalidArgumentError, match=r"Ring\.open opens a ring"):
         headrace.pmem.Ring("ring")
+
+
+@pytest.mark.parametrize(
+    "words, now",
+    [
+        (("query", "--engine", "cpu"), "--engine is --path now"),
+        (("sql", "--repeat", "3", "SELECT 1"), "--repeat is --rounds now"),
+        (("report", "--out", "page.html"), "--out is --output now"),
+        (("tune", "--seconds", "3"), "--seconds is --time now"),
+        (("sim", "advise", "--tables", "folder"), "--tables is --data now"),
+        (("tune", "--time", "90"), "with its unit: ms, s, min or h"),
+        (("report", "--compare", "a", "b", "--rounds", "3"), "--rounds has no effect"),
+    ],
+)
+def test_an_old_option_is_refused_with_the_new_one(
+    here: Here, words: tuple[str, ...], now: str
+) -> None:
+    result = here(*words)
+    assert (result.code, result.stdout) == (2, "")
+    assert now in result.stderr
+    assert result.stderr.count("\n") == 1

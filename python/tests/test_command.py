@@ -411,27 +411,6 @@ def test_a_node_that_is_not_there_is_exit_code_3_before_there_is_data(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "words, now",
-    [
-        (("query", "--engine", "cpu"), "--engine is --path now"),
-        (("sql", "--repeat", "3", "SELECT 1"), "--repeat is --rounds now"),
-        (("report", "--out", "page.html"), "--out is --output now"),
-        (("tune", "--seconds", "3"), "--seconds is --time now"),
-        (("sim", "advise", "--tables", "folder"), "--tables is --data now"),
-        (("tune", "--time", "90"), "with its unit: ms, s, min or h"),
-        (("report", "--compare", "a", "b", "--rounds", "3"), "--rounds has no effect"),
-    ],
-)
-def test_an_old_option_is_refused_with_the_new_one(
-    here: Here, words: tuple[str, ...], now: str
-) -> None:
-    result = here(*words)
-    assert (result.code, result.stdout) == (2, "")
-    assert now in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = here("query", "--data", str(tmp_path / "pipe"))
