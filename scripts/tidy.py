@@ -201,8 +201,8 @@ def check_ordered(source: Source) -> Iterator[str]:
 
 
 def holds_edges(source: Source) -> bool:
-    """Whether the file belongs to the library or the emulator, and may use atomics."""
-    ours = source.path.startswith(("src/", "emu/", "inject/", "launch/", "include/"))
+    """Whether the file may use atomics: of the library or the emulator, or a reader of theirs."""
+    ours = source.path.startswith(("src/", "emu/", "inject/", "launch/", "include/", "sim/trace."))
     return ours and not source.path.endswith("atomic.hpp")
 
 

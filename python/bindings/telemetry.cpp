@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
+#include "headrace/telemetry/trace.hpp"
 
 namespace headrace::python {
 namespace {
@@ -75,6 +76,10 @@ void bind_telemetry(nb::module_& module) {
       },
       "interval_ns"_a, "directory"_a);
   module.def("stop_telemetry", &telemetry::stop, nb::call_guard<GilReleased>());
+  module.def(
+      "start_trace", [](const std::string& path) { value_of(telemetry::start_trace(path)); },
+      "path"_a);
+  module.def("stop_trace", &telemetry::stop_trace);
 }
 
 }  // namespace headrace::python

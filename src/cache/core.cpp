@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "headrace/base/clock.hpp"
+#include "headrace/base/trace.hpp"
 #include "headrace/copy/copy.hpp"
 
 namespace headrace::cache::detail {
 
 bool Core::wait(EntryState& entry, std::chrono::nanoseconds time_max) {
-  if (ended(entry.progress.now())) return true;
+  if (ended(entry.progress.now())) {
+    trace::record({.id = trace::id_of(&entry), .kind = trace::Kind::wait});
+    return true;
+  }
   const auto start = steady_clock().now();
   const bool has_ended = wait_blocked(entry, time_max);
   waits.add(1);

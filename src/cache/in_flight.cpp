@@ -2,6 +2,7 @@
 #include "in_flight.hpp"
 
 #include "core.hpp"
+#include "headrace/base/trace.hpp"
 
 namespace headrace::cache::detail {
 
@@ -62,6 +63,15 @@ void InFlightMoves::decide(Move& move) noexcept {
   move.undecided.notify_all();
 }
 
+namespace {
+
+void record_move(const EntryState& entry, const engine::Job& job) {
+  trace::record(
+      {.id = trace::id_of(&entry), .other = trace::id_of(&job), .kind = trace::Kind::cached});
+}
+
+}  // namespace
+
 bool InFlightMoves::RegisteredMove::submit(engine::Engine& engine, engine::SubmitOptions& options) {
   options.callback = &move_ended;
   options.callback_context = move_;
@@ -70,6 +80,7 @@ bool InFlightMoves::RegisteredMove::submit(engine::Engine& engine, engine::Submi
       engine::Submit::accepted) {
     return false;
   }
+  record_move(entry, move_->job);
   entry.progress.notify_submission();
   return true;
 }
@@ -116,7 +127,10 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
     moves_.disband(members_);
     return false;
   }
-  for (const Move* const member : members_) member->entry->progress.notify_submission();
+  for (const Move* const member : members_) {
+    record_move(*member->entry, leader.job);
+    member->entry->progress.notify_submission();
+  }
   return true;
 }
 

@@ -14,6 +14,7 @@
 #include "headrace/base/units.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
+#include "traced.hpp"
 #include "waiter.hpp"
 
 namespace headrace::engine {
@@ -423,7 +424,9 @@ Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions&
   });
   for (DsaQueue* const queue : queues) {
     auto state = std::make_unique<ChannelState>(*this, *queue, options);
-    if (state->depth() != 0) return state;
+    if (state->depth() == 0) continue;
+    if (trace::is_on()) return std::make_unique<detail::TracedChannel>(std::move(state));
+    return state;
   }
   const auto is_lost = [](const DsaQueue* queue) { return queue->is_all_lost(); };
   if (std::all_of(queues.begin(), queues.end(), is_lost)) {

@@ -15,6 +15,7 @@
 #include "job_word.hpp"
 #include "memory_access.hpp"
 #include "software/software.hpp"
+#include "traced.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -32,11 +33,11 @@ bool is_nested() {
   return calling != nullptr && calling->outer() != nullptr;
 }
 
-/// Calls `function` for a job of `engine`, which may no longer exist.
+/// Calls `function` for `job` of `engine`, which may no longer exist.
 template <typename Function, typename... Ends>
-[[gnu::noinline]] void call(const EngineState& engine, Function function, void* context,
-                            const Ends&... end) noexcept {
-  const Frame frame(calling, engine);
+[[gnu::noinline]] void call(const EngineState& engine, const Job& job, Function function,
+                            void* context, const Ends&... end) noexcept {
+  const Frame frame(calling, engine, trace::id_of(&job));
   function(context, end...);
 }
 
@@ -110,7 +111,7 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   if (plan.target.size() == byte_count &&
       Operation::is_simple_copy(plan.target.data(), plan.source.data(), byte_count,
                                 kAskedForNodeBytesMin - 1) &&
-      options.after.empty() && calling == nullptr) [[likely]] {
+      options.after.empty() && calling == nullptr && !trace::is_on()) [[likely]] {
     return note_refusal(start(
         job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
         {.kind = OperationKind::copy, .byte_count = byte_count}, options));
@@ -118,8 +119,8 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   return submit_other_copy(job, plan, options);
 }
 
-/// A copy that is large, empty, in place or invalid, that has predecessors, or that is submitted
-/// inside a call of a user's function.
+/// A copy that is large, empty, in place or invalid, that has predecessors, that is submitted
+/// inside a call of a user's function, or that is traced.
 Submit EngineState::submit_other_copy(Job& job, const CopyPlan& plan,
                                       const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
@@ -151,7 +152,8 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     byte_count += operation.byte_count();
     kinds = kinds.with(operation.kind());
   }
-  return note_refusal(start(
+  const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
+  const Submit answer = start(
       job,
       [&] {
         job.operation_ = {};
@@ -161,17 +163,43 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
        .byte_count = byte_count,
        .operation_count = batch.operations.size(),
        .deferred = is_nested()},
-      options));
+      options);
+  if (traced_ticks != 0 && answer == Submit::accepted) [[unlikely]] {
+    record_job(trace::id_of(&job), batch.operations, byte_count, options, traced_ticks);
+  }
+  return note_refusal(answer);
 }
 
 Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
   std::optional<SubmitOptions> known;
   if (operation.byte_count() >= kAskedForNodeBytesMin) [[unlikely]]
     known = with_nodes(operation, options);
-  return start(
+  const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
+  const Submit answer = start(
       job, [&] { job.operation_ = operation; },
       {.kind = operation.kind(), .byte_count = operation.byte_count(), .deferred = is_nested()},
       known ? *known : options);
+  if (traced_ticks != 0 && answer == Submit::accepted) [[unlikely]] {
+    record_job(trace::id_of(&job), {&operation, 1}, operation.byte_count(), options, traced_ticks);
+  }
+  return answer;
+}
+
+/// The job may be gone.
+void EngineState::record_job(std::uint64_t id, std::span<const Operation> operations,
+                             std::size_t byte_count, const SubmitOptions& options,
+                             std::uint64_t begun_ticks) const noexcept {
+  for (const Job* const before : options.after) {
+    trace::record({.begin_ticks = begun_ticks,
+                   .id = id,
+                   .other = trace::id_of(before),
+                   .kind = trace::Kind::after});
+  }
+  detail::record({.begin_ticks = begun_ticks,
+                  .id = id,
+                  .other = calling == nullptr ? 0 : calling->job(),
+                  .kind = trace::Kind::job},
+                 operations, byte_count, options.path.value_or(settings_.path));
 }
 
 /// Adds the NUMA nodes of a large operation to `options` if the caller did not set them and there
@@ -467,7 +495,7 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
         job.fields().begun_ticks);
   }
   if (!plain && job.fields().callback != nullptr)
-    call(engine, job.fields().callback, job.fields().callback_context, end);
+    call(engine, job, job.fields().callback, job.fields().callback_context, end);
   std::uint32_t seen = 0;
   // The last access: a thread that sees the new state may destroy or resubmit the job.
   const void* const address = &job.word_;
@@ -490,7 +518,7 @@ void EngineState::end_and_call(Job& job) noexcept {
     end.bytes_by_device = std::min(end.bytes_by_device, end.bytes_done);
   }
   finish(job, false);
-  if (then != nullptr) call(engine, then, then_context);
+  if (then != nullptr) call(engine, job, then, then_context);
 }
 
 void EngineState::stop() {

@@ -34,12 +34,17 @@ class EngineState;
 class Frame {
  public:
   /// Only the address of `engine` is used: it may be destroyed before the frame ends.
-  Frame(const Frame*& innermost, const EngineState& engine)
-      : innermost_(innermost), outer_(std::exchange(innermost, this)), engine_(&engine) {}
+  /// `job`: trace::id_of() the job whose function is called, 0 if none is.
+  Frame(const Frame*& innermost, const EngineState& engine, std::uint64_t job = 0)
+      : innermost_(innermost),
+        outer_(std::exchange(innermost, this)),
+        engine_(&engine),
+        job_(job) {}
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
   ~Frame() { innermost_ = outer_; }
   [[nodiscard]] const Frame* outer() const { return outer_; }
+  [[nodiscard]] std::uint64_t job() const { return job_; }
   /// Whether `frame` or one outside of it is of `engine`.
   [[nodiscard]] static bool any_of(const Frame* frame, const EngineState& engine) {
     while (frame != nullptr && frame->engine_ != &engine) frame = frame->outer_;
@@ -50,6 +55,7 @@ class Frame {
   const Frame*& innermost_;
   const Frame* const outer_;
   const EngineState* const engine_;
+  const std::uint64_t job_;
 };
 
 /// Threading: shared.
@@ -138,6 +144,9 @@ class EngineState final : public Engine {
                                                         const SubmitOptions& options);
   [[nodiscard, gnu::noinline]] Submit submit_other_copy(Job& job, const CopyPlan& plan,
                                                         const SubmitOptions& options);
+  [[gnu::noinline]] void record_job(std::uint64_t id, std::span<const Operation> operations,
+                                    std::size_t byte_count, const SubmitOptions& options,
+                                    std::uint64_t begun_ticks) const noexcept;
   /// start() for a validated operation.
   [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
                                  const SubmitOptions& options);

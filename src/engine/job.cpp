@@ -10,6 +10,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
+#include "headrace/base/trace.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -163,24 +164,43 @@ JobState Job::state() const {
   return detail::state_of(word_.load_acquire());  // edge: job-ended (acquire)
 }
 
+namespace {
+
+/// A wait for `job` since `begun_ticks`, or now; `count` as in docs/reference/trace.md.
+bool record_wait(const Job& job, std::uint64_t begun_ticks, bool has_ended, std::uint32_t count) {
+  trace::record({.begin_ticks = begun_ticks,
+                 .id = trace::id_of(&job),
+                 .count = has_ended ? count : 0,
+                 .kind = trace::Kind::wait});
+  return has_ended;
+}
+
+}  // namespace
+
 bool Job::poll() {
-  // edge: job-ended (acquire)
-  // edge: job-submitted (acquire)
-  const std::uint32_t word = word_.load_acquire();
-  if (!detail::is_running(word)) [[unlikely]] {
-    HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
-    return true;
-  }
-  if (end_in_child()) return true;
-  if (!fields().polled.load_relaxed()) return false;  // Published with the word.
-  Visit visit(*this, word);
-  EngineState* const engine = visit.engine();
-  if (engine == nullptr) return true;
-  visit.release();
-  if (fields().then != nullptr) [[unlikely]]
-    return poll_in_stay(*engine);
-  engine->poll_for(*this);
-  return Visit::unpin(*this, *engine);
+  const auto poll_now = [this] {
+    // edge: job-ended (acquire)
+    // edge: job-submitted (acquire)
+    const std::uint32_t word = word_.load_acquire();
+    if (!detail::is_running(word)) [[unlikely]] {
+      HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
+      return true;
+    }
+    if (end_in_child()) return true;
+    if (!fields().polled.load_relaxed()) return false;  // Published with the word.
+    Visit visit(*this, word);
+    EngineState* const engine = visit.engine();
+    if (engine == nullptr) return true;
+    visit.release();
+    if (fields().then != nullptr) [[unlikely]]
+      return poll_in_stay(*engine);
+    engine->poll_for(*this);
+    return Visit::unpin(*this, *engine);
+  };
+  const bool has_ended = poll_now();
+  if (has_ended && trace::is_on()) [[unlikely]]
+    return record_wait(*this, 0, true, 2);
+  return has_ended;
 }
 
 bool Job::poll_in_stay(EngineState& engine) {
@@ -195,57 +215,64 @@ const Completion& Job::wait() {
 }
 
 bool Job::wait_for(std::chrono::nanoseconds time_max, Completion* end) {
-  // edge: job-ended (acquire)
-  // edge: job-submitted (acquire)
-  const std::uint32_t word = word_.load_acquire();
-  HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
-  const auto ended = [&] {
-    if (end != nullptr) *end = outcome;
+  const auto wait_now = [&] {
+    // edge: job-ended (acquire)
+    // edge: job-submitted (acquire)
+    const std::uint32_t word = word_.load_acquire();
+    HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
+    const auto ended = [&] {
+      if (end != nullptr) *end = outcome;
+      return true;
+    };
+    if (!detail::is_running(word) || end_in_child()) return ended();
+    Visit visit(*this, word);
+    EngineState* const engine = visit.engine();
+    if (engine == nullptr) return ended();
+    std::optional<Stay> stay;
+    if (fields().then != nullptr) {
+      visit.release();
+      stay.emplace(*this, *engine, end);
+    }
+    // Avoids overflow of the sum with the current time.
+    const bool for_ever = time_max >= kForever / 2;
+    const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
+    Waiter waiter(engine->waiting(), fields().polled.load_relaxed(), engine->wait_history(),
+                  platform::ticks());
+    // This thread may be the one that has to start it, if it waits inside a callback of another
+    // job.
+    engine->begin_due();
+    while (!stay || !stay->is_over()) {
+      const bool polled = fields().polled.load_relaxed();  // Of the current submission.
+      if (polled && !stay) {
+        engine->poll_for(*this);
+      } else if (polled && poll() && stay->is_over()) {
+        // `then` may also submit the job to another engine, so that each poll visits it.
+        return true;
+      }
+      const std::uint64_t now = platform::ticks();
+      if (state() != JobState::running) {
+        waiter.end(now);
+        return ended();
+      }
+      // After the check of the state: a wait of no time is a poll.
+      const std::chrono::nanoseconds left = for_ever ? kForever : until - steady_clock().now();
+      if (left <= std::chrono::nanoseconds(0)) return false;
+      const auto rest = [&] {
+        if (polled) return stay ? stay->rest() : engine->rest_for(*this);
+        return rest_on_line(&word_, kRestMax, [&] { return state() != JobState::running; });
+      };
+      waiter.pass(now, rest, [&](std::chrono::nanoseconds time) {
+        if (polled) return platform::sleep(std::min(left, time));
+        const std::uint32_t seen = detail::set_flag(word_, detail::kSleeperFlag);
+        if (seen != 0) platform::sleep_on_word(word_, seen, left);
+      });
+    }
     return true;
   };
-  if (!detail::is_running(word) || end_in_child()) return ended();
-  Visit visit(*this, word);
-  EngineState* const engine = visit.engine();
-  if (engine == nullptr) return ended();
-  std::optional<Stay> stay;
-  if (fields().then != nullptr) {
-    visit.release();
-    stay.emplace(*this, *engine, end);
-  }
-  // Avoids overflow of the sum with the current time.
-  const bool for_ever = time_max >= kForever / 2;
-  const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  Waiter waiter(engine->waiting(), fields().polled.load_relaxed(), engine->wait_history(),
-                platform::ticks());
-  // This thread may be the one that has to start it, if it waits inside a callback of another job.
-  engine->begin_due();
-  while (!stay || !stay->is_over()) {
-    const bool polled = fields().polled.load_relaxed();  // Of the current submission.
-    if (polled && !stay) {
-      engine->poll_for(*this);
-    } else if (polled && poll() && stay->is_over()) {
-      // `then` may also submit the job to another engine, so that each poll visits it.
-      return true;
-    }
-    const std::uint64_t now = platform::ticks();
-    if (state() != JobState::running) {
-      waiter.end(now);
-      return ended();
-    }
-    // After the check of the state: a wait of no time is a poll.
-    const std::chrono::nanoseconds left = for_ever ? kForever : until - steady_clock().now();
-    if (left <= std::chrono::nanoseconds(0)) return false;
-    const auto rest = [&] {
-      if (polled) return stay ? stay->rest() : engine->rest_for(*this);
-      return rest_on_line(&word_, kRestMax, [&] { return state() != JobState::running; });
-    };
-    waiter.pass(now, rest, [&](std::chrono::nanoseconds time) {
-      if (polled) return platform::sleep(std::min(left, time));
-      const std::uint32_t seen = detail::set_flag(word_, detail::kSleeperFlag);
-      if (seen != 0) platform::sleep_on_word(word_, seen, left);
-    });
-  }
-  return true;
+  if (!trace::is_on()) [[likely]]
+    return wait_now();
+  const std::uint64_t begun_ticks = platform::ticks();
+  return record_wait(*this, begun_ticks, wait_now(), 1);
 }
 
 bool Job::end_in_child() {

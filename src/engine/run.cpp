@@ -9,6 +9,7 @@
 #include "headrace/platform/ticks.hpp"
 #include "memory_access.hpp"
 #include "software/software.hpp"
+#include "traced.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -40,6 +41,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
     if (answer != Submit::full) return answer;
   }
   if (!enter()) return Submit::closed;
+  const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
   const auto kind_index = static_cast<std::size_t>(operation.kind());
   const bool fell_back = wants_hardware && (has_hardware || asked == Path::dsa);
   if (byte_count >= kTimedBytesMin || fell_back || settings_.check_memory ||
@@ -53,6 +55,10 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
     completion = detail::ended(software::execute(operation));
   }
   statistics_.count_run(kind_index, completion);
+  if (traced_ticks != 0) [[unlikely]] {
+    detail::record({.begin_ticks = traced_ticks, .kind = trace::Kind::run}, {&operation, 1},
+                   byte_count, asked);
+  }
   leave();
   // These calls may stop or destroy the engine.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);

@@ -6,6 +6,7 @@
 #include "ends.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/futex.hpp"
+#include "headrace/platform/ticks.hpp"
 
 namespace headrace::message {
 
@@ -116,6 +117,7 @@ void Consumer::release_all() noexcept {
 }
 
 Outcome Consumer::try_receive(std::span<std::byte> target, std::size_t& received) noexcept {
+  const std::uint64_t begun_ticks = trace::is_on() ? platform::ticks() : 0;
   Outcome outcome = find_lane();
   if (outcome != Outcome::done) return outcome;
   Message message;
@@ -128,7 +130,18 @@ Outcome Consumer::try_receive(std::span<std::byte> target, std::size_t& received
     return Outcome::too_large;
   }
   detail::copy_bytes(target.data(), message.bytes);
+  if (begun_ticks != 0) [[unlikely]]
+    record(received, begun_ticks);
   return release();
+}
+
+void Consumer::record(std::size_t byte_count, std::uint64_t begun_ticks) const noexcept {
+  trace::record({.begin_ticks = begun_ticks,
+                 .id = end_->lane_id(lane_->number),
+                 .other = lane_->cursor.position(),
+                 .byte_count = byte_count,
+                 .count = begun_ticks != 0 ? 1U : 0U,
+                 .kind = trace::Kind::receive});
 }
 
 Outcome Consumer::receive(std::span<std::byte> target, std::size_t& received,
@@ -142,7 +155,17 @@ Outcome Consumer::receive(std::span<std::byte> target, std::size_t& received,
 Outcome Consumer::wait_for_message(const Wait& wait) noexcept {
   Atomic<std::uint32_t>& word = end_->segment().control().cons_sleeps;
   const void* const line = lane_count_ == 1 ? &end_->segment().lane(0).prod_tail : nullptr;
-  return detail::wait_for(*end_, word, line, wait, Outcome::empty, [&] { return find_lane(); });
+  const std::uint64_t begun_ticks = trace::is_on() ? platform::ticks() : 0;
+  const Outcome outcome =
+      detail::wait_for(*end_, word, line, wait, Outcome::empty, [&] { return find_lane(); });
+  if (begun_ticks != 0) [[unlikely]] {
+    trace::record({.begin_ticks = begun_ticks,
+                   .id = end_->lane_id(lane_->number),
+                   .other = lane_->cursor.position(),
+                   .count = outcome == Outcome::done ? 1U : 0U,
+                   .kind = trace::Kind::arrival});
+  }
+  return outcome;
 }
 
 Outcome Consumer::fault_outcome() const noexcept {

@@ -86,6 +86,8 @@ class End {
   [[nodiscard]] const Segment& segment() const { return segment_; }
   [[nodiscard]] Atomic<std::uint32_t>& fault() { return fault_; }
   [[nodiscard]] std::uint64_t role() const { return role_; }
+  /// The identity of a lane in a trace, the same in all processes.
+  [[nodiscard]] std::uint64_t lane_id(std::uint64_t lane) const { return (inode_ << 16U) + lane; }
   [[nodiscard]] Outcome fault_outcome() const;
   /// Makes every later call return `damaged`.
   Outcome refuse_damaged();
@@ -100,6 +102,7 @@ class End {
   Segment segment_;
   const std::string name_;  ///< Empty for an unnamed queue.
   const std::uint64_t role_;
+  const std::uint64_t inode_ = segment_.file.identity().inode;
   Atomic<std::uint32_t> fault_{kNone};
   const platform::FaultGuard fault_guard_;
   const platform::ForkGuard fork_guard_;

@@ -6,6 +6,7 @@
 #include "ends.hpp"
 #include "headrace/platform/futex.hpp"
 #include "headrace/platform/line_flush.hpp"
+#include "headrace/platform/ticks.hpp"
 
 namespace headrace::message {
 
@@ -73,8 +74,21 @@ Outcome Producer::put(std::span<const std::byte> message) {
 }
 
 Outcome Producer::try_send(std::span<const std::byte> message) {
+  const std::uint64_t begun_ticks = trace::is_on() ? platform::ticks() : 0;
   const Outcome outcome = put(message);
-  return outcome == Outcome::done ? publish() : outcome;
+  if (outcome != Outcome::done) return outcome;
+  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  return publish_and(0, begun_ticks);
+}
+
+void Producer::record(std::uint64_t unit_count, std::uint64_t begun_ticks) const noexcept {
+  const std::uint64_t position = cursor_.position() + unit_count;
+  trace::record({.begin_ticks = begun_ticks,
+                 .id = end_->lane_id(number_),
+                 .other = position,
+                 .byte_count = (position - cursor_.published()) * geometry_.unit_bytes,
+                 .count = begun_ticks != 0 ? 1U : 0U,
+                 .kind = trace::Kind::send});
 }
 
 Outcome Producer::send(std::span<const std::byte> message, const Wait& wait) {
@@ -106,7 +120,14 @@ Outcome Producer::wait_for_room(std::size_t byte_count, const Wait& wait) noexce
     std::span<std::byte> unused;
     return reserve(byte_count, unused);
   };
-  return detail::wait_for(*end_, words.prod_sleeps, &words.cons_head, wait, Outcome::full, look);
+  const std::uint64_t begun_ticks = trace::is_on() ? platform::ticks() : 0;
+  const Outcome outcome =
+      detail::wait_for(*end_, words.prod_sleeps, &words.cons_head, wait, Outcome::full, look);
+  if (begun_ticks != 0) [[unlikely]] {
+    trace::record(
+        {.begin_ticks = begun_ticks, .id = end_->lane_id(number_), .kind = trace::Kind::room});
+  }
+  return outcome;
 }
 
 void Producer::place(Placement placement) {

@@ -9,4 +9,8 @@ std::uint64_t process_id() {
   return static_cast<std::uint64_t>(::getpid());
 }
 
+std::uint64_t thread_id() {
+  return static_cast<std::uint64_t>(::gettid());
+}
+
 }  // namespace headrace::platform

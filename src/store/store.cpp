@@ -12,6 +12,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
+#include "headrace/base/trace.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
 #include "headrace/platform/thread.hpp"
@@ -79,20 +80,24 @@ Result<void> check(const StoreOptions& options) {
 /// passed. Returns whether it completed.
 bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
   static engine::WaitHistory history;
-  engine::Waiter waiter(batch.waiting, false, history, platform::ticks());
+  const std::uint64_t begun_ticks = platform::ticks();
+  engine::Waiter waiter(batch.waiting, false, history, begun_ticks);
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
   while (true) {
     const std::uint64_t now_ticks = platform::ticks();
     // edge: transfer-ended (acquire)
     std::uint32_t seen = batch.word.load_acquire();
-    if (seen == TransferBatch::kEnded) {
-      waiter.end(now_ticks);
-      return true;
-    }
     const std::chrono::nanoseconds left =
         for_ever ? std::chrono::hours(1) : until - steady_clock().now();
-    if (left <= std::chrono::nanoseconds(0)) return false;
+    if (seen == TransferBatch::kEnded || left <= std::chrono::nanoseconds(0)) {
+      trace::record({.begin_ticks = begun_ticks,
+                     .id = trace::id_of(&batch),
+                     .count = seen == TransferBatch::kEnded ? 1U : 0U,
+                     .kind = trace::Kind::wait});
+      if (seen == TransferBatch::kEnded) waiter.end(now_ticks);
+      return seen == TransferBatch::kEnded;
+    }
     waiter.pass(
         now_ticks, [] { return false; },
         [&](std::chrono::nanoseconds) {

@@ -2,6 +2,7 @@
 // Transfers: batches of puts and gets as engine jobs, from submission to notification.
 #include <algorithm>
 
+#include "headrace/base/trace.hpp"
 #include "headrace/platform/fork.hpp"
 #include "state.hpp"
 
@@ -218,6 +219,10 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     ended.store->complete(ended, Outcome::running);
   };
   options.then_context = &chunk;
+  const trace::Record part{.id = trace::id_of(chunk.batch.get()),
+                           .other = trace::id_of(&chunk.job),
+                           .byte_count = chunk.byte_count,
+                           .kind = chunk.kind == Kind::put ? trace::Kind::put : trace::Kind::get};
   engine::Submit answer = engine::Submit::accepted;
   try {
     if (chunk.operations.size() == 1) {
@@ -232,7 +237,10 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     // A policy of the engine that throws, or no memory: nothing was submitted.
     return complete(chunk, Outcome::failed);
   }
-  if (answer == engine::Submit::accepted) return;  // The chunk may already be reused.
+  if (answer == engine::Submit::accepted) {  // The chunk may already be reused.
+    if (part.id != 0) trace::record(part);
+    return;
+  }
   if (answer == engine::Submit::full) {
     const Lock lock(mutex_);
     unsent_.push_back(&chunk);

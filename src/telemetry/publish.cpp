@@ -20,6 +20,7 @@
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/platform/thread.hpp"
+#include "headrace/telemetry/trace.hpp"
 #include "layout.hpp"
 
 namespace headrace::telemetry {
@@ -238,6 +239,21 @@ class Publisher {
   std::map<std::string, std::uint64_t> counts_ HEADRACE_GUARDED_BY(mutex_);  ///< By kind.
   std::vector<std::shared_ptr<Registered>> sources_ HEADRACE_GUARDED_BY(mutex_);
 };
+
+}  // namespace
+
+namespace {
+
+/// Here, because a static library links this file into every program with an engine or a cache.
+const bool kIsTracing = [] {
+  const auto path = platform::trusted_variable("HEADRACE_TRACE");
+  if (!path) return false;
+  const Result<void> started = start_trace(*path);
+  if (!started) {
+    fmt::print(stderr, "headrace: HEADRACE_TRACE has no effect: {}\n", started.error().message());
+  }
+  return started.has_value();
+}();
 
 }  // namespace
 

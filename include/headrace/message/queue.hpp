@@ -38,6 +38,7 @@
 #include "headrace/base/names.hpp"
 #include "headrace/base/prefetch_write.hpp"
 #include "headrace/base/result.hpp"
+#include "headrace/base/trace.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/message/cursor.hpp"
 
@@ -285,13 +286,15 @@ class HEADRACE_API Producer {
   friend class Queue;
   explicit Producer(detail::EndPointer end);
   Outcome room(std::uint64_t unit_count) noexcept;
-  Outcome publish_and(std::uint64_t unit_count) noexcept;
+  Outcome publish_and(std::uint64_t unit_count, std::uint64_t begun_ticks = 0) noexcept;
   Outcome reserve_variable(std::size_t byte_count, std::span<std::byte>& room) noexcept;
   void skip_to_start() noexcept;
   Outcome put(std::span<const std::byte> message);
   [[nodiscard]] Outcome fault_outcome() const noexcept;
   [[nodiscard]] Outcome refuse_damaged() noexcept;
   void wake_consumer() noexcept;
+  /// For a trace: what is published next, and when its copy began, if this object copied it.
+  void record(std::uint64_t unit_count, std::uint64_t begun_ticks) const noexcept;
 
   detail::ProducerCursor cursor_;
   detail::Geometry geometry_;
@@ -358,6 +361,8 @@ class HEADRACE_API Consumer {
   [[nodiscard]] Outcome refuse_damaged() noexcept;
   void wake_producer(Lane& lane) noexcept;
   void release_all() noexcept;
+  /// For a trace: what is lent last, and when its copy began, if this object copied it.
+  void record(std::size_t byte_count, std::uint64_t begun_ticks) const noexcept;
 
   static constexpr std::uint32_t kTurnMax = 64;
 
@@ -440,7 +445,9 @@ inline void Producer::stage_many(std::size_t count) noexcept {
   cursor_.stage(count);
 }
 
-inline Outcome Producer::publish_and(std::uint64_t unit_count) noexcept {
+inline Outcome Producer::publish_and(std::uint64_t unit_count, std::uint64_t begun_ticks) noexcept {
+  if (trace::is_on()) [[unlikely]]
+    record(unit_count, begun_ticks);
   cursor_.publish(unit_count);
   if (detail::must_wake(*cons_sleeps_)) wake_consumer();
   return Outcome::done;
@@ -482,8 +489,11 @@ inline Outcome Consumer::find_lane() noexcept {
 }
 
 inline Outcome Consumer::peek(Message& message) noexcept {
-  const Outcome outcome = find_lane();
-  return outcome == Outcome::done ? read_next(message) : outcome;
+  Outcome outcome = find_lane();
+  if (outcome == Outcome::done) outcome = read_next(message);
+  if (trace::is_on() && outcome == Outcome::done) [[unlikely]]
+    record(message.bytes.size(), 0);
+  return outcome;
 }
 
 inline Outcome Consumer::read_next(Message& message) noexcept {
@@ -512,6 +522,8 @@ inline Outcome Consumer::peek_many(std::size_t count, Message& messages) noexcep
   messages.bytes = {lane.geometry.at(position), some * lane.geometry.unit_bytes};
   messages.producer = lane.number;
   lane.cursor.advance(some);
+  if (trace::is_on()) [[unlikely]]
+    record(messages.bytes.size(), 0);
   return Outcome::done;
 }
 

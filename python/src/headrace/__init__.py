@@ -66,7 +66,12 @@ if TYPE_CHECKING:
     from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
     from headrace.store import Store, StoreStatistics, StoreTransfer, Tier, TierStatistics
     from headrace.table import Table
-    from headrace.telemetry import publish_statistics, stop_publishing
+    from headrace.telemetry import (
+        publish_statistics,
+        start_trace,
+        stop_publishing,
+        stop_trace,
+    )
 
     __version__: str
 
@@ -129,7 +134,9 @@ __all__ = [
     "publish_statistics",
     "record",
     "replay",
+    "start_trace",
     "stop_publishing",
+    "stop_trace",
     "topo",
 ]
 
@@ -174,7 +181,12 @@ _MODULES = {
     "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
     "headrace.table": ("Table",),
     "headrace.store": ("Store", "StoreStatistics", "StoreTransfer", "Tier", "TierStatistics"),
-    "headrace.telemetry": ("publish_statistics", "stop_publishing"),
+    "headrace.telemetry": (
+        "publish_statistics",
+        "start_trace",
+        "stop_publishing",
+        "stop_trace",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish the statistics of this process, for ``headrace top``."""
+"""Publish statistics for ``headrace top``, and record traces for ``headrace sim replay``."""
+
+import os
 
 from headrace import _core
 from headrace._arguments import seconds
@@ -31,3 +33,21 @@ def publish_statistics(interval: float = 0.2) -> None:
 def stop_publishing() -> None:
     """Stop publishing and remove the file; no effect if nothing is published."""
     _core.stop_telemetry()
+
+
+def start_trace(path: str | os.PathLike[str]) -> None:
+    """Record what this process does with engines, caches, stores and queues into a file.
+
+    ``headrace sim replay`` reads it. HEADRACE_TRACE=FILE in the environment does the same from the
+    start of the process. Processes that record into one file at the same time share it.
+
+    Raises:
+        InvalidArgumentError: This process records already, or the file is something else.
+        PermissionDeniedError, CapacityExceededError, IoFailedError: The file cannot be made.
+    """
+    _core.start_trace(os.fspath(path))
+
+
+def stop_trace() -> None:
+    """Stop recording; no effect if nothing is recorded."""
+    _core.stop_trace()
