@@ -6,7 +6,9 @@
 #include "headrace/base/names.hpp"
 #include "sim/measure.hpp"
 #include "sim/model.hpp"
+#include "sim/replay.hpp"
 #include "sim/scenario.hpp"
+#include "sim/trace.hpp"
 
 namespace headrace::sim {
 namespace {
@@ -21,6 +23,48 @@ std::string error_text(const Error& error) {
                 {"remedy", error.remedy},
                 {"os_errno", error.os_errno}}}}
       .dump();
+}
+
+ReplayOptions replay_options(const Json& run) {
+  ReplayOptions options{.policy = run.value("policy", std::string("round_robin")),
+                        .workers = run.value("workers", 0U),
+                        .compute_scale = run.value("compute_scale", 1.0),
+                        .bin_count = run.value("bins", 0U),
+                        .working_bytes = run.value("working_bytes", 0.0)};
+  const Json nodes = run.value("nodes", Json::object());
+  for (const auto& [from, to] : nodes.items()) {
+    options.nodes.emplace(std::stoul(from), to.get<std::uint32_t>());
+  }
+  if (run.contains("copies")) options.copies = run.at("copies").get<std::uint32_t>();
+  if (run.contains("devices")) options.devices = run.at("devices").get<std::uint32_t>();
+  const std::string path = run.value("path", std::string("recorded"));
+  options.path = path == "cpu"   ? ReplayPath::cpu
+                 : path == "dsa" ? ReplayPath::dsa
+                                 : ReplayPath::recorded;
+  return options;
+}
+
+Json to_json(const Replayed& replayed) {
+  Json resources = Json::array();
+  for (const Replayed::Resource& each : replayed.resources) {
+    resources.push_back(
+        {{"name", each.name}, {"utilisation", each.utilisation}, {"full", each.full_share}});
+  }
+  Json devices = Json::array();
+  for (const Replayed::Device& each : replayed.devices) {
+    devices.push_back({{"device", each.number},
+                       {"submissions", each.submissions},
+                       {"queued_us", each.queued_ns / 1e3}});
+  }
+  return {{"time_s", replayed.time_ns / 1e9},
+          {"waited_s", replayed.waited_ns / 1e9},
+          {"moving_s", replayed.moving_ns / 1e9},
+          {"computing_s", replayed.computing_ns / 1e9},
+          {"bound", replayed.bound},
+          {"resources", std::move(resources)},
+          {"devices", std::move(devices)},
+          {"timeline", replayed.timeline},
+          {"notes", replayed.notes}};
 }
 
 }  // namespace
@@ -62,6 +106,72 @@ std::string answer(const std::string& request) {
                        {"notes", outcome->notes}});
   }
   return Json{{"results", std::move(results)}}.dump();
+}
+
+std::string answer_inject(const std::string& request, const NicFunction& nic) {
+  const Json asked = Json::parse(request);
+  const auto model = read_model(asked.at("machine").get<std::string>());
+  if (!model) return error_text(model.error());
+  if (!model->has_injection) {
+    return error_text({.code = Code::unsupported,
+                       .tried = "simulate injection",
+                       .cause = "the machine has no field 'injection'",
+                       .remedy = "use a machine with a NIC, such as injection-node or spr-1dsa"});
+  }
+  const std::string sharing = asked.value("sharing", std::string("none"));
+  const InjectionRun run{.node = {.core_count = asked.value("cores", 2U),
+                                  .sharing = sharing == "l2"         ? Sharing::l2
+                                             : sharing == "siblings" ? Sharing::siblings
+                                                                     : Sharing::none,
+                                  .polled = asked.value("polled", true),
+                                  .protocol_on_nic = asked.value("protocol_on_nic", true),
+                                  .memory_ratio = asked.value("memory_ratio", 1.0)},
+                         .message_bytes = asked.value("bytes", 4096.0),
+                         .message_count = asked.value("messages", 8U),
+                         .receiver_count = asked.value("receivers", 1U),
+                         .read_share = asked.value("read_share", 1.0),
+                         .working_bytes = asked.value("working_bytes", 0.0)};
+  const auto outcome = inject(model->injection, run, nic);
+  if (!outcome) return error_text(outcome.error());
+  return Json{{"time_ns", outcome->time_ns}, {"memory_lines", outcome->memory_lines}}.dump();
+}
+
+std::string answer_replay(const std::string& request, const NicFunction& nic) {
+  const Json asked = Json::parse(request);
+  const auto trace = read_trace(asked.at("trace").get<std::string>());
+  if (!trace) return error_text(trace.error());
+  Json results = Json::array();
+  for (const Json& run : asked.at("runs")) {
+    const auto model = read_model(run.at("machine").get<std::string>());
+    if (!model) return error_text(model.error());
+    ReplayOptions options = replay_options(run);
+    if (run.value("inject", false)) options.nic = nic;
+    const auto replayed = replay(*trace, *model, options);
+    if (!replayed) return error_text(replayed.error());
+    results.push_back(to_json(*replayed));
+  }
+  double waited_ns = 0;
+  double computing_ns = 0;
+  Json threads = Json::array();
+  for (const TracedThread& thread : trace->threads) {
+    for (const Step& step : thread.steps) {
+      waited_ns += step.waited_ns;
+      computing_ns += step.computing_ns;
+    }
+    threads.push_back(
+        {{"process", thread.process}, {"thread", thread.number}, {"steps", thread.steps.size()}});
+  }
+  return Json{{"trace",
+               {{"program", trace->program},
+                {"operations", trace->operations.size()},
+                {"recorded_s", trace->recorded_ns / 1e9},
+                {"waited_s", waited_ns / 1e9},
+                {"computing_s", computing_ns / 1e9},
+                {"cut_off_bytes", trace->cut_off_bytes},
+                {"lost", trace->lost_count},
+                {"threads", std::move(threads)}}},
+              {"results", std::move(results)}}
+      .dump();
 }
 
 std::string measure(const std::string& request) {

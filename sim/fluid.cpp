@@ -48,6 +48,10 @@ double Fluid::utilisation(ResourceIndex resource) const {
   return now_ns_ > 0 ? resources_[resource].used / (resources_[resource].capacity * now_ns_) : 0;
 }
 
+double Fluid::full_share(ResourceIndex resource) const {
+  return now_ns_ > 0 ? resources_[resource].full_ns / now_ns_ : 0;
+}
+
 void Fluid::run() {
   while (true) {
     share();
@@ -116,6 +120,10 @@ void Fluid::advance(double to_ns) {
     flow.remaining -= amount;
     if (flow.counts) carried_ += amount;
     for (const Use& use : flow.uses) resources_[use.resource].used += amount * use.weight;
+  }
+  for (Resource& resource : resources_) {
+    const bool is_full = resource.left <= kNothingShare * resource.capacity;
+    if (is_full && !flows_.empty()) resource.full_ns += elapsed_ns;
   }
   now_ns_ = std::max(now_ns_, to_ns);
 }

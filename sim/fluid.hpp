@@ -53,6 +53,8 @@ class Fluid {
   }
   /// Share of the resource's capacity used so far, 0 to 1.
   [[nodiscard]] double utilisation(ResourceIndex resource) const;
+  /// Share of the time so far in which flows used all of it.
+  [[nodiscard]] double full_share(ResourceIndex resource) const;
   [[nodiscard]] std::size_t resource_count() const { return resources_.size(); }
 
  private:
@@ -60,6 +62,7 @@ class Fluid {
     std::string name;
     double capacity = 0;
     double used = 0;
+    double full_ns = 0;
     // Scratch values of share().
     double left = 0;
     double weight = 0;

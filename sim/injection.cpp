@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <vector>
 
@@ -71,12 +72,14 @@ class Cache {
 
 class Node {
  public:
-  Node(const InjectionModel& model, const InjectionRun& run)
-      : model_(model), memory_ns_(model.memory_ns * run.memory_ratio), l3_(model.l3_bytes) {
-    for (std::uint32_t i = 0; i < run.core_count; ++i) {
-      l1_.emplace_back(model.l1_bytes);
-      l2_.emplace_back(model.l2_bytes);
-    }
+  Node(const InjectionModel& model, const Receivers::Options& options)
+      : model_(model), memory_ns_(model.memory_ns * options.memory_ratio), l3_(model.l3_bytes) {
+    const std::uint32_t count = options.core_count;
+    const bool siblings = options.sharing == Sharing::siblings;
+    per_l1_ = siblings ? 2 : 1;
+    per_l2_ = options.sharing == Sharing::l2 ? count : per_l1_;
+    for (std::uint32_t i = 0; i < count; i += per_l1_) l1_.emplace_back(model.l1_bytes);
+    for (std::uint32_t i = 0; i < count; i += per_l2_) l2_.emplace_back(model.l2_bytes);
   }
 
   /// The NIC writes a line, which invalidates all other copies.
@@ -89,14 +92,16 @@ class Node {
     } else if (level == Level::l3) {
       memory_lines_ += l3_.put(line, true) ? 1 : 0;
     } else {
-      put_l2(line, core, true);
+      put_l2(line, core / per_l2_, true);
     }
   }
 
   /// Time that `core` waits for a line.
-  double read(std::uint64_t line, std::uint32_t core) {
-    if (l1_[core].touch(line)) return model_.l1_ns;
-    l1_[core].put(line, false);
+  double read(std::uint64_t line, std::uint32_t reader) {
+    Cache& l1 = l1_[reader / per_l1_];
+    const std::uint32_t core = reader / per_l2_;  // By its L2.
+    if (l1.touch(line)) return model_.l1_ns;
+    l1.put(line, false);
     if (l2_[core].touch(line)) return model_.l2_ns;
     for (std::uint32_t other = 0; other < l2_.size(); ++other) {
       if (other == core || !l2_[other].touch(line)) continue;
@@ -122,6 +127,8 @@ class Node {
   const InjectionModel& model_;
   double memory_ns_;
   double memory_lines_ = 0;
+  std::uint32_t per_l1_ = 1;  ///< Cores that share an L1.
+  std::uint32_t per_l2_ = 1;
   std::vector<Cache> l1_;
   std::vector<Cache> l2_;
   Cache l3_;
@@ -144,51 +151,104 @@ Result<Place> ask(const NicFunction& function, const Message& message, std::uint
         fmt::format("the NIC's function names core {}, and there are {}", place.core, cores),
         "return an existing core");
   }
+  if (!(place.nic_ns >= 0 && place.host_ns >= 0 && place.header_bytes >= 0)) {
+    return refuse("the NIC's function returns a negative time or size", "return 0 or more");
+  }
   return place;
+}
+
+std::uint64_t lines_of(double bytes) {
+  return static_cast<std::uint64_t>(std::ceil(bytes / kLine));
+}
+
+/// Lines of each core's buffer and working set.
+std::uint64_t buffer_of(std::uint32_t core) {
+  return (std::uint64_t{1} + core) << 32U;
+}
+std::uint64_t working_set_of(std::uint32_t core) {
+  return std::uint64_t{core} << 24U;
 }
 
 }  // namespace
 
+struct Receivers::State {
+  State(const InjectionModel& its, const Options& given)
+      : model(its), options(given), node(its, given) {}
+
+  const InjectionModel& model;
+  const Options options;
+  Node node;
+};
+
+Receivers::Receivers(const InjectionModel& model, const Options& options)
+    : state_(std::make_unique<State>(model, options)) {}
+Receivers::~Receivers() = default;
+
+Result<double> Receivers::receive(const Message& message, const NicFunction& function,
+                                  double read_share) {
+  const InjectionModel& model = state_->model;
+  const Options& options = state_->options;
+  const auto place = ask(function, message, options.core_count);
+  if (!place) return fail(place.error());
+  const std::uint64_t lines = std::max<std::uint64_t>(1, lines_of(message.bytes));
+  const std::uint64_t header = lines_of(place->header_bytes);
+  const std::uint64_t buffer = buffer_of(message.receiver_core);
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    state_->node.write(buffer + line, line < header ? place->header : place->payload, place->core);
+  }
+  double time_ns = (options.polled ? model.poll_ns : model.interrupt_ns) +
+                   (options.protocol_on_nic ? model.nic_ns : model.host_ns) +
+                   message.bytes / model.line_gb_per_s + place->nic_ns + place->host_ns;
+  const auto wanted =
+      static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(lines) * read_share));
+  for (std::uint64_t line = 0; line < wanted; ++line) {
+    time_ns += state_->node.read(buffer + line, message.receiver_core) + model.work_ns;
+  }
+  return time_ns;
+}
+
+double Receivers::compute(std::uint32_t core, double working_bytes) {
+  const std::uint64_t lines = lines_of(working_bytes);
+  double time_ns = 0;
+  for (std::uint64_t line = 0; line < lines; ++line) {
+    time_ns += state_->node.read(working_set_of(core) + line, core);
+  }
+  return time_ns;
+}
+
+double Receivers::memory_lines() const {
+  return state_->node.memory_lines();
+}
+
 Result<InjectionOutcome> inject(const InjectionModel& model, const InjectionRun& run,
                                 const NicFunction& function) {
-  Node node(model, run);
-  const auto lines = static_cast<std::uint64_t>(std::max(1.0, run.message_bytes / kLine));
-  const auto wanted =
-      static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(lines) * run.read_share));
-  const auto working = static_cast<std::uint64_t>(model.working_bytes / kLine);
-  constexpr std::uint64_t kMessageBase = std::uint64_t{1} << 32U;
-  constexpr std::uint32_t kReceiver = 0;
-  InjectionOutcome outcome;
+  if (run.receiver_count == 0 || run.receiver_count > run.node.core_count) {
+    return fail(Code::invalid_argument, "simulate injection",
+                fmt::format("{} receivers on {} cores", run.receiver_count, run.node.core_count),
+                "use one core for each receiver");
+  }
+  Receivers receivers(model, run.node);
+  const double working_bytes = run.working_bytes > 0 ? run.working_bytes : model.working_bytes;
   double lines_before = 0;
   double time_ns = 0;
-  // The first message warms the caches and is not counted.
-  for (std::uint32_t i = 0; i <= run.message_count; ++i) {
-    const Message message{.index = i,
-                          .bytes = run.message_bytes,
-                          .sender_core = run.core_count - 1,
-                          .receiver_core = kReceiver};
-    const auto place = ask(function, message, run.core_count);
-    if (!place) return fail(place.error());
-    if (i == 1) {
+  // The first message of each receiver warms the caches and is not counted.
+  for (std::uint32_t i = 0; i < (run.message_count + 1) * run.receiver_count; ++i) {
+    if (i == run.receiver_count) {
       time_ns = 0;
-      lines_before = node.memory_lines();
+      lines_before = receivers.memory_lines();
     }
-    // Receive: the buffer is the same for every message.
-    for (std::uint64_t line = 0; line < lines; ++line) {
-      node.write(kMessageBase + line, line == 0 ? place->header : place->payload, place->core);
-    }
-    time_ns += (run.polled ? model.poll_ns : model.interrupt_ns) +
-               (run.protocol_on_nic ? model.nic_ns : model.host_ns) +
-               run.message_bytes / model.line_gb_per_s;
-    // Compute: read `wanted` lines of the message, and the working set.
-    for (std::uint64_t line = 0; line < wanted; ++line) {
-      time_ns += node.read(kMessageBase + line, kReceiver) + model.work_ns;
-    }
-    for (std::uint64_t line = 0; line < working; ++line) time_ns += node.read(line, kReceiver);
+    const std::uint32_t receiver = i % run.receiver_count;
+    const auto received = receivers.receive({.index = i,
+                                             .bytes = run.message_bytes,
+                                             .sender_core = run.node.core_count - 1,
+                                             .receiver_core = receiver},
+                                            function, run.read_share);
+    if (!received) return fail(received.error());
+    time_ns += *received + receivers.compute(receiver, working_bytes);
   }
-  outcome.time_ns = time_ns / run.message_count;
-  outcome.memory_lines = (node.memory_lines() - lines_before) / run.message_count;
-  return outcome;
+  const double count = run.message_count * run.receiver_count;
+  return InjectionOutcome{.time_ns = time_ns / count,
+                          .memory_lines = (receivers.memory_lines() - lines_before) / count};
 }
 
 namespace detail {
@@ -212,10 +272,10 @@ Result<Outcome> injection(const Model& model, const Point& point) {
                 "use a machine with a NIC, such as injection-node or spr-1dsa");
   }
   const InjectionModel& node = model.injection;
-  InjectionRun run{.polled = point.word("path") == "polled",
-                   .protocol_on_nic = point.word("protocol") == "nic",
-                   .read_share = std::min(1.0, point.number("read_share")),
-                   .memory_ratio = std::max(0.01, point.number("memory_ratio"))};
+  InjectionRun run{.node = {.polled = point.word("path") == "polled",
+                            .protocol_on_nic = point.word("protocol") == "nic",
+                            .memory_ratio = std::max(0.01, point.number("memory_ratio"))},
+                   .read_share = std::min(1.0, point.number("read_share"))};
   const NicFunction function = function_of(point.word("policy"), point.word("where"));
   const auto none = [](const Message&) { return Place{}; };
   const auto gain_of = [&](double bytes, InjectionOutcome& with, InjectionOutcome& without) {

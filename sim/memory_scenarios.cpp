@@ -186,13 +186,6 @@ Result<Outcome> placement(const Model& model, const Point& point) {
                      : std::vector<std::string>{}};
 }
 
-/// Rate of one core, and the ceiling of all cores that share the cache.
-struct CoreRate {
-  double gb_per_s = 0;
-  double all_gb_per_s = 0;  ///< 0: no limit.
-  bool in_memory = false;
-};
-
 /// Interpolates linearly over the logarithm of the size.
 double call_rate(const CoreModel& core, double bytes, bool copies) {
   const auto rate = [&](const CallModel& call) {
@@ -206,6 +199,8 @@ double call_rate(const CoreModel& core, double bytes, bool copies) {
   const double part = std::log(bytes / below.bytes) / std::log(above->bytes / below.bytes);
   return rate(below) + part * (rate(*above) - rate(below));
 }
+
+}  // namespace
 
 /// A buffer is in the smallest cache whose share per thread it fills to at most kFillMax.
 CoreRate core_rate(const Model& model, const std::string& access, double span, double bytes,
@@ -238,6 +233,8 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
   const double fill = core.fill_gb_per_s > 0 ? core.fill_gb_per_s : core.copy_gb_per_s;
   return {.gb_per_s = with_call(of(read, fill, core.copy_gb_per_s)), .in_memory = true};
 }
+
+namespace {
 
 /// Threads that access private memory, beside as many threads with another access.
 Result<Outcome> streams(const Model& model, const Point& point) {

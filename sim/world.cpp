@@ -185,6 +185,7 @@ void Devices::submit(const Shared& descriptor) {
       return;
     }
     queue.push_back(descriptor);
+    descriptor->accepted_ns = world_.fluid().now_ns();
     begin(descriptor->what.device);
     descriptor->steps.accepted();
   });
@@ -214,6 +215,10 @@ void Devices::begin(std::uint32_t index) {
   const std::size_t chosen = choose(device);
   if (chosen == device.queues.size()) return;
   const Shared descriptor = device.queues[chosen].front();
+  if (descriptor->begun == 0) {
+    ++device.load.submissions;
+    device.load.queued_ns += world_.fluid().now_ns() - descriptor->accepted_ns;
+  }
   if (++descriptor->begun == descriptor->what.count) {
     device.queues[chosen].pop_front();
     for (std::deque<Shared> woken = std::exchange(device.waiting, {}); !woken.empty();

@@ -119,10 +119,17 @@ class Devices {
   /// entry becomes free.
   void submit(const Submission& submission, Steps steps);
 
+  struct Load {
+    double submissions = 0;
+    double queued_ns = 0;  ///< In all, until the first transfer of each began.
+  };
+  [[nodiscard]] Load load(std::uint32_t device) const { return devices_[device].load; }
+
  private:
   struct Descriptor {
     Submission what;
     Steps steps;
+    double accepted_ns = 0;
     std::uint32_t begun = 0;  ///< Transfers begun.
     std::uint32_t ended = 0;
   };
@@ -135,6 +142,7 @@ class Devices {
     bool beginning = false;
     /// Submissions that found their queue full, in FIFO order.
     std::deque<Shared> waiting;
+    Load load = {};
   };
 
   void submit(const Shared& descriptor);
@@ -172,6 +180,21 @@ struct Moved {
 /// Runs until all `submitters` finish.
 [[nodiscard]] Moved move_by_devices(const Model& model, const DeviceSetup& setup,
                                     const std::vector<Submitter>& submitters);
+
+namespace detail {
+
+/// Rate of one core, and the ceiling of all cores that share the cache.
+struct CoreRate {
+  double gb_per_s = 0;
+  double all_gb_per_s = 0;  ///< 0: no limit.
+  bool in_memory = false;
+};
+/// Of calls of `bytes` by one of `threads` over `span` bytes of private memory, on a machine that
+/// was measured. `access`: "read", "fill", "copy" or "update".
+[[nodiscard]] CoreRate core_rate(const Model& model, const std::string& access, double span,
+                                 double bytes, double threads);
+
+}  // namespace detail
 
 /// Copies `bytes` by `thread_count` cores of `socket`.
 [[nodiscard]] Moved move_by_cores(const Model& model, std::uint32_t socket,

@@ -218,6 +218,10 @@ Result<int> open_trace(const Options& options) {
     return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
                 "the system refused it", "name another file", errno);
   }
+  // What cannot be written is an error when events cannot (judge_trace).
+  constexpr std::string_view kHead =
+      "{\"format\": \"headrace-trace\", \"version\": 1, \"records\": \"json\"}\n";
+  static_cast<void>(!::write(file, kHead.data(), kHead.size()));
   return file;
 }
 

@@ -3,9 +3,44 @@
 // only headrace._apps.sim loads the simulator.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <stdexcept>
+#include <tuple>
 
 #include "gil.hpp"
 #include "sim/answer.hpp"
+
+namespace {
+
+using headrace::sim::Level;
+using headrace::sim::Message;
+using headrace::sim::NicFunction;
+using headrace::sim::Place;
+
+/// `place` has (index, bytes, sender, receiver) and returns the fields of a Place.
+NicFunction function_of(const nanobind::callable& place) {
+  return [&place](const Message& message) -> Place {
+    const nanobind::gil_scoped_acquire held;
+    try {
+      const nanobind::object answer =
+          place(message.index, message.bytes, message.sender_core, message.receiver_core);
+      const auto [header, payload, core, header_bytes, nic_ns, host_ns] =
+          nanobind::cast<std::tuple<int, int, std::uint32_t, double, double, double>>(answer);
+      return {static_cast<Level>(header),
+              static_cast<Level>(payload),
+              core,
+              header_bytes,
+              nic_ns,
+              host_ns};
+    } catch (const nanobind::python_error& error) {
+      // Its destructor needs the GIL.
+      throw std::runtime_error(error.what());
+    }
+  };
+}
+
+}  // namespace
 
 NB_MODULE(_simulator, module) {
   using namespace nanobind::literals;
@@ -13,6 +48,28 @@ NB_MODULE(_simulator, module) {
   module.def("scenarios", &headrace::sim::list_scenarios, "All scenarios as JSON.");
   module.def("answer", &headrace::sim::answer, "request"_a,
              nanobind::call_guard<headrace::python::GilReleased>(), "Run points of a scenario.");
+  module.def(
+      "replay",
+      [](const std::string& request, const nanobind::callable& place) {
+        const NicFunction nic = function_of(place);
+        const headrace::python::GilReleased released;
+        return headrace::sim::answer_replay(request, nic);
+      },
+      "request"_a, "place"_a,
+      nanobind::sig(
+          "def replay(request: str, place: collections.abc.Callable[..., object]) -> str"),
+      "Replay a trace.");
+  module.def(
+      "inject",
+      [](const std::string& request, const nanobind::callable& place) {
+        const NicFunction nic = function_of(place);
+        const headrace::python::GilReleased released;
+        return headrace::sim::answer_inject(request, nic);
+      },
+      "request"_a, "place"_a,
+      nanobind::sig(
+          "def inject(request: str, place: collections.abc.Callable[..., object]) -> str"),
+      "Receive messages through a NIC.");
   module.def("measure", &headrace::sim::measure, "request"_a,
              nanobind::call_guard<headrace::python::GilReleased>(), "Measure this machine.");
 }

@@ -506,7 +506,9 @@ def test_a_dash_is_stdout(emulator: Emulator, shared_path: Path) -> None:
     assert json.loads(rest)["schema"]["name"] == "headrace-emulate-statistics"
     result = emulator.run("--trace", "-", "--stats", shared_path / "s", "--", "true")
     assert result.returncode == 0
-    assert all(json.loads(line)["event"] for line in result.stdout.splitlines())
+    head, *events = map(json.loads, result.stdout.splitlines())
+    assert head == {"format": "headrace-trace", "version": 1, "records": "json"}
+    assert all(each["event"] for each in events)
     assert not Path("-").exists()
 
 

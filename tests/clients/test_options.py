@@ -238,7 +238,7 @@ def traced(emulator: Emulator, path: Path, *arguments: str | Path, seed: int = 7
     assert result.returncode == 0, result.stderr.decode()
     trace = path.read_bytes()
     path.unlink()
-    assert trace.count(b"\n") > 2
+    assert trace.count(b"\n") > 3
     return trace
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace._apps.sim import Result, run
+from headrace._apps.sim import Result, find_machine, run
 from headrace.errors import UnsupportedError
 from headrace.machine import replay
+from headrace.simulator import replay as replay_trace
 from headrace_lab.sim.plan import Scan
 
 GAIN_MIN = 0.02
 """What is moved for less is left where it is: the model is not better than that."""
 _RATE_SHARE = 0.95
 _COLUMN_BYTES = 8
+_NODES_MAX = 64
 _CHUNK_BYTES = 1 << 20
 SCANNED_COLUMNS = 2.5
 """Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
@@ -81,6 +83,68 @@ def advise_data(
             (result,) = run("placement", [point], machine=str(machine))
             found.append(_advice(node, devices, result, machine))
     return _ranked(found)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAdvice:
+    """One way to run a traced program.
+
+    Attributes:
+        machine: Name of the machine.
+        tier: Kind of memory of the copies of caches; "as recorded" if they stay.
+        node: Its node; 0 if they stay.
+        mover: "cpu" or "dsa".
+        devices: Number of DSA devices.
+        policy: How devices are chosen.
+        time_s: Simulated time of the program.
+        gain: In throughput over processors and the recorded nodes, on the same machine.
+        bound: What limits the time.
+    """
+
+    machine: str
+    tier: str
+    node: int
+    mover: str
+    devices: int
+    policy: str
+    time_s: float
+    gain: float
+    bound: str
+
+
+def advise_trace(trace: str, names: Iterable[str]) -> list[TraceAdvice]:
+    """Replay a traced program on machines, with its copies on each kind of memory, by each mover.
+
+    Returns:
+        All ways, the fastest first.
+    """
+    found = []
+    for name in names:
+        path = find_machine(name)
+        model = _model(path)
+        first = model["nodes"][0]["node"]
+        here = {"machine": str(path), "nodes": {str(i): first for i in range(_NODES_MAX)}}
+        ways: list[tuple[str, int, dict[str, object]]] = []
+        others = [(each["kind"], each["node"]) for each in _other_nodes(model)]
+        for tier, node in [("as recorded", 0), *others]:
+            place: dict[str, object] = {} if tier == "as recorded" else {"copies": node}
+            ways.append((tier, node, here | place | {"path": "cpu"}))
+            ways += [
+                (tier, node, here | place | {"path": "dsa", "devices": devices, "policy": policy})
+                for devices in _device_counts(path)
+                if devices
+                for policy in (("round_robin", "near_target") if devices > 1 else ("round_robin",))
+            ]
+        results = replay_trace(trace, [way for _, _, way in ways])[1]
+        for (tier, node, way), result in zip(ways, results, strict=True):
+            found.append(
+                TraceAdvice(
+                    name, tier, node, "cpu" if way["path"] == "cpu" else "dsa",
+                    int(str(way.get("devices", 0))), str(way.get("policy", "-")),
+                    result.time_s, results[0].time_s / result.time_s - 1, result.bound,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda each: each.time_s)
 
 
 def cache_mode_gain(machine: Path, byte_count: int, *, passes: int) -> float | None:

@@ -6,18 +6,21 @@ model, its equations and its limits.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import runpy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from headrace import _simulator
-from headrace.errors import NotFoundError, UnsupportedError, from_code
+from headrace.errors import InvalidArgumentError, NotFoundError, UnsupportedError, from_code
 
 __all__ = [
     "Parameter",
     "Result",
     "Scenario",
+    "answer_of",
     "find_machine",
     "machines",
     "pace_of",
@@ -52,12 +55,14 @@ class Scenario:
         question: The question that it answers.
         machine: Default machine.
         parameters: In the order of the sweep.
+        function: Of a scenario of one's own (headrace.simulator.scenario).
     """
 
     name: str
     question: str
     machine: str
     parameters: tuple[Parameter, ...]
+    function: Callable[..., Mapping[str, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +99,33 @@ def scenarios() -> tuple[Scenario, ...]:
     )
 
 
+@cache
 def scenario(name: str) -> Scenario:
-    """Find a scenario by name.
+    """Find a scenario by name, or the one in a Python file.
 
     Raises:
-        NotFoundError: There is none of that name.
+        NotFoundError: There is none of that name, or none in the file.
     """
+    if name.endswith(".py"):
+        return _scenario_of(name)
     for each in scenarios():
         if each.name == name:
             return each
     raise NotFoundError(
         f"run the scenario '{name}'", "there is no such scenario", "'headrace sim list' names all"
     )
+
+
+def _scenario_of(path: str) -> Scenario:
+    tried = f"run the scenario in '{path}'"
+    if not Path(path).is_file():
+        raise NotFoundError(tried, "there is no such file", "write one: docs/tutorials/scenario.md")
+    found = [each for each in runpy.run_path(path).values() if isinstance(each, Scenario)]
+    if len(found) != 1:
+        raise NotFoundError(
+            tried, f"it has {len(found)} scenarios", "make one by headrace.simulator.scenario"
+        )
+    return found[0]
 
 
 @cache
@@ -152,19 +172,39 @@ def run(
     Raises:
         Error: A name or value is wrong, or the machine lacks what the scenario needs.
     """
-    path = find_machine(machine or scenario(name).machine)
+    found = scenario(name)
+    path = find_machine(machine or found.machine)
+    if found.function is not None:
+        return [_run_own(found, dict(point), str(path)) for point in points]
     request = {
         "machine": str(path),
         "scenario": name,
         "points": [{key: str(value) for key, value in point.items()} for point in points],
     }
-    answer = json.loads(_simulator.answer(json.dumps(request)))
-    if "error" in answer:
-        raise from_code(**answer["error"])
     return [
         Result(each["parameters"], each["figures"], each["bound"], tuple(each["notes"]))
-        for each in answer["results"]
+        for each in answer_of(_simulator.answer(json.dumps(request)))["results"]
     ]
+
+
+def _run_own(found: Scenario, point: dict[str, object], machine: str) -> Result:
+    values = {each.name: str(point.get(each.name, each.values[0])) for each in found.parameters}
+    figures = dict(found.function(machine, **values)) if found.function else {}
+    if not figures or not all(isinstance(each, int | float) for each in figures.values()):
+        raise InvalidArgumentError(
+            f"run the scenario '{found.name}'",
+            f"its function returned {figures!r}",
+            "return figures by name, at least one",
+        )
+    return Result({key: str(value) for key, value in point.items()}, figures, "", ())
+
+
+def answer_of(text: str) -> dict[str, Any]:
+    """Read an answer of the native module, or raise its error."""
+    answer: dict[str, Any] = json.loads(text)
+    if "error" in answer:
+        raise from_code(**answer["error"])
+    return answer
 
 
 def pace_of(machine: str) -> str:

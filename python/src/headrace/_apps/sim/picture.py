@@ -2,6 +2,7 @@
 """Draws results of a scenario: a line for each combination of the other parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from headrace import _core
 from headrace._apps.picture import matplotlib_defaults, save_picture
@@ -13,6 +14,7 @@ SUBJECT = "the simulated figures"
 """Name of the picture in messages."""
 _CEILING = "ceiling_gb_per_s"
 _LINES_MAX = 12
+_THREADS_MAX = 16
 _WIDER = 4.0
 _BAND = 9.0
 """In points: wide enough to show on both sides of a line that reaches its ceiling."""
@@ -86,3 +88,41 @@ def _tick(text: str) -> str:
     except Error:
         return text
     return _core.bytes_text(count) if count >= 1024 and text.isdigit() else text  # noqa: PLR2004
+
+
+def draw_timeline(picture: Output, title: str, replayed: Any) -> None:  # noqa: ANN401 - Replayed
+    """Draw what each thread does over time: computing, moving, waiting.
+
+    Raises:
+        Error: The file cannot be written.
+    """
+    threads = replayed.timeline[:_THREADS_MAX]
+    with matplotlib_defaults():
+        import matplotlib as mpl  # noqa: PLC0415 - costs half a second
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        with mpl.rc_context({"svg.hashsalt": "headrace"}):
+            figure = Figure(figsize=(9, 1 + 0.6 * max(2, len(threads))), layout="constrained")
+            axes = figure.add_subplot()
+            for index, bins in enumerate(threads):
+                times = [replayed.time_s * i / len(bins) for i in range(len(bins))]
+                width = replayed.time_s / len(bins)
+                below = [float(index)] * len(bins)
+                for kind, color in enumerate(("C0", "C2", "C3")):
+                    heights = [0.9 * each[kind] for each in bins]
+                    axes.bar(
+                        times,
+                        heights,
+                        width,
+                        below,
+                        align="edge",
+                        color=color,
+                        linewidth=0,
+                        label=("computing", "moving", "waiting")[kind] if index == 0 else None,
+                    )
+                    below = [low + high for low, high in zip(below, heights, strict=True)]
+            axes.set_xlabel("seconds")
+            axes.set_yticks(range(len(threads)), [f"thread {i}" for i in range(len(threads))])
+            axes.set_title(title)
+            axes.legend(fontsize="small", loc="upper right")
+            save_picture(figure, picture)

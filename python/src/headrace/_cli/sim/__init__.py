@@ -13,6 +13,7 @@ command = Group(
     {
         "advise": "Say which memory to read from, which mover to use, and the gain to expect.",
         "list": "List the scenarios with their parameters, and the machines.",
+        "replay": "Predict the time of a traced program on other machines.",
         "run": "Simulate a scenario.",
         "validate": "Compare simulated figures with published ones.",
     },

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from headrace import _core
+from headrace._apps.sim import machines
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -27,9 +28,11 @@ from headrace._files import read_file
 from headrace_lab.sim.advice import (
     GAIN_MIN,
     Advice,
+    TraceAdvice,
     advise_data,
     advise_query,
     advise_scans,
+    advise_trace,
     cache_mode_gain,
     column_bytes_of,
 )
@@ -40,6 +43,7 @@ from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
 _SQL_BYTES_MAX = 1 << 20
+_ROWS_MAX = 20
 
 
 @click.command("advise", cls=Command)
@@ -71,6 +75,7 @@ _SQL_BYTES_MAX = 1 << 20
     default="1",
     help="With --query: scale factor of its table.",
 )
+@option("--trace", type=FilePath(), help="A traced program: on which machine, with what.")
 @option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
 @json_option
 def command(
@@ -82,6 +87,7 @@ def command(
     sql: str | None,
     data: str | None,
     scale_factor: float,
+    trace: str | None,
     threads: int,
     *,
     on_this_machine: bool,
@@ -90,16 +96,16 @@ def command(
     """Say which memory to read from, which mover to use, and the gain to expect.
 
     The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
-    --query and --sql.
+    --query, --sql and --trace; with --trace all machines are compared if none is named.
 
     Example: headrace sim advise --machine xeon-max-9468 --bytes 1GiB --passes 4
     """
-    if sum(each is not None for each in (size, query, sql)) != 1:
-        refuse("give one of --bytes, --query and --sql")
+    _refuse_unclear(machine, (size, query, sql, trace), on_this_machine=on_this_machine)
+    if trace is not None and machine is None and not on_this_machine:
+        _print_traced(advise_trace(trace, machines()), as_json=as_json)
+        return
     if (sql is None) != (data is None):
         refuse("--sql and --data belong together")
-    if (machine is None) != on_this_machine:
-        refuse("give one of --machine and --here")
     scans = [] if sql is None or data is None else scans_of(_text_of(sql), Path(data))
     with ExitStack() as stack:
         if machine is not None:
@@ -108,6 +114,9 @@ def command(
             share = stack.enter_context(progress("measuring this machine"))
             path = stack.enter_context(measured_record(share))
         in_cache_mode = None
+        if trace is not None:
+            _print_traced(advise_trace(trace, [machine or str(path)]), as_json=as_json)
+            return
         if size is not None:
             ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
             if pattern == "scan":
@@ -132,6 +141,56 @@ def command(
             f"HBM in cache mode, a setting of the firmware: {in_cache_mode:+.1%} without any move, "
             "read by all cores of the node (simulated)"
         )
+
+
+def _refuse_unclear(
+    machine: str | None, subjects: tuple[object, ...], *, on_this_machine: bool
+) -> None:
+    if sum(each is not None for each in subjects) != 1:
+        refuse("give one of --bytes, --query, --sql and --trace")
+    needs = subjects[-1] is None
+    if (needs and machine is None and not on_this_machine) or (machine and on_this_machine):
+        refuse("give one of --machine and --here")
+
+
+def _print_traced(ranked: list[TraceAdvice], *, as_json: bool) -> None:
+    best = ranked[0]
+    if as_json:
+        print_document(
+            "sim-advise",
+            machine={"name": best.machine},
+            results=[asdict(each) for each in ranked],
+            summary={"kind": "simulated", **asdict(best)},
+        )
+        return
+    report = Report()
+    report.table(
+        [
+            Column("machine", key=True),
+            Column("copies on"),
+            Column("mover"),
+            Column("policy"),
+            *figures("time s", "gain"),
+            Column("bound", folds=True),
+        ],
+        [
+            [
+                each.machine,
+                each.tier if each.tier == "as recorded" else f"{each.tier}, node {each.node}",
+                f"{each.devices} DSA" if each.devices else each.mover,
+                each.policy,
+                f"{each.time_s:.4g}",
+                f"{each.gain:+.1%}",
+                each.bound,
+            ]
+            for each in ranked[:_ROWS_MAX]
+        ],
+    )
+    report.say()
+    report.say(
+        "Best: the first line (simulated); gain: over the processors of the same machine. The "
+        "program's own computing is taken as it was recorded"
+    )
 
 
 def _text_of(path: str) -> str:

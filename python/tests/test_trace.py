@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: what programs record, and what the simulator makes of it."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import simulator
+from headrace._cli import run_command_line
+from headrace.errors import CorruptDataError, Error, InvalidArgumentError, VersionMismatchError
+from headrace.simulator import Place, inject, replay
+
+Command = Callable[..., tuple[int, str, str]]
+
+ROOT = Path(__file__).parents[2]
+
+JOB, RUN, WAIT, CACHED, SEND, RECEIVE, ARRIVAL = 2, 3, 5, 6, 9, 10, 11
+RECORD = struct.Struct("<QQQQQQQIBBBB")
+HEAD = {
+    "format": "headrace-trace",
+    "version": 1,
+    "records": "binary",
+    "ticks_per_second": 1e9,
+    "record_bytes": 64,
+    "block_bytes": 1 << 16,
+}
+
+
+def record(kind: int, begin: int, end: int, **fields: int) -> bytes:
+    """One record; by default a copy on the path automatic, of fresh memory on node 0."""
+    name = fields.get("name", 1)
+    place = name << 32
+    return RECORD.pack(
+        *(begin, end, name, fields.get("other", 0), place, place + (1 << 31)),
+        *(fields.get("size", 0), fields.get("count", 1), 0, fields.get("target", 0), 2, kind),
+    )
+
+
+def write(path: Path, *threads: Iterable[bytes], **head: object) -> str:
+    """A trace with one block per 1,023 records of a thread."""
+    first = json.dumps(HEAD | head).encode() + b"\n"
+    blocks = [first.ljust(4096, b"\0")]
+    for number, records in enumerate(threads):
+        mark = RECORD.pack(1, 1, 77, number + 1, 0, 0, 0, 1, 0, 0, 0, 1)
+        all_records = list(records)
+        blocks += [
+            (mark + b"".join(all_records[at : at + 1023])).ljust(1 << 16, b"\0")
+            for at in range(0, len(all_records), 1023)
+        ]
+    path.write_bytes(b"".join(blocks))
+    return str(path)
+
+
+def one(trace: str, **options: object) -> simulator.Replayed:
+    (result,) = replay(trace, [{"machine": "spr-4dsa", **options}])[1]
+    return result
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `headrace sim ...` in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["headrace", "sim", *arguments])
+        code = run_command_line()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def traced(path: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program that records into `path`."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"HEADRACE_TRACE": str(path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+COPIES = """
+import headrace, numpy as np
+source, target = np.ones(1 << 16, np.uint8), np.zeros(1 << 16, np.uint8)
+with headrace.Engine() as engine:
+    for _ in range(100):
+        engine.submit(source=source, target=target).wait()
+"""
+
+
+def test_a_program_records_what_it_does(tmp_path: Path) -> None:
+    done = traced(tmp_path / "t", COPIES)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, (result,) = replay(str(tmp_path / "t"), [{"machine": "spr-1dsa"}])
+    assert head["operations"] == 100
+    assert len(head["threads"]) == 1
+    assert 0 < result.waited_s <= result.time_s
+    assert result.time_s == pytest.approx(
+        result.computing_s + result.moving_s + result.waited_s, rel=0.01
+    )
+
+
+def test_a_cache_and_a_store_record_their_moves_and_waits(tmp_path: Path) -> None:
+    done = traced(
+        tmp_path / "t",
+        """
+import headrace, numpy as np
+data = np.arange(1 << 20, dtype=np.uint8)
+with headrace.Engine() as engine:
+    with headrace.Cache(engine, "4MiB", "local") as cache:
+        for begin in range(0, 1 << 20, 1 << 18):
+            cache.access(data[begin:begin + (1 << 18)]).wait()
+    with headrace.Store(["1MiB"], block_bytes="64KiB", engine=engine) as store:
+        store.put("key", data[:1 << 16])
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    head, (here, there) = replay(
+        str(tmp_path / "t"),
+        [{"machine": "xeon-max-9468"}, {"machine": "xeon-max-9468", "copies": 8}],
+    )
+    assert head["operations"] == 5
+    names = [{each["name"] for each in result.resources} for result in (here, there)]
+    assert not any(name.startswith("node 8") for name in names[0])
+    assert any(name.startswith("node 8") for name in names[1])
+
+
+def test_a_child_records_into_the_same_file_and_messages_connect_them(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "halo.py"), "--steps", "20"],
+        env=os.environ | {"HEADRACE_TRACE": str(tmp_path / "t")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    head, (none, whole) = replay(
+        str(tmp_path / "t"),
+        [{"machine": "injection-node", "working_bytes": 1 << 20}] * 2,
+        place=lambda _: Place(),
+    )[0:2]
+    assert len({each["process"] for each in head["threads"]}) == 4
+    assert none == whole
+    (injected,) = replay(
+        str(tmp_path / "t"),
+        [{"machine": "injection-node", "working_bytes": 1 << 14}],
+        place=lambda _: Place("l2", "l2"),
+    )[1]
+    assert injected.moving_s < none.moving_s
+
+
+def test_what_a_killed_program_recorded_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    program = COPIES.replace("range(100)", "iter(int, 1)")
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | {"HEADRACE_TRACE": str(path)}
+    ) as running:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and (not path.exists() or path.stat().st_size < 200_000):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+    head, _ = replay(str(path), [{"machine": "spr-1dsa"}])
+    assert head["operations"] > 1000
+    path.write_bytes(path.read_bytes()[:100_001])
+    head, _ = replay(str(path), [{"machine": "spr-1dsa"}])
+    assert head["cut_off_bytes"] == (100_001 - 4096) % 64
+    assert head["operations"] > 500
+
+
+def test_the_api_starts_and_stops_and_refuses_what_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("my thesis")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            """
+import headrace, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+def refused(path):
+    try:
+        headrace.start_trace(path)
+    except headrace.InvalidArgumentError as error:
+        print(error.cause.rpartition(": ")[2])
+refused(folder / "mine")
+headrace.start_trace(folder / "t")
+refused(folder / "u")
+headrace.stop_trace()
+refused(folder / "t")
+headrace.start_trace(folder / "u")
+""",
+            str(tmp_path),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == [
+        "it exists and is something else",
+        "this process records a trace already",
+        "this process has recorded into it before",
+    ]
+    assert (tmp_path / "mine").read_text() == "my thesis"
+    refused = traced(tmp_path / "mine", "import headrace._core")
+    assert (refused.returncode, "has no effect" in refused.stderr) == (0, True)
+
+
+def test_a_move_waited_for_late_costs_nothing(tmp_path: Path) -> None:
+    late = [record(JOB, 100, 200, size=1 << 20), record(WAIT, 10_000_200, 10_000_300)]
+    early = [record(JOB, 100, 200, size=1 << 20), record(WAIT, 200, 300)]
+    assert one(write(tmp_path / "t", late)).waited_s == 0
+    waits = one(write(tmp_path / "u", early)).waited_s
+    assert 20e-6 < waits < 200e-6
+
+
+def test_recorded_durations_are_no_input(tmp_path: Path) -> None:
+    def program(wait_ns: int) -> list[bytes]:
+        now, records = 100, []
+        for number in range(1, 50):
+            records.append(record(JOB, now, now + 100, name=number, size=1 << 18))
+            records.append(record(WAIT, now + 1100, now + 1100 + wait_ns, name=number))
+            now += 2100 + wait_ns
+        return records
+
+    slow, fast = (one(write(tmp_path / str(ns), program(ns))) for ns in (10, 1_000_000))
+    assert slow.time_s == fast.time_s
+    assert slow.computing_s == pytest.approx(49 * 1e-6 + 48 * 1e-6)
+
+
+def test_devices_path_scale_and_policy_change_what_they_must(tmp_path: Path) -> None:
+    jobs = [record(JOB, 100 * i, 100 * i + 50, name=i, size=1 << 20) for i in range(1, 400)]
+    waits = [record(WAIT, 50_000 + i, 50_000 + i, name=i) for i in range(1, 400)]
+    trace = write(tmp_path / "t", jobs + waits)
+    times = [one(trace, devices=count).time_s for count in (1, 2, 4)]
+    assert times[0] > 1.6 * times[1]
+    assert times[1] > 1.2 * times[2]
+    assert one(trace, path="cpu").devices[0]["submissions"] == 0
+    assert one(trace, devices=1).devices[0]["submissions"] == 399
+    assert one(trace, devices=1).devices[0]["queued_us"] > 100
+    plain, scaled = one(trace), one(trace, compute_scale=10)
+    assert scaled.computing_s == pytest.approx(10 * plain.computing_s)
+    with pytest.raises(Error, match="has 4 devices, not 5"):
+        one(trace, devices=5)
+
+
+def test_messages_wait_for_their_senders(tmp_path: Path) -> None:
+    sender = [record(SEND, 5_000_000, 5_000_100, name=9, other=1, size=4096)]
+    receiver = [
+        record(ARRIVAL, 100, 5_000_200, name=9),
+        record(RECEIVE, 5_000_200, 5_000_300, name=9, other=1, size=4096),
+    ]
+    outside = [record(RECEIVE, 200, 300, name=8, other=1, size=64)]
+    first = record(SEND, 50, 60, name=7, other=1, size=64)
+    trace = write(tmp_path / "t", [first, *sender], receiver)
+    (result,) = replay(trace, [{"machine": "injection-node"}])[1]
+    assert result.waited_s == pytest.approx(5e-3, rel=0.01)
+    (alone,) = replay(write(tmp_path / "u", outside), [{"machine": "injection-node"}])[1]
+    assert alone.waited_s == 0
+
+
+def test_events_of_the_emulator_are_replayed(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{"format": "headrace-trace", "version": 1, "records": "json"}]
+    for i in range(10):
+        event = {"device": 0, "queue": 0, "sequence": i, "index": 0, "opcode": "move"}
+        event |= {"byte_count": 1 << 20, "process": 7}
+        for what, at in (("submitted", 0), ("started", 100), ("finished", 900_000)):
+            lines.append({"time_ns": 1_000_000 * i + at, "event": what, **event})
+    path = tmp_path / "t"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"time_ns": 99')
+    head, (result,) = replay(str(path), [{"machine": "spr-4dsa", "compute_scale": 0}])
+    assert (head["operations"], head["cut_off_bytes"]) == (10, 14)
+    assert 9 * 30e-6 < result.time_s < 10 * 100e-6
+
+
+@pytest.mark.parametrize(
+    "records, head, error, cause",
+    [
+        ([], {}, InvalidArgumentError, "no operation"),
+        ([record(RUN, 10, 20, size=1)], {"version": 2}, VersionMismatchError, "version 2"),
+        ([record(RUN, 10, 20, size=1)], {"format": "else"}, InvalidArgumentError, "no trace"),
+        ([record(RUN, 10, 20)], {"record_bytes": 1}, CorruptDataError, "impossible"),
+        ([record(RUN, 20, 10)], {}, CorruptDataError, "ends before it begins"),
+        ([record(RUN, 10, 20), record(RUN, 5, 6)], {}, CorruptDataError, "goes back"),
+        ([record(99, 10, 20)], {}, CorruptDataError, "unknown kind 99"),
+        ([record(RUN, 10, 20, target=63)], {}, InvalidArgumentError, "stands for '63'"),
+    ],
+)
+def test_a_wrong_trace_is_refused_by_name(
+    tmp_path: Path, records: list[bytes], head: dict[str, Any], error: type[Error], cause: str
+) -> None:
+    with pytest.raises(error, match=cause):
+        one(write(tmp_path / "t", records, **head))
+
+
+def test_the_command_compares_machines_and_draws(tmp_path: Path, command: Command) -> None:
+    jobs = [
+        each
+        for i in range(1, 50)
+        for each in (
+            record(JOB, 2000 * i, 2000 * i + 50, name=i, size=1 << 20),
+            record(WAIT, 2000 * i + 60, 2000 * i + 70, name=i),
+        )
+    ]
+    trace = write(tmp_path / "t", jobs)
+    code, out, err = command(
+        *("replay", trace, "--machine", "spr-4dsa", "--machine", "xeon-max-9468"),
+        *("--map", "0=ddr0,copies=ddr0", "--sweep", "devices=1,2", "--json"),
+    )
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert [each["machine"] for each in document["results"]] == ["spr-4dsa"] * 2 + [
+        "xeon-max-9468"
+    ] * 2
+    assert document["summary"]["time_s"] == min(each["time_s"] for each in document["results"])
+    picture = tmp_path / "t.svg"
+    code, out, err = command("replay", trace, "--machine", "spr-4dsa", "--plot", str(picture))
+    assert (code, err) == (0, "")
+    assert "waiting" in picture.read_text()
+    code, _, err = command("replay", trace, "--machine", "spr-4dsa", "--map", "0=hbm")
+    assert code == 2
+    assert "places of 'spr-4dsa' are ddr0" in err
+
+
+def test_a_nic_function_moves_the_figures_as_it_must() -> None:
+    to_memory = inject(lambda _: Place(), bytes=16384)
+    to_l2 = inject(lambda _: Place("l2", "l2"), bytes=16384)
+    to_the_sender = inject(lambda message: Place("l2", "l2", core=message.sender_core), bytes=16384)
+    assert to_l2.time_ns < to_the_sender.time_ns < to_memory.time_ns
+    assert to_l2.memory_lines < to_memory.memory_lines
+    slow = inject(lambda _: Place("l2", "l2", nic_ns=500, host_ns=250), bytes=16384)
+    assert slow.time_ns == pytest.approx(to_l2.time_ns + 750)
+    seen: list[simulator.Message] = []
+
+    def place(message: simulator.Message) -> Place:
+        seen.append(message)
+        return Place()
+
+    inject(place, messages=3, receivers=2, cores=3)
+    assert [each.receiver_core for each in seen] == [0, 1] * 4
+    assert all(b.index == a.index + 1 for a, b in pairwise(seen))
+
+
+def test_cores_that_share_an_l2_share_what_is_injected() -> None:
+    options: dict[str, Any] = {"bytes": 16384, "cores": 2, "working_bytes": 1 << 14}
+    place = lambda _: Place("l2", "l2", core=1)  # noqa: E731
+    private, shared, siblings = (
+        inject(place, sharing=sharing, **options).time_ns for sharing in ("none", "l2", "siblings")
+    )
+    assert shared < private
+    assert siblings < private
+
+
+@pytest.mark.parametrize(
+    "place, cause",
+    [
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+        (lambda _: "l2", "not a Place"),
+        (lambda _: Place("l9"), "'l9' is not one of memory, l3, l2"),
+        (lambda _: Place(core=7), "names core 7"),
+        (lambda _: Place(nic_ns=-1), "negative time"),
+    ],
+)
+def test_a_wrong_nic_function_is_named(place: Any, cause: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=cause):
+        inject(place)
+
+
+def test_the_tutorials_scenario_runs_as_the_built_in_ones(tmp_path: Path, command: Command) -> None:
+    page = ROOT / "docs" / "tutorials" / "scenario.md"
+    code = page.read_text().partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    (tmp_path / "nic.py").write_text(code)
+    done = command("run", str(tmp_path / "nic.py"), "--sweep", "bytes=4KiB,64KiB,1MiB", "--json")
+    assert done[0] == 0, done[2]
+    gains = [each["figures"]["gain"] for each in json.loads(done[1])["results"]]
+    assert gains[0] > 0
+    assert len(set(gains)) == 3
+    code_, _, err = command("run", str(tmp_path / "absent.py"))
+    assert (code_, "there is no such file" in err) == (2, True)

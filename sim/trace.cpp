@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <unordered_map>
+
+#include "headrace/base/trace.hpp"
+#include "headrace/dsa/descriptor.hpp"
+#include "headrace/engine/engine.hpp"
+#include "headrace/platform/file.hpp"
+#include "headrace/telemetry/trace.hpp"
+
+namespace headrace::sim {
+namespace {
+
+using Json = nlohmann::json;
+using trace::Kind;
+using trace::Record;
+
+constexpr std::size_t kHeadBytes = 4096;
+constexpr std::uint64_t kPageBytes = 4096;
+
+/// Makes the operations and the steps of the threads from records in the order of time.
+class Maker {
+ public:
+  Maker(Trace& trace, double ns_per_tick, std::uint64_t begin_ticks)
+      : trace_(trace), ns_per_tick_(ns_per_tick), begin_ticks_(begin_ticks) {}
+
+  void add(std::uint32_t thread, const Record& record) {
+    if (states_.size() <= thread) states_.resize(thread + 1);
+    process_ = trace_.threads[thread].process;
+    switch (record.kind) {
+      case Kind::job:
+      case Kind::run:
+        return operation(thread, record);
+      case Kind::after:
+        if (const auto* const before = find(record.other)) after_.push_back(*before);
+        return;
+      case Kind::cached:
+      case Kind::put:
+      case Kind::get:
+        return part(record);
+      case Kind::wait:
+        return wait(thread, record);
+      case Kind::send:
+      case Kind::receive:
+      case Kind::arrival:
+      case Kind::room:
+        return message(thread, record);
+      case Kind::none:
+      case Kind::thread:
+        return;
+    }
+  }
+
+ private:
+  struct State {
+    std::uint64_t end_ticks = 0;
+    double computing_ns = 0;  ///< Not yet before a step.
+  };
+
+  [[nodiscard]] std::uint64_t key(std::uint64_t id) const {
+    return id + process_ * 0x9E37'79B9'7F4A'7C15U;
+  }
+  [[nodiscard]] const std::uint32_t* find(std::uint64_t id) const {
+    const auto found = latest_.find(key(id));
+    return found == latest_.end() ? nullptr : &found->second;
+  }
+
+  /// The thread computed until the record began, and not until it ended.
+  double pass(std::uint32_t thread, const Record& record) {
+    State& state = states_[thread];
+    TracedThread& traced = trace_.threads[thread];
+    if (state.end_ticks == 0) {
+      traced.begin_ns = static_cast<double>(record.begin_ticks - begin_ticks_) * ns_per_tick_;
+    } else if (record.begin_ticks > state.end_ticks) {
+      state.computing_ns +=
+          static_cast<double>(record.begin_ticks - state.end_ticks) * ns_per_tick_;
+    }
+    const std::uint64_t begin = std::max(record.begin_ticks, state.end_ticks);
+    state.end_ticks = std::max(record.end_ticks, state.end_ticks);
+    return static_cast<double>(state.end_ticks - begin) * ns_per_tick_;
+  }
+  void step(std::uint32_t thread, Step step) {
+    step.computing_ns = std::exchange(states_[thread].computing_ns, 0);
+    trace_.threads[thread].steps.push_back(step);
+  }
+
+  void operation(std::uint32_t thread, const Record& record) {
+    const auto index = static_cast<std::uint32_t>(trace_.operations.size());
+    const bool runs = record.kind == Kind::run;
+    TracedOperation made{.bytes = static_cast<double>(record.byte_count),
+                         .count = std::max(1U, record.count),
+                         .kind = static_cast<std::uint8_t>(record.operation & 15U),
+                         .path = static_cast<std::uint8_t>(record.operation >> 4U),
+                         .source_node = record.source_node,
+                         .target_node = record.target_node,
+                         .is_synchronous = runs,
+                         .reused_bytes = reuse(record),
+                         .after = std::exchange(after_, {})};
+    const std::uint32_t* const cause = runs || record.other == 0 ? nullptr : find(record.other);
+    if (cause != nullptr) {
+      made.after.insert(made.after.begin(), *cause);
+      made.chained = true;
+    }
+    trace_.operations.push_back(std::move(made));
+    if (!runs) latest_[key(record.id)] = index;
+    if (cause != nullptr) return;
+    pass(thread, record);
+    step(thread, {.index = index});
+  }
+
+  /// Bytes since the last use of the less recently used operand.
+  double reuse(const Record& record) {
+    double& moved = moved_[process_];
+    const bool both = record.source != 0 && record.target != 0;
+    moved += static_cast<double>(record.byte_count) * (both ? 2 : 1);
+    double longest = 0;
+    for (const std::uint64_t address : {record.source, record.target}) {
+      if (address == 0) continue;
+      const auto [place, is_new] = used_.try_emplace(key(address / kPageBytes), moved);
+      longest = std::max(longest, is_new ? kNotBefore : moved - place->second);
+      place->second = moved;
+    }
+    return longest;
+  }
+
+  void part(const Record& record) {
+    const std::uint32_t* const job = find(record.other);
+    if (job == nullptr) return;
+    if (record.kind == Kind::cached) trace_.operations[*job].cached = true;
+    // What has been waited for is dropped by the next part.
+    auto& [parts, waited] = parts_[key(record.id)];
+    if (std::exchange(waited, false) || record.kind == Kind::cached) parts.clear();
+    parts.push_back(*job);
+  }
+
+  void wait(std::uint32_t thread, const Record& record) {
+    const std::uint32_t* const job = find(record.id);
+    const bool is_look = record.count == 2;
+    if (is_look && job != nullptr && trace_.operations[*job].cached) return;
+    const double waited_ns = pass(thread, record);
+    if (record.count == 0) return;
+    if (job != nullptr) {
+      return step(thread, {.waited_ns = waited_ns, .index = *job, .kind = Step::Kind::wait});
+    }
+    const auto found = parts_.find(key(record.id));
+    if (found == parts_.end()) return;
+    found->second.second = true;
+    double once_ns = waited_ns;
+    for (const std::uint32_t part : found->second.first) {
+      step(thread,
+           {.waited_ns = std::exchange(once_ns, 0), .index = part, .kind = Step::Kind::wait});
+    }
+  }
+
+  void message(std::uint32_t thread, const Record& record) {
+    const double waited_ns = pass(thread, record);
+    if (record.kind == Kind::room || (record.kind == Kind::arrival && record.count == 0)) return;
+    const auto [lane, is_new] = lanes_.try_emplace(record.id, trace_.lane_count);
+    trace_.lane_count += is_new ? 1 : 0;
+    step(thread, {.waited_ns = record.kind == Kind::arrival ? waited_ns : 0,
+                  .bytes = static_cast<double>(record.byte_count),
+                  .position = record.other,
+                  .index = lane->second,
+                  .kind = record.kind == Kind::send      ? Step::Kind::send
+                          : record.kind == Kind::receive ? Step::Kind::receive
+                                                         : Step::Kind::arrival,
+                  .copied = record.count != 0});
+  }
+
+  Trace& trace_;
+  const double ns_per_tick_;
+  const std::uint64_t begin_ticks_;
+  std::uint64_t process_ = 0;
+  std::vector<State> states_;
+  std::vector<std::uint32_t> after_;
+  std::unordered_map<std::uint64_t, std::uint32_t> latest_;  ///< Operations by job.
+  std::unordered_map<std::uint64_t, std::pair<std::vector<std::uint32_t>, bool>> parts_;
+  std::unordered_map<std::uint64_t, std::uint32_t> lanes_;
+  std::unordered_map<std::uint64_t, double> used_;
+  std::unordered_map<std::uint64_t, double> moved_;  ///< By process.
+};
+
+struct Placed {
+  std::uint64_t at = 0;
+  std::uint32_t thread = 0;
+  const Record* record = nullptr;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : tried_(fmt::format("read the trace '{}'", path)) {}
+
+  Result<Trace> binary(const Json& head, std::span<const std::byte> file) {
+    const double ticks = head.value("ticks_per_second", 0.0);
+    const std::size_t block_bytes = head.value("block_bytes", std::size_t{0});
+    if (!(ticks > 0) || head.value("record_bytes", std::size_t{0}) != sizeof(Record) ||
+        block_bytes < 2 * sizeof(Record) || block_bytes % sizeof(Record) != 0) {
+      return damaged("its head has impossible numbers");
+    }
+    if (file.size() < kHeadBytes) return damaged("it ends inside its head");
+    std::uint64_t lost = 0;
+    std::memcpy(&lost, file.data() + kHeadBytes - sizeof(lost), sizeof(lost));
+    trace_.lost_count = lost;
+    for (std::size_t begin = kHeadBytes; begin < file.size(); begin += block_bytes) {
+      const std::size_t length = std::min(block_bytes, file.size() - begin);
+      trace_.cut_off_bytes += static_cast<double>(length % sizeof(Record));
+      if (auto read = block(file.subspan(begin, length)); !read) return fail(read.error());
+    }
+    return make(1e9 / ticks);
+  }
+
+  /// The events of the emulator: a process waits for what ended right before it submits.
+  Result<Trace> descriptors(std::string_view lines) {
+    trace_.has_descriptors = true;
+    std::map<std::array<std::uint64_t, 3>, std::size_t> submitted;
+    std::size_t number = 1;
+    while (!lines.empty()) {
+      const std::size_t end = lines.find('\n');
+      if (end == std::string_view::npos) {
+        trace_.cut_off_bytes = static_cast<double>(lines.size());
+        break;
+      }
+      const std::string_view line = lines.substr(0, end);
+      lines.remove_prefix(end + 1);
+      ++number;
+      const Json event = Json::parse(line, nullptr, false);
+      if (!event.is_object() || !event.contains("event")) {
+        return damaged(fmt::format("line {} is no event", number));
+      }
+      if (auto read = descriptor(event, submitted); !read) return fail(read.error());
+    }
+    return make(1);
+  }
+
+ private:
+  [[nodiscard]] Failure damaged(const std::string& cause) const {
+    return fail(Code::corrupt_data, tried_, cause, "record it again");
+  }
+
+  std::uint32_t thread_of(std::uint64_t process, std::uint64_t number, std::uint8_t node) {
+    const auto [place, is_new] =
+        threads_.try_emplace({process, number}, static_cast<std::uint32_t>(threads_.size()));
+    if (is_new) {
+      trace_.threads.push_back({.process = process, .number = number, .node = node});
+    }
+    return place->second;
+  }
+
+  Result<void> block(std::span<const std::byte> bytes) {
+    const auto* record = reinterpret_cast<const Record*>(bytes.data());
+    const auto* const end = record + bytes.size() / sizeof(Record);
+    std::uint32_t thread = 0;
+    std::uint64_t before_ticks = 0;
+    for (const Record* const first = record; record != end; ++record) {
+      // edge: trace-record (acquire)
+      const Kind kind = load_acquire(record->kind);
+      if (kind == Kind::none) break;
+      if (kind > Kind::room || (record == first && kind != Kind::thread)) {
+        return damaged(
+            fmt::format("a record has the unknown kind {}", static_cast<unsigned>(kind)));
+      }
+      if (kind == Kind::thread) {
+        thread = thread_of(record->id, record->other, record->source_node);
+        before_ticks = 0;
+        continue;
+      }
+      if (record->end_ticks < record->begin_ticks) {
+        return damaged(fmt::format("an operation of thread {} ends before it begins",
+                                   trace_.threads[thread].number));
+      }
+      if (record->end_ticks < before_ticks) {
+        return damaged(
+            fmt::format("the clock of thread {} goes back", trace_.threads[thread].number));
+      }
+      before_ticks = record->end_ticks;
+      const bool begins = kind == Kind::job || kind == Kind::after || kind == Kind::send;
+      placed_.push_back({begins ? record->begin_ticks : record->end_ticks, thread, record});
+    }
+    return {};
+  }
+
+  Result<void> descriptor(const Json& event,
+                          std::map<std::array<std::uint64_t, 3>, std::size_t>& submitted) {
+    const auto number = [&](const char* name) {
+      const auto found = event.find(name);
+      return found != event.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+    };
+    const std::string what = event.value("event", std::string());
+    const std::array key{number("device"), number("queue"), number("sequence")};
+    const std::uint64_t now = number("time_ns");
+    if (now < last_ns_) return damaged("its clock goes back");
+    last_ns_ = now;
+    if (what == "submitted") {
+      const std::string opcode = event.value("opcode", std::string());
+      const std::size_t known = std::ranges::find(kOpcodes, opcode) - kOpcodes.begin();
+      const std::uint32_t thread = thread_of(number("process"), 0, 0);
+      submitted[key] = made_.size();
+      made_.push_back({thread, ended_[thread], {}});
+      made_.back().record = {
+          .begin_ticks = now,
+          .end_ticks = now,
+          .id = made_.size(),
+          .source = 1,
+          .target = 1,
+          .byte_count = opcode == "batch" ? 0 : number("byte_count"),
+          .count = opcode == "batch" ? 0U : 1U,
+          .operation = static_cast<std::uint8_t>((known == kOpcodes.size() ? 0 : known) | 16U),
+          .kind = Kind::job};
+      ended_[thread] = 0;
+    } else if (const auto found = submitted.find(key); found != submitted.end()) {
+      Made& made = made_[found->second];
+      const bool is_member = number("index") != 0;
+      if (what == "started" && is_member) {
+        made.record.byte_count += number("byte_count");
+        ++made.record.count;
+      } else if (!is_member && (what == "finished" || what == "aborted")) {
+        ended_[made.thread] = found->second + 1;
+        made.end_ns = now;
+      }
+    }
+    return {};
+  }
+
+  Result<Trace> make(double ns_per_tick) {
+    std::vector<Record> waits;
+    waits.reserve(made_.size());
+    for (const Made& made : made_) {
+      if (made.waits_for != 0) {
+        const std::uint64_t end_ns = made_[made.waits_for - 1].end_ns;
+        waits.push_back(
+            {.begin_ticks = end_ns, .end_ticks = end_ns, .id = made.waits_for, .kind = Kind::wait});
+        placed_.push_back({end_ns, made.thread, &waits.back()});
+      }
+      placed_.push_back({made.record.begin_ticks, made.thread, &made.record});
+    }
+    if (placed_.empty()) {
+      return fail(Code::invalid_argument, tried_, "it has no operation",
+                  "record a program that uses engines, caches, stores or queues");
+    }
+    std::ranges::stable_sort(placed_, {}, &Placed::at);
+    std::uint64_t begin = UINT64_MAX;
+    std::uint64_t end = 0;
+    for (const Placed& each : placed_) {
+      begin = std::min(begin, each.record->begin_ticks);
+      end = std::max(end, each.record->end_ticks);
+    }
+    trace_.recorded_ns = static_cast<double>(end - begin) * ns_per_tick;
+    Maker maker(trace_, ns_per_tick, begin);
+    for (const Placed& each : placed_) maker.add(each.thread, *each.record);
+    return std::move(trace_);
+  }
+
+  struct Made {
+    std::uint32_t thread = 0;
+    std::size_t waits_for = 0;  ///< Index of what ended right before, plus 1.
+    Record record;
+    std::uint64_t end_ns = 0;
+  };
+  /// In the order of engine::OperationKind.
+  static constexpr std::array<std::string_view, engine::kOperationKindCount> kOpcodes{
+      "noop",         "drain",       "move",       "fill",       "compare",  "compare_pattern",
+      "create_delta", "apply_delta", "dualcast",   "crc",        "copy_crc", "dif_check",
+      "dif_insert",   "dif_strip",   "dif_update", "cache_flush"};
+
+  const std::string tried_;
+  Trace trace_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> threads_;
+  std::vector<Placed> placed_;
+  std::vector<Made> made_;
+  std::unordered_map<std::uint32_t, std::size_t> ended_;  ///< By thread: as Made::waits_for.
+  std::uint64_t last_ns_ = 0;
+};
+
+}  // namespace
+
+Result<Trace> read_trace(const std::string& path) {
+  const std::string tried = fmt::format("read the trace '{}'", path);
+  const auto file = platform::load_file(path, telemetry::kTraceBytesMax);
+  if (!file) return fail(file.error().within(tried));
+  const auto no_trace = [&] {
+    return fail(Code::invalid_argument, tried, "it is no trace",
+                "record one: HEADRACE_TRACE=FILE, or 'headrace emulate --trace FILE'");
+  };
+  const std::string_view text = *file;
+  const std::size_t end = text.substr(0, kHeadBytes).find('\n');
+  const Json head =
+      end == std::string_view::npos ? Json() : Json::parse(text.substr(0, end), nullptr, false);
+  if (!head.is_object() || head.value("format", Json()) != "headrace-trace") return no_trace();
+  if (head.value("version", Json()) != 1) {
+    return fail(Code::version_mismatch, tried,
+                fmt::format("it is of version {}", head.value("version", Json()).dump()),
+                "use the Headrace that recorded it, or record it again");
+  }
+  Reader reader(path);
+  auto read = head.value("records", Json()) == "json"
+                  ? reader.descriptors(text.substr(end + 1))
+                  : reader.binary(head, std::as_bytes(std::span(text)));
+  if (read && head.value("program", Json()).is_string()) read->program = head.at("program");
+  return read;
+}
+
+}  // namespace headrace::sim
