@@ -164,7 +164,8 @@ class StoreState final : public Store {
   void add_step(detail::Kind kind, const BatchPointer& batch, const Step& step,
                 const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
   /// Copies the block out of the tier `step.from`.
-  void start_get(Step step, std::span<std::byte> target, const BatchPointer& batch, Work& work)
+  [[gnu::always_inline]] inline void start_get(Step step, std::span<std::byte> target,
+                                               const BatchPointer& batch, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);

@@ -228,9 +228,7 @@ void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
     if (chunk.operations.size() == 1) {
       answer = engine_.submit(chunk.job, chunk.operations.front(), options);
     } else {
-      const std::size_t count = chunk.operations.size();
-      // One that the engine does not write counts as failed.
-      chunk.completions.assign(count, {});
+      chunk.completions.resize(chunk.operations.size());
       answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
     }
   } catch (...) {

@@ -231,7 +231,9 @@ Submit DsaQueue::post(Request& request) noexcept {
 Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
-  if (is_unsupported(batch ? request.batch().operations.front() : operation)) {
+  const Operation& one = batch ? request.batch().operations.front() : operation;
+  const std::size_t short_max = short_copy_bytes_max_.load_relaxed();  // A hint.
+  if (!one.is_simple_copy(short_max) && is_unsupported(one)) {
     words_.free(first);
     return Submit::closed;
   }
