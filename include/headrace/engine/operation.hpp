@@ -183,9 +183,10 @@ class HEADRACE_API Operation {
  public:
   Operation() = default;  ///< no_op
   [[nodiscard]] static Operation no_op() { return {}; }
-  /// Ends after what this process submitted before it to the device queue that gets it; goes to a
-  /// device also by path `auto`. Processors have nothing to drain: without a device it ends at
-  /// once, with `fell_back`. To wait for jobs wherever they run: SubmitOptions::after.
+  /// Ends after the descriptors that were submitted before it to the device queue that gets it: one
+  /// of several, which a policy may choose. Goes to a device also by path `auto`. Processors
+  /// have nothing to drain: without a device it ends at once, with `fell_back`. To wait for jobs,
+  /// wherever they run: SubmitOptions::after.
   [[nodiscard]] static Operation drain() { return {OperationKind::drain, {}, {}}; }
   /// The spans must be equal or disjoint.
   [[nodiscard]] static Operation copy(std::span<std::byte> target,

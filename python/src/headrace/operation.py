@@ -163,7 +163,7 @@ class Operation:
 
     @classmethod
     def drain(cls) -> Self:
-        """End after everything that the device queue which gets it accepted earlier."""
+        """End after what was submitted before it to the one device queue that gets it."""
         return cls("drain")
 
     @classmethod
