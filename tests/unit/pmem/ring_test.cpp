@@ -303,15 +303,24 @@ TEST_F(RingFile, AForkedChildIsRefusedAndChangesNothing) {
   EXPECT_EQ(entry.ordinal, 1U);
 }
 
-/// A child that lives until it is destroyed, and does not exec.
+/// A child that lives until it is destroyed, and does not exec. The constructor returns when fork() has returned in the
+/// child, which gives its roles in rings up before.
 ///
 /// Threading: owned.
 class IdleChild {
  public:
-  IdleChild() : id_(::fork()) {
-    if (id_ != 0) return;
-    ::alarm(60);
-    for (;;) ::pause();
+  IdleChild() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    id_ = ::fork();
+    char byte = 0;
+    if (id_ == 0) {
+      static_cast<void>(::write(ends[1], &byte, 1));
+      ::alarm(60);
+      for (;;) ::pause();
+    }
+    EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+    for (const int end : ends) ::close(end);
   }
   IdleChild(const IdleChild&) = delete;
   IdleChild& operator=(const IdleChild&) = delete;
@@ -321,7 +330,7 @@ class IdleChild {
   }
 
  private:
-  const pid_t id_;
+  pid_t id_ = 0;
 };
 
 TEST_F(RingFile, ARoleThatWasGivenUpIsFreeAlthoughAForkedChildLives) {
