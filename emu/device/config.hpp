@@ -25,6 +25,7 @@ inline constexpr std::uint32_t kEntryMax =
 inline constexpr std::uint32_t kBatchMax = 1024;
 inline constexpr std::uint64_t kTransferBytesMax = 1ULL << 31;
 inline constexpr std::uint32_t kReadBufferMax = 96;
+inline constexpr int kNodeMax = 1023;  ///< The kernel's MAX_NUMNODES - 1 on x86-64.
 inline constexpr std::uint32_t kNoGroup = ~0U;
 /// Retries of a write() to a full shared WQ: idxd's default and maximum. [S]
 /// drivers/dma/idxd/idxd.h
@@ -61,7 +62,7 @@ struct DeviceConfig {
   std::array<QueueConfig, kQueueMax> queues{};
   std::array<std::uint32_t, kEngineMax> engine_groups{kNoGroup, kNoGroup, kNoGroup, kNoGroup};
   std::uint32_t read_buffer_limit = 0;
-  int numa_node = 0;
+  int numa_node = 0;  ///< -1: none.
 };
 
 /// How work is scheduled.

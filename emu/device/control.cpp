@@ -287,6 +287,7 @@ void Control::tell(DeviceCommand command, DeviceId device, QueueId queue) const 
   if (!options_.trace) return;
   options_.trace({.kind = TraceKind::control,
                   .device = device.value(),
+                  .numa_node = registers_->devices[device.value()].numa_node.load_relaxed(),
                   .queue = queue.value(),
                   .time = deterministic_ ? registers_->step_count.load_relaxed()  // one thread runs
                                          : platform::now_ns(),
@@ -344,6 +345,7 @@ Statistics Control::statistics() const {
     const DeviceRegisters& device = registers_->devices[d];
     DeviceStatistics& into = statistics.devices.emplace_back();
     into.name = device_name(DeviceId(d));
+    into.numa_node = device.numa_node.load_relaxed();
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {
       const QueueRegisters& queue = device.queues[q];
       if (queue.entry_count.load_relaxed() == 0 && queue.accepted_count.load_relaxed() == 0) {

@@ -41,6 +41,7 @@ void Context::tell(TraceEvent event) {
   const Lock lock(trace_mutex);
   event.time = trace_time(registers, run_options);
   event.in_steps = run_options.deterministic();
+  event.numa_node = registers.devices[event.device].numa_node.load_relaxed();
   if (!event.in_steps && event.kind != TraceKind::control) {
     event.process_id = platform::this_process_id();
   }

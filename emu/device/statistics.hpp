@@ -39,6 +39,7 @@ struct EngineStatistics {
 
 struct DeviceStatistics {
   std::string name;  ///< "dsa0".
+  int numa_node = 0;
   std::vector<QueueStatistics> queues;
   std::vector<EngineStatistics> engines;
   std::array<std::uint64_t, kOpcodeMax> operations_by_opcode{};

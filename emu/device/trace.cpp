@@ -41,6 +41,11 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"event\":\"");
   line.add(headrace::name(event.kind));
   line.add("\",\"device\":", event.device);
+  if (event.numa_node < 0) {
+    line.add(",\"numa_node\":-1");
+  } else {
+    line.add(",\"numa_node\":", static_cast<std::uint64_t>(event.numa_node));
+  }
   line.add(",\"queue\":", event.queue);
   line.add(",\"engine\":", event.engine);
   line.add(",\"sequence\":", event.sequence);

@@ -35,6 +35,7 @@ enum class DeviceCommand : std::uint8_t {
 struct TraceEvent {
   TraceKind kind = TraceKind::submitted;
   std::uint32_t device = 0;
+  std::int32_t numa_node = 0;  ///< Of the device; set when the event is traced.
   std::uint32_t queue = 0;
   std::uint32_t engine = 0;  ///< Of started and later events.
   std::uint64_t sequence =

@@ -206,8 +206,10 @@ void Reader::read_group(const Field& field) {
 }
 
 void Reader::read(const Field& field) {
-  field.only({"dev", "read_buffer_limit", "token_limit", "groups", "ungrouped_workqueues",
-              "ungrouped_engines"});
+  field.only({"dev", "numa_node", "read_buffer_limit", "token_limit", "groups",
+              "ungrouped_workqueues", "ungrouped_engines"});
+  // Not from save-config, which leaves out what load-config cannot set.
+  field["numa_node"].take(config_.numa_node, kNodeMax);
   for (const char* name : {"read_buffer_limit", "token_limit"}) {
     field[name].take(config_.read_buffer_limit, kReadBufferMax);
   }

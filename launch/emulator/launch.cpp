@@ -122,6 +122,16 @@ Result<Plan> make_plan(const Options& options) {
   } else {
     plan.config.devices.assign(options.device_count.value_or(1), make_device(options));
   }
+  if (!options.device_nodes.empty() && options.device_nodes.size() != plan.config.devices.size()) {
+    return fail(
+        Code::invalid_argument, "place the devices on nodes",
+        fmt::format("--device-nodes has {} for {}", counted(options.device_nodes.size(), "node"),
+                    counted(plan.config.devices.size(), "device")),
+        "give a node for each");
+  }
+  for (std::size_t d = 0; d < options.device_nodes.size(); ++d) {
+    plan.config.devices[d].numa_node = options.device_nodes[d];
+  }
   for (const DeviceConfig& device : plan.config.devices) {
     HEADRACE_TRY(check(device));
   }

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "headrace/base/units.hpp"
+
 namespace headrace::emu {
 namespace {
 
@@ -33,6 +35,27 @@ Result<void> take_count(std::string_view option, const std::string& text, std::u
   }
   into = static_cast<T>(count);
   return {};
+}
+
+/// Parses "0,1,-1": the NUMA node of each device, -1 for none.
+Result<void> take_nodes(const std::string& text, std::vector<int>& into) {
+  into.clear();
+  const char* next = text.data();
+  const char* const end = next + text.size();
+  for (;;) {
+    int node = 0;
+    const auto [stopped, error] = std::from_chars(next, end, node);
+    if (error != std::errc() || (stopped != end && *stopped != ',') || node < -1 ||
+        node > kNodeMax || into.size() == kDeviceMax) {
+      return wrong_use(
+          fmt::format("--device-nodes: '{}' is not a list such as 0,1,2 of 1 to {} nodes, each "
+                      "from -1 (none) to {}",
+                      text, kDeviceMax, kNodeMax));
+    }
+    into.push_back(node);
+    if (stopped == end) return {};
+    next = stopped + 1;
+  }
 }
 
 struct Unit {
@@ -79,6 +102,7 @@ Result<void> Parser::take(const std::string& option, const std::string& value) {
     return {};
   };
   if (option == "--devices") return take_count(option, value, 1, kDeviceMax, options.device_count);
+  if (option == "--device-nodes") return take_nodes(value, options.device_nodes);
   if (option == "--engines") return take_count(option, value, 1, kEngineMax, options.engine_count);
   if (option == "--seed") return take_count(option, value, 0, ~std::uint64_t{0}, options.seed);
   if (option == "--wq") {
@@ -173,7 +197,16 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     return wrong_use(
         fmt::format("{} cannot be given with --config, whose file sets it", parser.said_by_config));
   }
-  const Options& options = parser.options;
+  Options& options = parser.options;
+  if (!options.device_nodes.empty() && !options.config_path) {
+    const std::size_t count = options.device_count.value_or(options.device_nodes.size());
+    if (count != options.device_nodes.size()) {
+      return wrong_use(fmt::format("--device-nodes: it has {} for {}; give a node for each",
+                                   counted(options.device_nodes.size(), "node"),
+                                   counted(count, "device")));
+    }
+    options.device_count = static_cast<std::uint32_t>(count);
+  }
   if (options.queue_name.starts_with(kDpdkPrefix) && options.queues == QueueChoice::shared) {
     return wrong_use(
         fmt::format("--wq-name: '{}' would name no WQ: DPDK takes every WQ whose name begins with "
@@ -203,6 +236,8 @@ Runs CMD on emulated Intel DSA devices; 'headrace emulate' is the usual way to s
 
   --devices N          1 to 16 devices; if not given, 1 or as many as --config
                        has
+  --device-nodes LIST  NUMA node of each device, such as 0,1,2; -1 for none; 0 if
+                       not given
   --config FILE        devices as 'accel-config save-config' writes them
   --wq MODE            shared, dedicated or both; both if not given
   --wq-name NAME       WQs are named NAME0, NAME1, ...; names that begin with

@@ -23,6 +23,7 @@ struct Options {
   bool help = false;
   bool version = false;
   std::optional<std::uint32_t> device_count;  ///< Not given: 1, or as many as the file has.
+  std::vector<int> device_nodes;              ///< Of dsa0, dsa1, ...; empty: 0, or the file's.
   std::optional<std::string> config_path;
   QueueChoice queues = QueueChoice::both;
   std::string queue_name = "headrace";

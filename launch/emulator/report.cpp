@@ -85,6 +85,7 @@ std::string statistics_document(const Statistics& statistics, const RunFacts& fa
     injected += device.injected_fault_count;
     devices.push_back(
         {{"name", device.name},
+         {"numa_node", device.numa_node},
          {"queues", parts_json<QueueStatistics>(device.queues, kQueueFigures, summary)},
          {"engines", parts_json<EngineStatistics>(device.engines, kEngineFigures, summary)},
          {"operations", opcodes_json(device)},

@@ -54,6 +54,27 @@ def test_every_check_is_ok_on_an_emulated_device(emulated: Emulated) -> None:
     assert document["summary"]["queue_usable_count"] == 4
 
 
+def test_each_device_is_on_its_node_everywhere(emulated: Emulated, tmp_path: Path) -> None:
+    script = """
+        cat /sys/bus/dsa/devices/dsa?/numa_node /sys/bus/dsa/devices/dsa?/../numa_node
+        $HEADRACE topo --json >topo.json; $HEADRACE dsa list --json >list.json
+        $HEADRACE doctor | grep "is -1"; exec accel-config disable-wq dsa1/wq1.0
+    """
+    options = ("--devices", "3", "--device-nodes", "0,5,-1", "--stats", "stats", "--trace", "trace")
+    result = emulated(script, *options)
+    assert result.stdout.split()[:6] == ["0", "5", "-1"] * 2, result.stdout + result.stderr
+    assert "numa_node of dsa2 is -1" in result.stdout
+    topo = json.loads((tmp_path / "topo.json").read_text())
+    assert [device["node"] for device in topo["machine"]["dsa_devices"]] == [0, 5, None]
+    listed = json.loads((tmp_path / "list.json").read_text())
+    assert [device["node"] for device in listed["results"]["devices"]] == [0, 5, -1]
+    stats = json.loads((tmp_path / "stats").read_text())
+    assert [device["numa_node"] for device in stats["results"]["devices"]] == [0, 5, -1]
+    traced = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
+    events = [each for each in traced if "event" in each]
+    assert {(each["device"], each["numa_node"]) for each in events} == {(1, 5)}
+
+
 def test_where_mmap_is_refused_the_doctor_finds_write(emulated: Emulated) -> None:
     result = emulated("exec $HEADRACE doctor", "--refuse-mmap")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -65,6 +65,16 @@ TEST(AccelConfig, ADeviceThatIsNotNamedHasNoQueues) {
   EXPECT_EQ(config->devices.size(), 3U);
 }
 
+TEST(AccelConfig, ADeviceMayHaveANode) {
+  const auto config =
+      parse_accel_config(R"([{"dev":"dsa0"},{"dev":"dsa1","numa_node":5}])", "C.json");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->devices[0].numa_node, 0);
+  EXPECT_EQ(config->devices[1].numa_node, 5);
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","numa_node":1024}])"),
+              HasSubstr("more than the 1023 allowed"));
+}
+
 TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
   EXPECT_THAT(replaced("\"size\":16", "\"size\":129"), ::testing::Ne("")) << "a sanity check";
   EXPECT_THAT(

@@ -57,6 +57,20 @@ TEST(Options, EveryOneIsRead) {
   EXPECT_EQ(options->command, (std::vector<std::string>{"ls", "--help"}));
 }
 
+TEST(Options, EachDeviceMayHaveANode) {
+  const auto options = parse({"--device-nodes", "0,3,-1", "ls"});
+  ASSERT_TRUE(options) << options.error().cause;
+  EXPECT_EQ(options->device_count, 3U);
+  EXPECT_EQ(options->device_nodes, (std::vector<int>{0, 3, -1}));
+  for (const char* bad : {"", "x", "0,", ",0", "0,,1", "-2", "1024", "99999999999",
+                          "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"}) {
+    EXPECT_THAT(refusal({"--device-nodes", bad, "ls"}), HasSubstr("is not a list such as 0,1,2"))
+        << bad;
+  }
+  EXPECT_THAT(refusal({"--devices", "3", "--device-nodes", "0,1", "ls"}),
+              HasSubstr("2 nodes for 3 devices"));
+}
+
 TEST(Options, ACommandMayFollowWithoutDashes) {
   const auto options = parse({"--devices", "2", "ls", "-l"});
   ASSERT_TRUE(options);
