@@ -7,6 +7,7 @@
 #include <array>
 #include <deque>
 #include <exception>
+#include <map>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -104,6 +105,7 @@ struct Tally {
   std::uint64_t rows_selected = 0;
   std::uint64_t chunks_from_cache = 0;
   std::uint64_t chunks_from_source = 0;
+  std::map<NodeId, std::uint64_t> copies_by_node;
 };
 
 /// Threading: owned by its thread while that runs, by the thread that joined it afterwards.
@@ -141,7 +143,7 @@ class Run {
           perform(task, worker, tally);
         }
       }
-      worker.tally = tally;
+      worker.tally = std::move(tally);
     } catch (const std::bad_alloc&) {
       worker.error = Error{Code::out_of_memory, 0, "run query 6", "there is no memory left",
                            "use fewer threads or a smaller cache"};
@@ -222,6 +224,7 @@ class Run {
     const std::span<const std::byte> data = entry.data();
     const bool is_copy = data.data() != std::as_bytes(source).data();
     ++(is_copy ? tally.chunks_from_cache : tally.chunks_from_source);
+    if (is_copy) ++tally.copies_by_node[entry.node().value()];
     return {reinterpret_cast<const std::int64_t*>(data.data()), source.size()};
   }
 
@@ -371,6 +374,9 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
     result.rows_selected += worker.tally.rows_selected;
     result.chunks_from_cache += worker.tally.chunks_from_cache;
     result.chunks_from_source += worker.tally.chunks_from_source;
+    for (const auto& [node, count] : worker.tally.copies_by_node) {
+      result.copies_by_node[node] += count;
+    }
   }
   const std::optional<std::int64_t> revenue = sum.value();
   if (!revenue.has_value()) {

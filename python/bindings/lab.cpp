@@ -82,6 +82,11 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
   result["prefetched"] = answer.prefetched;
   result["chunks_from_cache"] = answer.chunks_from_cache;
   result["chunks_from_source"] = answer.chunks_from_source;
+  nb::dict copies_by_node;
+  for (const auto& [node, count] : answer.copies_by_node) {
+    copies_by_node[nb::int_(node.value())] = count;
+  }
+  result["copies_by_node"] = copies_by_node;
   result["timeline"] = timeline;
   return result;
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -87,6 +88,8 @@ struct Q6Result {
   /// two per chunk.
   std::uint64_t chunks_from_cache = 0;
   std::uint64_t chunks_from_source = 0;
+  /// Chunk-columns read from copies, by the node of the copy.
+  std::map<NodeId, std::uint64_t> copies_by_node;
   /// Sorted by begin; per chunk one scan, one aggregate and, if it was prefetched, one prefetch.
   std::vector<Q6Event> timeline;
 };

@@ -197,6 +197,17 @@ def _rows_of(command: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
+def bytes_of_emulated_devices() -> dict[str, int]:
+    """Bytes written by each device of the emulation that this process runs in, if any."""
+    program = built(f"_emulator/{_EMULATOR}")
+    path = Path("/", _REGISTERS)
+    if program is None or not path.exists():
+        return {}
+    rows = _rows_of([str(program), "--statistics-of", str(path)])
+    devices = (row for row in rows if row["kind"] == "emulated device")
+    return {row["name"]: row["values"]["bytes_written"] for row in devices}
+
+
 def activity_of(line: Line) -> str:
     """The name of the value whose rate shows the activity."""
     names = {

@@ -42,6 +42,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         "evictions": chosen.evictions,
         "path": study.settings.path,
         "mover": _mover(study),
+        "copies_by_node": chosen.copies_by_node,
     }
 
 
@@ -104,6 +105,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
         ],
         "copy_node": study.copy_node,
+        "bytes_by_device": study.bytes_by_device,
         "memory_bytes_peak": study.memory_bytes_peak,
         "timelines": {
             mode: [asdict(event) for event in run.timeline] for mode, run in study.timelines.items()

@@ -47,6 +47,7 @@ class Q6Run:
         prefetched: Whether it prefetched, as requested or as "auto" decided.
         chunks_from_cache: Column chunks that the aggregate read from a copy.
         chunks_from_source: Column chunks that it read from the source.
+        copies_by_node: Column chunks read from copies, by the node of the copy.
         timeline: Events by begin, if requested.
     """
 
@@ -56,6 +57,7 @@ class Q6Run:
     prefetched: bool
     chunks_from_cache: int
     chunks_from_source: int
+    copies_by_node: dict[int, int]
     timeline: tuple[Event, ...]
 
     @property

@@ -21,7 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from headrace import _core
+from headrace._apps.idxd_events import Counters
 from headrace._apps.memory import peak_bytes
+from headrace._apps.top import bytes_of_emulated_devices
 from headrace._arguments import PREFETCH_MODES
 from headrace.cache import Cache, Placement
 from headrace.engine import Engine, MoverPath, Thresholds
@@ -81,6 +83,7 @@ class Measured:
         fallbacks: Moves by processors instead of a device.
         hit_rate: Share of the aggregate's column chunks read from a copy; None without
             prefetching.
+        copies_by_node: Column chunks read from copies, by the node of the copy.
     """
 
     time_ns: int
@@ -90,6 +93,7 @@ class Measured:
     fallbacks: int = 0
     evictions: int = 0
     hit_rate: float | None = None
+    copies_by_node: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -129,6 +133,12 @@ class Series:
         return round(statistics.fmean(run.bytes_by_device for run in self.runs))
 
     @property
+    def copies_by_node(self) -> dict[int, int]:
+        """Column chunks that all runs read from copies, by the node of the copy."""
+        nodes = sorted({node for run in self.runs for node in run.copies_by_node})
+        return {node: sum(run.copies_by_node.get(node, 0) for run in self.runs) for node in nodes}
+
+    @property
     def fallbacks(self) -> int:
         """Moves of all runs by processors instead of a device."""
         return sum(run.fallbacks for run in self.runs)
@@ -158,6 +168,7 @@ class Study:
         placement: Placement used for "on".
         movers: The movers: processors, then the queues of devices.
         device_statistics: Statistics of each queue over all runs.
+        bytes_by_device: Bytes that each device wrote in all runs, for all processes.
         engine_notes: Why devices, or some of their queues, are not among the movers.
         thresholds: Bytes from which the path "auto" uses a device, and their origin.
         operations: Statistics of the jobs by kind of operation.
@@ -178,6 +189,7 @@ class Study:
     placement: Placement
     movers: list[str]
     device_statistics: dict[str, DeviceStatistics]
+    bytes_by_device: dict[str, int]
     engine_notes: list[str]
     thresholds: Thresholds
     operations: dict[str, OperationStatistics]
@@ -230,7 +242,13 @@ def run_study(
         if settings.compare:
             baseline = stack.enter_context(Baseline(path, settings.thread_count))
         rounds = _Rounds(columns, settings, engine, cache, baseline)
-        rounds.run(progress)
+        with Counters() as counters:
+            before = bytes_of_emulated_devices()
+            rounds.run(progress)
+            written = {
+                device: count - before.get(device, 0)
+                for device, count in bytes_of_emulated_devices().items()
+            } | {device: counts["bytes_written"] for device, counts in counters.read().items()}
         # Draw "off" and the chosen mode, or "on" if that did not prefetch.
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
         timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
@@ -249,6 +267,7 @@ def run_study(
             placement=placement,
             movers=engine.movers,
             device_statistics=engine.device_statistics,
+            bytes_by_device={device: count for device, count in written.items() if count},
             engine_notes=engine.notes if settings.path != "cpu" else [],
             thresholds=engine.thresholds,
             operations={
@@ -361,6 +380,7 @@ class _Rounds:
             fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
             evictions=after.evictions - before.evictions,
             hit_rate=found.chunks_from_cache / chunk_count if found.prefetched else None,
+            copies_by_node=found.copies_by_node,
         )
 
     def _run_baseline(self) -> Measured:
