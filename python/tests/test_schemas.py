@@ -62,6 +62,8 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
+    "machine-list": [["machine", "list"]],
+    "machine-show": [["machine", "show", "xeon-max-flat"], ["machine", "show", "ddr-optane"]],
     "report": [["report", "--rounds", "1", "--output", "report.html"]],
     "top": [["top", "--once", "--interval", "10ms"]],
     "tune": [],  # Below: it takes minutes.

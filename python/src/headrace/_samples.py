@@ -12,6 +12,11 @@ def _directory() -> Path:
     return Path(_core.__file__ or "").parent / "_machines"
 
 
+def machine_names() -> list[str]:
+    """The names of the samples."""
+    return sorted(path.stem for path in _directory().glob("*.json"))
+
+
 def machine_path(text: str) -> str:
     """The path of a machine's record: `text`, or a sample of that name if there is no such file."""
     return _found(text, _directory())

@@ -8,6 +8,7 @@ import os
 
 import click
 
+from headrace._apps.machine import STATE
 from headrace._cli._app import Group
 from headrace._cli._output import (
     EXIT_FAILED,
@@ -29,6 +30,7 @@ SUMMARIES = {
     "run": "Run CMD with its copies, fills and comparisons tuned to this machine.",
     "tune": "Find the fastest copy for each length on this machine and save it as a profile.",
     "sim": "Predict times on machines described in a file, and compare with published figures.",
+    "machine": "Run programs on the machine of a record, in QEMU.",
     "top": "Show what engines, DSA queues and caches of running processes do.",
     "bench": "Measure this machine's movers, and how fast the parts of Headrace are on it.",
     "report": "Measure this machine and write one page about it.",
@@ -43,6 +45,8 @@ _RENAMED = {
     "--seconds": "--time",
     "--tables": "--data",
 }
+
+_TIMED = ("bench", "query", "report", "sql", "tune")
 
 app = Group(
     "headrace",
@@ -67,6 +71,12 @@ def _root(context: click.Context, *, version: bool) -> None:
         from headrace._cli._first import show  # noqa: PLC0415 - Only this needs the machine.
 
         show()
+    if context.invoked_subcommand in _TIMED and STATE.exists():
+        record = (STATE / "machine").read_text("utf-8")
+        complain(
+            f"this is the machine '{record}' in QEMU, whose times mean nothing; "
+            "'headrace sim' predicts times"
+        )
 
 
 app.callback = _root

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace machine`` without a boot: records as machines of QEMU, and what it refuses.
+
+Boots are in tests/guest.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TIME_LIMIT_S, Here
+
+from headrace import InvalidArgumentError
+from headrace._apps.machine.hardware import Hardware, hardware_of
+from headrace._samples import machine_names, machine_path
+from headrace.machine import Machine, replay
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+GIB = 1 << 30
+
+
+def values(hardware: Hardware, option: str, start: str = "") -> list[str]:
+    pairs = zip(hardware.arguments, hardware.arguments[1:], strict=False)
+    return [value for name, value in pairs if name == option and value.startswith(start)]
+
+
+def sample(name: str) -> Machine:
+    return replay(machine_path(name))
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_sample_is_a_machine_of_qemu(name: str) -> None:
+    machine = sample(name)
+    hardware = hardware_of(machine, name)
+    assert len(values(hardware, "-numa", "node,")) == len(machine.nodes)
+    assert len(values(hardware, "-device", "nvdimm")) == len(hardware.dimms)
+    assert len(hardware.devices) == len(machine.dsa_devices)
+    sizes = [
+        int(text.split("size=")[1][:-1])
+        for text in values(hardware, "-object", "memory-backend-ram")
+    ]
+    assert sum(sizes) == int(values(hardware, "-m")[0].split("B")[0]) <= 4 * GIB
+    assert min(sizes) >= 64 << 20
+
+
+def test_memory_is_shared_in_proportion_and_said_so() -> None:
+    hardware = hardware_of(sample("xeon-max-flat"), "xeon-max-flat", 2560 << 20)
+    sizes = [text.split("size=")[1] for text in values(hardware, "-object")]
+    assert sizes == [f"{256 << 20}B"] * 8 + [f"{64 << 20}B"] * 8
+    assert "Memory: 2.5 GiB instead of 640 GiB." in hardware.scaled
+
+
+def test_a_device_is_on_the_node_of_the_record() -> None:
+    hardware = hardware_of(sample("xeon-max-flat"), "xeon-max-flat")
+    assert [device["numa_node"] for device in hardware.devices] == list(range(8))
+    assert "Devices: numbered from dsa0 to dsa7." in hardware.scaled
+
+
+def with_nodes(machine: Machine, **changes: Any) -> Machine:
+    nodes = [dataclasses.replace(node, **changes) for node in machine.nodes]
+    return dataclasses.replace(machine, nodes=tuple(nodes))
+
+
+def with_distance(machine: Machine, distance: int, *, local: bool) -> Machine:
+    accesses = [
+        dataclasses.replace(each, distance=distance)
+        if (each.initiator == each.target) == local
+        else each
+        for each in machine.accesses
+    ]
+    return dataclasses.replace(machine, accesses=tuple(accesses))
+
+
+def many(machine: Machine, count: int) -> Machine:
+    nodes = [dataclasses.replace(machine.nodes[0], id=number) for number in range(count)]
+    return dataclasses.replace(machine, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize(
+    "change, cause",
+    [
+        (lambda machine: with_nodes(machine, capacity_bytes=0), "node 0 has no memory"),
+        (lambda machine: with_nodes(machine, cpus=()), "no node has processors"),
+        (lambda machine: many(machine, 129), "129 nodes"),
+        (
+            lambda machine: dataclasses.replace(machine, nodes=machine.nodes[1:]),
+            "the numbers of its nodes have gaps",
+        ),
+        (lambda machine: with_distance(machine, 11, local=True), "distance 11 from node 0 to 0"),
+        (lambda machine: with_distance(machine, 10, local=False), "distance 10 from node 0 to 1"),
+        (lambda machine: with_distance(machine, 255, local=False), "distance 255 from node 0 to 1"),
+    ],
+)
+def test_a_machine_that_cannot_be_booted_is_refused(
+    change: Callable[[Machine], Machine], cause: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        hardware_of(change(sample("xeon-max-flat")), "it")
+    assert cause in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_too_little_and_too_much_memory_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"--memory 1\.188 GiB or more"):
+        hardware_of(sample("xeon-max-flat"), "it", 1 << 30)
+    with pytest.raises(InvalidArgumentError, match="this machine has less than"):
+        hardware_of(sample("xeon-max-flat"), "it", 1 << 50)
+
+
+def test_list_and_show(command: Command) -> None:
+    listed = json.loads(command("machine", "list", "--json").stdout)
+    assert [each["name"] for each in listed["results"]["machines"]] == machine_names()
+    assert "xeon-max-flat" in command("machine", "list").stdout
+    shown = json.loads(command("machine", "show", "xeon-max-flat", "--json").stdout)
+    assert shown["summary"] == {"node_count": 16, "dsa_device_count": 8, "nvdimm_count": 0}
+    text = command("machine", "show", "ddr-optane").stdout
+    assert "Persistent memory: an NVDIMM of 384 MiB" in text
+
+
+def test_what_cannot_run_is_refused_before_a_boot(command: Command, tmp_path: Path) -> None:
+    def told(*words: str) -> tuple[int, str]:
+        result = command("machine", "run", *words)
+        return result.returncode, result.stderr
+
+    assert told("spr-1dsa")[0] == 2
+    code, text = told("spr-1dsa", "--", "no-such-program")
+    assert (code, "there is no such program" in text) == (127, True)
+    code, text = told("spr-1dsa", "--", str(tmp_path / ".."))
+    assert (code, "cannot be executed" in text) == (126, True)
+    code, text = told("no-such-machine", "--", "true")
+    assert (code, "no-such-machine" in text) == (1, True)
+    code, text = told("spr-1dsa", "--write", "/no/such", "--", "true")
+    assert (code, "make it first" in text) == (2, True)
+    code, text = told("spr-1dsa", "--kernel", str(tmp_path), "--", "true")
+    assert (code, "apt-get install linux-image" in text) == (3, True)
+
+
+def test_what_prints_times_says_that_a_machine_in_qemu_has_none(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "machine").write_text("xeon-max-flat")
+    monkeypatch.setattr("headrace._cli.STATE", tmp_path)
+    for words in (("bench", "cache"), ("query",), ("sql",), ("tune",), ("report",)):
+        error = here(*words, "--no-such-option").stderr
+        assert "'xeon-max-flat' in QEMU, whose times mean nothing" in error, words
+    assert "QEMU" not in here("topo", "--replay", "spr-1dsa").stderr
+
+
+def test_without_qemu_its_package_is_named(command_path: Path) -> None:
+    result = subprocess.run(
+        [command_path, "machine", "run", "spr-1dsa", "--", "/bin/true"],
+        env={"PATH": "/nowhere"} | {"HOME": os.environ["HOME"]},
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert result.returncode == 3
