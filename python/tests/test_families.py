@@ -56,6 +56,14 @@ def test_what_a_machine_lacks_is_left_out_and_named(family: str) -> None:
     assert not [point for point in plan.points if point.words["by"] == "channel"]
 
 
+def test_threads_share_120_copies_of_the_stated_size_or_none() -> None:
+    plan = plan_of("threads", replace(FACTS, available_bytes=20 << 30))
+    assert {point.words["count"] for point in plan.points} == {120}
+    assert {point.words["bytes"] for point in plan.points} == {1 << 20, 1 << 30}
+    left_out = [each.what for each in plan.left_out if "1 GiB" in each.what]
+    assert left_out == ["one shared queue, 1 GiB at 8", "one shared queue, 1 GiB at 12"]
+
+
 def test_what_does_not_fit_memory_is_left_out() -> None:
     plan = plan_of("submission", replace(FACTS, available_bytes=1 << 30))
     assert "one processor at 1 GiB" in {each.what for each in plan.left_out}

@@ -201,20 +201,22 @@ def _threads(plan: Plan) -> None:
     if counts[-1] != 12:  # noqa: PLR2004 - As in Fürst's thesis.
         plan.leave_out(f"more than {counts[-1]} threads", f"there are {plan.facts.cpus} processors")
     queue = plan.need("threads that share a queue", "shared")
+    sizes: tuple[int, ...] = (MIB, GIB)
+    if queue is not None and queue.emulated:
+        sizes = (MIB,)
+        plan.leave_out(f"{_SHARED_COPIES} copies of 1 GiB", "an emulated device takes minutes")
     for count in counts:
-        # 1 GiB as in Fürst's thesis, unless that is most of the memory.
-        for size in (MIB, GIB if plan.facts.available_bytes >= 64 * GIB else 64 * MIB):
+        for size in sizes:
             line = bytes_text(size)
-            copies = _SHARED_COPIES if size == MIB else count
             if queue is not None:
                 plan.add(
-                    {**_channel(queue, size), "threads": count, "count": copies},
+                    {**_channel(queue, size), "threads": count, "count": _SHARED_COPIES},
                     Place("by threads", f"one shared queue, {line}", str(count), "gb_per_s"),
                     queue=queue,
                 )
             if size == MIB:
                 plan.add(
-                    {**_cpu(size, count), "count": copies},
+                    {**_cpu(size, count), "count": _SHARED_COPIES},
                     Place("by threads", f"processors, {line}", str(count), "gb_per_s"),
                 )
 
