@@ -51,6 +51,7 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
         "classes": len(tuning.choices),
         "classes_tuned": len(tuned),
         "complete": not tuning.stopped,
+        "others_share": tuning.others_share,
     }
 
 
@@ -112,6 +113,7 @@ def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
         "classes": len(profile["classes"]),
         "classes_tuned": len(tuned),
         "complete": made.get("complete", False),
+        "others_share": made.get("others_share"),
     }
 
 

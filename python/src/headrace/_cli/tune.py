@@ -19,8 +19,10 @@ from headrace._apps.tune.tuner import (
     BYTES_MAX,
     BYTES_MIN,
     DOOR_ROUNDS,
+    OTHERS_SHARE_MAX,
     SEARCHES,
     SECONDS,
+    OtherWork,
     Settings,
     Tuner,
     Tuning,
@@ -137,6 +139,7 @@ def command(
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = Tuning()
+    others = OtherWork()
     with noticed() as noticed_signal:
 
         def check_stop() -> None:
@@ -152,6 +155,7 @@ def command(
             return
         if not tuning.stopped:
             _judge_in_program(tuning, settings)
+        tuning.others_share = others.share()
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
         if plot is not None:
@@ -165,6 +169,15 @@ def command(
             )
         elif not profile.is_stdout:
             print_report(tuning, Path(profile.path))
+        _warn_if_busy(tuning)
+
+
+def _warn_if_busy(tuning: Tuning) -> None:
+    if tuning.others_share is not None and tuning.others_share > OTHERS_SHARE_MAX:
+        complain(
+            f"other processes used {tuning.others_share:.0%} of the processors meanwhile: what was "
+            "chosen may be chance; tune again when the machine is idle"
+        )
 
 
 def _settings(

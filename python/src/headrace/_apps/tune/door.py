@@ -95,6 +95,11 @@ class Door:
         """The points, ascending by length."""
         return list(self.times_ns[GLIBC][0])
 
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths, ascending."""
+        return sorted({point.bytes_max for point in self.points})
+
     def ratio(self, way: str, *points: Point) -> Figure:
         """Speed relative to glibc, geometric mean over the points: median over the rounds."""
         pairs = zip(self.times_ns[GLIBC], self.times_ns[way], strict=True)
@@ -115,19 +120,28 @@ class Door:
         They lose in a condition by more than `LOSS_MAX`, and by more than glibc beside itself in
         three of four rounds; or they gain nothing on the whole.
         """
-        points = [
-            point
-            for point in self.points
-            if (point.function, point.bytes_max) == (function, bytes_max)
-        ]
-        for point in points:
+        points = self._points_of(function, bytes_max)
+        if loss := self.loss(function, bytes_max):
+            return loss
+        if points and self.ratio(TUNED, *points).median <= 1:
+            return "it gains nothing in a program"
+        return ""
+
+    def loss(self, function: str, bytes_max: int) -> str:
+        """How lengths up to `bytes_max` lose: a clause, or empty."""
+        for point in self._points_of(function, bytes_max):
             ours = self.ratio(TUNED, point).median
             if ours < min(1 - LOSS_MAX, self.ratio(CONTROL, point).low):
                 where = f"{point.temperature} {point.lengths}"
                 return f"it loses {1 - ours:.0%} in a program when {where}"
-        if points and self.ratio(TUNED, *points).median <= 1:
-            return "it gains nothing in a program"
         return ""
+
+    def _points_of(self, function: str, bytes_max: int) -> list[Point]:
+        return [
+            point
+            for point in self.points
+            if (point.function, point.bytes_max) == (function, bytes_max)
+        ]
 
     def summary(self) -> dict[str, Any]:
         """The key figures: ours as ``program_*``, the control and another library likewise."""

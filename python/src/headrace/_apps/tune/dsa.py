@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace._apps.tune import dsa_child as _dsa_child
-from headrace._apps.tune.search import typical
 from headrace._temporary import run_child
+from headrace._trials import typical
 from headrace.errors import IoFailedError
 
 TEMPERATURES = ("hot", "cold")

@@ -18,14 +18,8 @@ from dataclasses import dataclass, field
 
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
-from headrace._apps.tune.search import (
-    LIKELY_LOSS_MAX,
-    LOSS_MAX,
-    WIDE_BYTES_MIN,
-    WIDE_HANDICAP,
-    interval,
-    typical,
-)
+from headrace._apps.tune.search import LIKELY_LOSS_MAX, WIDE_BYTES_MIN, WIDE_HANDICAP
+from headrace._trials import LOSS_MAX, interval, typical
 from headrace.errors import OutOfMemoryError
 
 LIBC = "libc"

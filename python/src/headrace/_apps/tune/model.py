@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of the search: predicts variants by a Gaussian process over their parameters."""
+"""Variants as points, for the model of the search."""
 
 import math
 from collections.abc import Sequence
@@ -7,36 +7,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-def predict(
-    variants: Sequence[str],
-    measured: Sequence[str],
-    values: Sequence[NDArray[np.float64]],
-    noise: float = 0.03,
-) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Predict the figures of variants by a Gaussian process over their parameters.
-
-    Args:
-        variants: Variants to predict.
-        measured: Variants that the process is fitted to.
-        values: The figures of `measured`, in each cell.
-        noise: Standard deviation of the figures.
-
-    Returns:
-        The mean for each cell, and the standard deviation, the same for all, of every variant.
-    """
-    known = encode(measured)
-    across = _kernel(encode(variants), known)
-    scales = [max(float(each.std()), 1e-3) for each in values]
-    scale = math.exp(sum(map(math.log, scales)) / len(scales))
-    gram = _kernel(known, known) + np.eye(len(known)) * (noise / scale) ** 2
-    centers = [float(np.median(each)) for each in values]
-    offsets = [each - center for each, center in zip(values, centers, strict=True)]
-    solved = np.linalg.solve(gram, np.column_stack([*offsets, across.T]))
-    means = across @ solved[:, : len(values)] + np.array(centers)
-    variance = np.maximum(1.0 - np.einsum("ij,ji->i", across, solved[:, len(values) :]), 0.0)
-    return list(means.T), np.sqrt(variance) * scale
 
 
 def encode(variants: Sequence[str]) -> NDArray[np.float64]:
@@ -92,8 +62,3 @@ def _point(variant: str) -> NDArray[np.float64]:
         put("distance", math.log2(int(distance) + 4))
         put("+target", float(bool(plus + target)))
     return row
-
-
-def _kernel(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    squares = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
-    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)), dtype=np.float64)

@@ -1,21 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for the best copy of one class of lengths: candidates and selection.
 
-Method. A cell is a temperature, an alignment and a number of threads. A round runs variants and the
-C library's memmove in random order. The figure is the logarithm of the ratio of their times in the
-same round, because the machine may be slower in the next one. memmove is called as a program calls
-it, and a variant through the entry that a program gets. A variant's figure in a cell is the mean
-over its rounds, without the lowest and highest sixth.
-
-Screening measures many variants in few rounds: all of them (`exhaustive`), or those that a model
-selects (`model`). The model is a Gaussian process over the parameters, fitted to the measurements;
-it selects the variants with the highest predicted figure plus uncertainty. Each turn it evaluates
-some thousand candidates, not the whole grid, so that its time does not grow with the grid, and
-measuring takes at least as long as selecting. Then successive halving: half as many variants, twice
-the rounds, until few are left, which are measured in every cell. The search chooses the best of
-these that is faster than memmove overall, in no cell slower by more than `LOSS_MAX`, and in none
-likely to be slower by more than `LIKELY_LOSS_MAX`; else memmove. A cell in which noise could hide
-such a loss also disqualifies a variant.
+Method. That of `headrace.tune`: candidates are variants, the reference is the C library's memmove,
+and a condition is a cell: a temperature, an alignment and a number of threads. memmove is called as
+a program calls it, and a variant through the entry that a program gets. The last variants are
+measured in every cell. The search chooses the best of these that is faster than memmove overall, in
+no cell slower by more than `LOSS_MAX`, and in none likely to be slower by more than
+`LIKELY_LOSS_MAX`; else memmove. A cell in which noise could hide such a loss also disqualifies a
+variant.
 
 The fastest copies from memory are the slowest in the caches. From `PAIRED_BYTES_MIN` on, pairs
 therefore join the finalists: one variant, or memmove, for cached bytes, and one halved only in cold
@@ -32,23 +24,29 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace._apps.tune.model import predict
+from headrace._apps.tune.model import encode
+from headrace._trials import (
+    LOSS_MAX,
+    RESAMPLE_COUNT,
+    Trials,
+    Vectors,
+    drawn,
+    halved,
+    interval,
+    screen_by_model,
+    typical,
+)
 
 LIBC = "libc"
 """memmove, as a program calls it: through the PLT."""
 
-LOSS_MAX = 0.02
-"""Maximum loss against memmove in a cell of weight 1, as a share."""
 LIKELY_LOSS_MAX = 0.03
 """Maximum loss there that has a probability of 1 - `CONFIDENCE_MIN`."""
-LOSS_PENALTY = 5
-"""Weight of a loss beyond the maximum, relative to a gain."""
 PASS_LOSS_MAX = 0.05
 """Maximum certain loss in one confirming pass."""
 GAIN_MIN = 0.03
@@ -62,6 +60,9 @@ WIDE_COST_MIN = 1.3
 WIDE_BYTES_MIN = 1 << 20
 """From this upper bound of a class on, copies are long enough to hide that cost."""
 
+PREFETCH_WORD = 3
+"""Place of the prefetch in the words of a variant: it has the most values."""
+
 PAIR = " | "
 """Separates the two variants of a pair: for cached and for uncached bytes."""
 PAIRED_BYTES_MIN = 1 << 16
@@ -74,24 +75,15 @@ SCREENED_MIN, SCREENED_MAX = 1000, 2000
 """Variants that the model may have measured: a share of all, and its limits."""
 SCREENED_FIRST = 200
 """Maximum number of these measured before the first model."""
-CANDIDATES = 2000
-"""Variants of a large grid that the model predicts in a turn, beside those without prefetches."""
-RELATIVES_OF, RELATIVES = 8, 40
-"""Number of best variants so far, and of other prefetches of each among the candidates."""
-FITTED_MAX = 400
-"""Measured variants that the model is fitted to: half of them the best."""
 EXHAUSTIVE_ROUNDS = 2
-HALVING = ((128, 2), (48, 6), (16, 0))
-"""Variants left, and rounds to measure each; for the last stage see below."""
+HALVING, FINALISTS = ((128, 2), (48, 6)), 16
+"""Variants left, and rounds to measure each; variants left at last."""
 FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 8, 96
 """Minimum and maximum rounds of the last stage, by the time left."""
 FINAL_ROUNDS_ALL, FINAL_FEW = 16, 5
 """After this many rounds, only the best few that do not certainly lose continue."""
 LONG_BYTES = 4 << 20
 """From this length on a round takes long: fewer rounds where time is short."""
-CHUNK_COUNT = 12
-"""Variants that take turns with memmove in one round."""
-RESAMPLE_COUNT = 400
 
 
 class Meter(Protocol):
@@ -176,107 +168,83 @@ class StoppedError(Exception):
     """The user has asked to stop the search."""
 
 
-@dataclass(slots=True)
-class Bench:
+class Bench(Trials[str, Cell]):
     """Measures variants of one class against memmove, and keeps the results.
 
     Attributes:
         meter: The meter; None after the last measurement, to free its memory.
+        times_ns: Times of each variant in each cell.
+        batch_count: Batches timed.
     """
 
-    meter: Meter | None
-    bytes_max: int
-    check_stop: Callable[[], None]
-    wide_handicap: float = WIDE_HANDICAP
-    logs: dict[str, dict[Cell, list[float]]] = field(default_factory=dict)
-    times_ns: dict[tuple[str, Cell], list[float]] = field(default_factory=dict)
-    batch_count: int = 0
+    def __init__(
+        self,
+        meter: Meter | None,
+        bytes_max: int,
+        check_stop: Callable[[], None] = lambda: None,
+        wide_handicap: float = WIDE_HANDICAP,
+        logs: dict[str, dict[Cell, list[float]]] | None = None,
+    ) -> None:
+        super().__init__(logs)
+        self.meter = meter
+        self.bytes_max = bytes_max
+        self.times_ns: dict[tuple[str, Cell], list[float]] = {}
+        self.batch_count = 0
+        self._check_stop = check_stop
+        self._wide_handicap = wide_handicap
 
-    def measure(self, variants: Sequence[str], cell: Cell) -> None:
-        """Run one round of each variant in one cell."""
-        for begin in range(0, len(variants), CHUNK_COUNT):
-            self.check_stop()
-            chunk = variants[begin : begin + CHUNK_COUNT]
-            subjects = [LIBC, *chunk, LIBC]
-            assert self.meter is not None  # noqa: S101 - A retired meter is not used.
-            times_ns = self.meter.measure_round(
-                subjects,
-                bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
-                bytes_max=self.bytes_max,
-                temperature=cell.temperature,
-                aligned=cell.fixed,
-                thread_count=cell.thread_count,
-            )
-            self.batch_count += len(subjects)
-            base = math.sqrt(times_ns[0] * times_ns[-1])
-            for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
-                # A broken clock may give 0.
-                log = math.log(max(base, 1e-3) / max(time_ns, 1e-3))
-                self.logs.setdefault(variant, {}).setdefault(cell, []).append(log)
-                self.times_ns.setdefault((variant, cell), []).append(time_ns)
-
-    def score(self, variant: str, temperature: str | None = None) -> float:
-        """Weighted mean of a variant's figures over its cells, less a penalty for losses.
-
-        Args:
-            variant: The variant.
-            temperature: Restricts the cells; None is all.
-        """
-        less = self.handicap(variant)
-        return judged(
-            {
-                cell: typical(logs) - less
-                for cell, logs in self.logs[variant].items()
-                if temperature in {None, cell.temperature}
-            }
+    def compare(self, chunk: Sequence[str], cell: Cell) -> list[float]:
+        """Run one round of some variants in one cell."""
+        self._check_stop()
+        subjects = [LIBC, *chunk, LIBC]
+        assert self.meter is not None  # noqa: S101 - A retired meter is not used.
+        times_ns = self.meter.measure_round(
+            subjects,
+            bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
+            bytes_max=self.bytes_max,
+            temperature=cell.temperature,
+            aligned=cell.fixed,
+            thread_count=cell.thread_count,
         )
+        self.batch_count += len(subjects)
+        base = math.sqrt(times_ns[0] * times_ns[-1])
+        for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
+            self.times_ns.setdefault((variant, cell), []).append(time_ns)
+        # A broken clock may give 0.
+        return [math.log(max(base, 1e-3) / max(time_ns, 1e-3)) for time_ns in times_ns[1:-1]]
+
+    def encode(self, candidates: Sequence[str]) -> Vectors:
+        """Points of variants."""
+        return encode(candidates)
+
+    def changed(self, candidate: str, other: str, draw: random.Random) -> str:
+        """The variant with another prefetch, or another word of the other variant."""
+        words, others = candidate.split(" "), other.split(" ")
+        at = draw.choice((PREFETCH_WORD, draw.randrange(min(len(words), len(others)))))
+        words[at] = others[at]
+        return " ".join(words)
+
+    def screening(self, index: int) -> tuple[Cell, ...]:
+        """The cells of one round of screening."""
+        return tuple(Cell(t, index % 2 == 1, 1, 1.0) for t in ("hot", "cold"))
+
+    def counts(self, condition: Cell, goal: str | None) -> bool:
+        """Whether a cell is of a temperature; None is all."""
+        return goal in {None, condition.temperature}
+
+    def weight(self, condition: Cell) -> float:
+        """Weight of a cell."""
+        return condition.weight
 
     def handicap(self, variant: str) -> float:
         """The handicap of a variant, subtracted from its figures, as a logarithm."""
         is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
-        return self.wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
-
-    def best(
-        self, count: int, among: Sequence[str] | None = None, temperature: str | None = None
-    ) -> list[str]:
-        """The variants with the highest scores."""
-        names = self.logs if among is None else among
-        return sorted(names, key=lambda each: self.score(each, temperature), reverse=True)[:count]
-
-
-def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
-    """The mean without the lowest and highest sixth.
-
-    Not the median: relative page offsets make some copies faster and others slower, and all of them
-    count. Not the mean: other processes disturb it.
-    """
-    values = np.sort(np.asarray(logs))
-    cut = len(values) // 6
-    return float(values[cut : len(values) - cut].mean())
-
-
-def interval(logs: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of `typical`, by resampling the rounds."""
-    low, high = np.quantile(drawn(logs), (0.025, 0.975))
-    return float(low), float(high)
+        return self._wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
 
 
 def wide_handicap(cost: float | None) -> float:
     """The handicap if a single copy through 64-byte registers takes `cost` times as long."""
     return 0.0 if cost is not None and cost < WIDE_COST_MIN else WIDE_HANDICAP
-
-
-def judged(figures: dict[Cell, float]) -> float:
-    """One figure for all cells; losses that would disqualify a variant get a penalty."""
-    total = sum(cell.weight for cell in figures)
-    mean = sum(cell.weight * log for cell, log in figures.items()) / total
-    worst = min(figures.values())
-    return mean - LOSS_PENALTY * max(0.0, -worst - LOSS_MAX)
-
-
-def screening_cells(*, fixed: bool) -> tuple[Cell, ...]:
-    """The cells of one round of screening."""
-    return (Cell("hot", fixed, 1, 1.0), Cell("cold", fixed, 1, 1.0))
 
 
 def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, ...]:
@@ -305,12 +273,12 @@ class Room:
 def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float], None]) -> None:
     """Measure every variant."""
     for index in range(EXHAUSTIVE_ROUNDS):
-        for half, cell in enumerate(screening_cells(fixed=index % 2 == 1)):
+        for half, cell in enumerate(bench.screening(index)):
             bench.measure(variants, cell)
             progress((index + 0.5 + 0.5 * half) / EXHAUSTIVE_ROUNDS)
 
 
-def screen_by_model(
+def screen(
     bench: Bench, variants: Sequence[str], *, deadline: float, seed: int, paired: bool = False
 ) -> None:
     """Measure variants that the model selects, until there are enough or time is up.
@@ -329,42 +297,16 @@ def screen_by_model(
     chosen = set(first)
     rest = [variant for variant in variants if variant not in chosen]
     first += draw.sample(rest, min(len(rest), min(count_max // 2, SCREENED_FIRST) - len(first)))
-    _screen(bench, first)
-    grid = _Candidates(variants, draw)
-    goals = (None, "cold") if paired else (None,)
-    turn = 0
-    while len(bench.logs) < count_max and time.monotonic() < deadline:
-        begin = time.monotonic()
-        goal = goals[turn % len(goals)]
-        named = _promising(bench, grid.candidates(bench, goal), goal)[: count_max - len(bench.logs)]
-        took = time.monotonic() - begin
-        turn += 1
-        while named and time.monotonic() < min(begin + 2 * took, deadline):
-            _screen(bench, named[:CHUNK_COUNT])
-            del named[:CHUNK_COUNT]
-
-
-class _Candidates:
-    """Draws candidates for the model from a grid too large to evaluate completely."""
-
-    def __init__(self, variants: Sequence[str], draw: random.Random) -> None:
-        self._variants = variants
-        self._all = set(variants)
-        self._draw = draw
-        self._without_prefetch = [each for each in variants if " prefetch=none " in each]
-
-    def candidates(self, bench: Bench, temperature: str | None) -> list[str]:
-        """Unmeasured variants: without prefetch, the best with other prefetches, random ones."""
-        if len(self._variants) <= CANDIDATES:
-            return [each for each in self._variants if each not in bench.logs]
-        any_of_all = self._draw.sample(self._variants, CANDIDATES)
-        found = dict.fromkeys([*self._without_prefetch, *any_of_all])
-        for best in bench.best(RELATIVES_OF, temperature=temperature):
-            words = best.split(" ")
-            for other in self._draw.sample(any_of_all, RELATIVES):
-                words[3] = other.split(" ")[3]
-                found[" ".join(words)] = None
-        return [each for each in found if each in self._all and each not in bench.logs]
+    screen_by_model(
+        bench,
+        variants,
+        first,
+        count_max,
+        lambda: time.monotonic() > deadline,
+        seed=seed,
+        always=[each for each in variants if " prefetch=none " in each],
+        goals=(None, "cold") if paired else (None,),
+    )
 
 
 def plain_variants(variants: Sequence[str]) -> list[str]:
@@ -377,32 +319,6 @@ def plain_variants(variants: Sequence[str]) -> list[str]:
         and ("block=4" in variant or variant.startswith("rep"))
         and ("prefetch=none " in variant or "prefetch=t0:4@0+target" in variant)
     ]
-
-
-def _screen(bench: Bench, variants: Sequence[str]) -> None:
-    # Fixed and random lengths: a variant must be good at both.
-    hot, _ = screening_cells(fixed=True)
-    _, cold = screening_cells(fixed=False)
-    bench.measure(variants, hot)
-    bench.measure(variants, cold)
-
-
-def _promising(bench: Bench, candidates: Sequence[str], temperature: str | None) -> list[str]:
-    """Sort the candidates by predicted score plus uncertainty, highest first."""
-    if not candidates:
-        return []
-    fitted = bench.best(len(bench.logs), temperature=temperature)
-    if len(fitted) > FITTED_MAX:
-        half = FITTED_MAX // 2
-        fitted = fitted[:half] + fitted[half :: -(-(len(fitted) - half) // half)]
-    cells = [cell for cell in bench.logs[fitted[0]] if temperature in {None, cell.temperature}]
-    figures = [np.array([typical(bench.logs[each][cell]) for each in fitted]) for cell in cells]
-    means, deviation = predict(candidates, fitted, figures)
-    less = np.array([bench.handicap(each) for each in candidates])
-    weights = [cell.weight for cell in cells]
-    hopes = np.average(means, axis=0, weights=weights) - less + deviation
-    hopes -= LOSS_PENALTY * np.maximum(0.0, less - np.min(means, axis=0) - LOSS_MAX)
-    return [candidates[i] for i in np.argsort(-hopes)]
 
 
 def halve(
@@ -419,10 +335,14 @@ def halve(
     Returns:
         The finalists, measured in every cell.
     """
-    left = _halved(bench, deadline=deadline)
+
+    def is_over() -> bool:
+        return time.monotonic() > deadline
+
+    left = halved(bench, HALVING, FINALISTS, is_over)
     if paired:
-        cold = _halved(bench, deadline=deadline, temperature="cold")[:PAIRED_COLD]
-        warm = [LIBC, *bench.best(PAIRED_WARM, temperature="hot")]
+        cold = halved(bench, HALVING, FINALISTS, is_over, goal="cold")[:PAIRED_COLD]
+        warm = [LIBC, *bench.best(PAIRED_WARM, goal="hot")]
         left += [f"{one}{PAIR}{other}" for one in warm for other in cold if one != other]
     # Discard the rounds that selected them: they are biased by luck.
     for variant in left:
@@ -434,10 +354,7 @@ def halve(
         for cell in cells:
             bench.measure(left, cell)
         is_long = bench.bytes_max >= LONG_BYTES
-        if (
-            index + 1 >= (FINAL_ROUNDS_MIN if is_long else FINAL_ROUNDS_ALL)
-            and time.monotonic() > deadline
-        ):
+        if index + 1 >= (FINAL_ROUNDS_MIN if is_long else FINAL_ROUNDS_ALL) and is_over():
             break
     return left
 
@@ -454,19 +371,6 @@ def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
         )
     ]
     return bench.best(FINAL_FEW, hopeful or left)
-
-
-def _halved(bench: Bench, *, deadline: float, temperature: str | None = None) -> list[str]:
-    left = bench.best(HALVING[0][0], temperature=temperature)
-    for count, round_count in HALVING[:-1]:
-        left = bench.best(count, left, temperature)
-        for index in range(round_count):
-            for cell in screening_cells(fixed=index % 2 == 1):
-                if temperature in {None, cell.temperature}:
-                    bench.measure(left, cell)
-            if time.monotonic() > deadline:
-                break
-    return bench.best(HALVING[-1][0], left, temperature)
 
 
 def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
@@ -493,7 +397,7 @@ def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
 def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
     """Why a variant is rejected; empty if it is not."""
     less = passes[0].handicap(variant)
-    together = replace(passes[0], meter=None, logs={variant: {}})
+    together = Bench(None, passes[0].bytes_max, logs={variant: {}})
     for cell in passes[0].logs[variant]:
         logs = together.logs[variant][cell] = [
             log for each in passes for log in each.logs[variant][cell]
@@ -599,24 +503,13 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
     return "" if confidence >= CONFIDENCE_MIN else "it is not sure to gain"
 
 
-def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
+def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> Vectors:
     """The overall figure for rounds resampled with replacement, less the handicap."""
     total = sum(cell.weight for cell in cells)
     scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
         scores += cell.weight / total * drawn(bench.logs[variant][cell], number)
     return scores
-
-
-def drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
-    """The figure of one cell for rounds resampled with replacement."""
-    # All variants share the draws, because they were measured in the same rounds.
-    generator = np.random.default_rng(seed)
-    values = np.array(logs)
-    draws = generator.integers(0, len(values), (RESAMPLE_COUNT, len(values)))
-    cut = len(values) // 6
-    drawn = np.sort(values[draws], axis=1)[:, cut : len(values) - cut]
-    return np.asarray(drawn.mean(axis=1))
 
 
 def _quartiles(logs: Sequence[float]) -> tuple[float, float, float]:

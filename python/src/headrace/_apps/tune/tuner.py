@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import headrace
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
-from headrace._apps.tune.door import Door
+from headrace._apps.tune.door import SHORT_BYTES_MAX, Door
 from headrace._apps.tune.dsa import DsaFinding
 from headrace._apps.tune.kernels import KernelTuning
 from headrace._apps.tune.search import (
@@ -26,12 +26,12 @@ from headrace._apps.tune.search import (
     FINAL_FEW,
     FINAL_ROUNDS_ALL,
     FINAL_ROUNDS_MAX,
+    FINALISTS,
     HALVING,
     LIBC,
     LONG_BYTES,
     PAIR,
     PAIRED_BYTES_MIN,
-    RESAMPLE_COUNT,
     Bench,
     Cell,
     Choice,
@@ -39,16 +39,14 @@ from headrace._apps.tune.search import (
     StoppedError,
     choose,
     confirmed,
-    drawn,
     final_cells,
     halve,
-    interval,
+    screen,
     screen_all,
-    screen_by_model,
-    typical,
     wide_handicap,
 )
 from headrace._files import STDOUT, Output, file_error
+from headrace._trials import RESAMPLE_COUNT, drawn, interval, typical
 from headrace.errors import (
     Error,
     OutOfMemoryError,
@@ -149,6 +147,7 @@ class Tuning:
             they cannot be detected.
         wide_cost: How many times as long a single copy through 64-byte registers takes; None if
             there are none.
+        others_share: Share of the processors that other processes used; None if not known.
         exhaustive_batch_count: Batches that the exhaustive search took, or would have taken, for
             the finished classes.
     """
@@ -162,6 +161,7 @@ class Tuning:
     kernels: KernelTuning | None = None
     cold_probe: tuple[int, int] | None = None
     wide_cost: float | None = None
+    others_share: float | None = None
     exhaustive_batch_count: int = 0
 
     @property
@@ -188,6 +188,37 @@ class Tuning:
     def _drawn_duels(self) -> NDArray[np.float64]:
         """Means over the classes, for resampled rounds."""
         return np.asarray(np.mean([np.exp(duel.resampled) for duel in self.duels], axis=0))
+
+
+OTHERS_SHARE_MAX = 0.05
+"""Share of the processors that other processes may use without a warning."""
+
+
+class OtherWork:
+    """Observes what other processes use of the processors."""
+
+    def __init__(self) -> None:
+        self._begin = _processor_seconds()
+
+    def share(self) -> float | None:
+        """Share of the processors' time since then; None if it is not known."""
+        now = _processor_seconds()
+        if self._begin is None or now is None or now[2] <= self._begin[2]:
+            return None
+        busy, ours, every = (after - before for after, before in zip(now, self._begin, strict=True))
+        return max(0.0, (busy - ours) / every)
+
+
+def _processor_seconds() -> tuple[float, float, float] | None:
+    """Of all processors in use, of this process with its children, and of all processors."""
+    try:
+        fields = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:9]
+        ticks = [int(each) / os.sysconf("SC_CLK_TCK") for each in fields]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, idle, waiting, *rest = ticks
+    busy = user + nice + system + sum(rest)
+    return busy, sum(os.times()[:4]), busy + idle + waiting
 
 
 class Tuner:
@@ -255,7 +286,7 @@ class Tuner:
         begin = time.monotonic()
         bench = self._bench(bytes_max)
         if variants:
-            screen_by_model(
+            screen(
                 bench,
                 variants,
                 deadline=begin + seconds * _SCREENING_SHARE,
@@ -385,8 +416,8 @@ def _tell_part(progress: Callable[[float], None], index: int, count: int, share:
 def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
     """Batches that the exhaustive search times for a class, without those of memmove."""
     screened = variant_count * 2 * EXHAUSTIVE_ROUNDS
-    halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING[:-1])
-    last, few = (min(count, variant_count) for count in (HALVING[-1][0], FINAL_FEW))
+    halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING)
+    last, few = (min(count, variant_count) for count in (FINALISTS, FINAL_FEW))
     rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
     final = rounds * cell_count
     return screened + halved + final
@@ -411,10 +442,15 @@ def judge_in_program(tuning: Tuning, program: Door) -> None:
     if tuning.kernels is None:
         return
     for kind, function in (("fills", "memset"), ("comparisons", "memcmp")):
+        # A kernel for long calls puts a compare and a jump in front of short ones, too.
+        short = [bytes_max for bytes_max in program.lengths if bytes_max <= SHORT_BYTES_MAX]
+        costs = next(filter(None, (program.loss(function, each) for each in short)), "")
+        if costs:
+            costs = f"a short {function}: {costs}"
         tuning.kernels.choices[kind] = [
             replace(choice, kernel=None, reason=objection)
             if choice.kernel is not None
-            and (objection := program.objection(function, choice.bytes_max))
+            and (objection := costs or program.objection(function, choice.bytes_max))
             else choice
             for choice in tuning.kernels.choices[kind]
         ]
@@ -452,6 +488,7 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         "search": settings.search,
         "seconds": round(tuning.seconds, 1),
         "complete": not tuning.stopped,
+        "others_share": tuning.others_share,
     }
     return json.dumps(profile, indent=2, allow_nan=False) + "\n"
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace import _core
-from headrace._apps.tune.search import CHUNK_COUNT, LIBC, typical
+from headrace._apps.tune.search import LIBC
+from headrace._trials import CHUNK_COUNT, typical
 
 _STAGES = ((0.5, 60), (0.75, 8), (1.0, 1))
 """For each stage: share of the time at its end, and variants that it passes on."""

@@ -15,12 +15,12 @@ from headrace._apps.figures import Figure
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._apps.tune import door
-from headrace._apps.tune.search import interval, typical
 from headrace._cli._options import Duration, FilePath, option, profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Report, figures
 from headrace._cli.run import library_path
 from headrace._files import Output
+from headrace._trials import interval, typical
 from headrace.machine import Machine
 from headrace_lab.commands.bench._copy_bound import Bound, bound_of
 from headrace_lab.commands.bench._measure import (
