@@ -149,10 +149,9 @@ void StoreState::start_get(Step step, std::span<std::byte> target, const BatchPo
   Tier& here = *tiers_[step.from];
   here.touch(block.slots[step.from]);
   const std::span<const std::byte> source = here.data(block.slots[step.from], block.byte_count);
-  const bool checks = options_.checksums && block.has_crc;
   add_step(Kind::get, batch, step,
-           checks ? engine::Operation::copy_crc(target, source)
-                  : engine::Operation::copy(target, source),
+           block.has_crc ? engine::Operation::copy_crc(target, source)
+                         : engine::Operation::copy(target, source),
            work);
 }
 
@@ -349,8 +348,7 @@ void StoreState::end_get(const BatchPointer& batch, Step step, std::span<std::by
   Tier& here = *tiers_[step.from];
   if (here.is_broken()) {
     outcome = Outcome::io_failed;
-  } else if (outcome == Outcome::done && options_.checksums && block.has_crc &&
-             completion.result.crc != block.crc) {
+  } else if (outcome == Outcome::done && block.has_crc && completion.result.crc != block.crc) {
     outcome = Outcome::corrupt;
     ++statistics_.corrupt;
     step.corrupt |= static_cast<std::uint8_t>(1U << step.from);

@@ -67,8 +67,8 @@ struct StoreOptions {
   Bytes block_bytes = mib(1);
   /// 1 to kTiersMax, the fastest first.
   std::vector<TierOptions> tiers = {};
-  /// Store a CRC-32C with each block, computed by the engine during the copy, and verify it on each
-  /// get.
+  /// Store a CRC-32C with each block, computed by the engine during the copy. Each get verifies the
+  /// block's, whatever this is.
   bool checksums = false;
   /// Copy a block to the first tier after this many reads from other tiers. 0: never.
   std::uint32_t promote_after = 2;

@@ -243,6 +243,19 @@ TEST_F(InFile, AFlippedByteIsFoundByTheChecksum) {
   EXPECT_EQ(store_->keys().size(), 4U);
 }
 
+TEST_F(InFile, AChecksumIsComparedWhateverTheOption) {
+  put_some();
+  store_.reset();
+  const std::size_t data = detail::head_of(kBlockBytes, kBlocks, "").value().data_offset;
+  overwrite(data + kBlockBytes + 1000, "\xff\xff\xff");
+  StoreOptions asked = options();
+  asked.checksums = false;
+  store_ = test::make_store(*engine_, asked);
+  std::vector<std::byte> bytes(kBlockBytes);
+  EXPECT_EQ(store_->get("1", bytes).outcome, Outcome::corrupt);
+  EXPECT_EQ(store_->get("2", bytes).outcome, Outcome::done);
+}
+
 TEST_F(InFile, ACopyThatDiffersFromItsChecksumSparesTheOthers) {
   StoreOptions both = options();
   both.promote_after = 1;
