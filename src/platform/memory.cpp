@@ -13,11 +13,13 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <string_view>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/clock.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/platform/cgroup.hpp"
 #include "headrace/platform/file.hpp"
 
@@ -231,8 +233,38 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   return pages;
 }
 
+namespace {
+
+/// Pages that could not be unmapped, because that would have split a mapping while the process had
+/// vm.max_map_count of them; the first page of each has the length and the next.
+struct Unfreed {
+  std::size_t byte_count;
+  Unfreed* next;
+};
+Mutex unfreed_mutex;
+Unfreed* unfreed HEADRACE_GUARDED_BY(unfreed_mutex) = nullptr;
+
+}  // namespace
+
 void free_pages(std::span<std::byte> pages) noexcept {
-  if (!pages.empty()) ::munmap(pages.data(), pages.size());
+  if (pages.empty()) return;
+  static Atomic<std::uint32_t> unfreed_count{0};
+  const bool freed = ::munmap(pages.data(), pages.size()) == 0;
+  if (freed && unfreed_count.load_relaxed() == 0) return;  // A hint.
+  const Lock lock(unfreed_mutex);
+  if (!freed) {
+    // Without its memory, but for one page, until another call succeeds.
+    ::madvise(pages.data(), pages.size(), MADV_DONTNEED);
+    unfreed = ::new (pages.data()) Unfreed{pages.size(), unfreed};
+    unfreed_count.fetch_add_relaxed(1);  // As above.
+    return;
+  }
+  while (unfreed != nullptr) {
+    Unfreed* const next = unfreed->next;
+    if (::munmap(unfreed, unfreed->byte_count) != 0) return;
+    unfreed = next;
+    unfreed_count.fetch_sub_relaxed(1);  // As above.
+  }
 }
 
 Result<void> prefault_pages(std::span<std::byte> pages) {

@@ -76,6 +76,37 @@ TEST(Memory, ANodeThatIsNotThereHasNothingToTell) {
   EXPECT_FALSE(available_on_node(NodeId(4095)).has_value());
 }
 
+/// Makes mappings until the process may have no more.
+void map_all_that_may_be(std::size_t page) {
+  std::size_t count = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> count;
+  void* const all = ::mmap(nullptr, count * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* const first = static_cast<std::byte*>(all);
+  for (std::size_t i = 1; i < count; i += 2) {
+    if (::mprotect(first + i * page, page, PROT_READ) != 0) return;
+  }
+  _exit(2);
+}
+
+TEST(Memory, PagesThatCannotBeUnmappedAreFreedLater) {
+  const std::size_t page = page_bytes();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::span<std::byte> pages = allocate_pages(8 * page, std::nullopt).value();
+    const std::span<std::byte> middle = pages.subspan(2 * page, 2 * page);
+    map_all_that_may_be(page);
+    free_pages(middle);  // Would split a mapping.
+    const bool stays = is_mapped(middle);
+    free_pages(pages.subspan(6 * page));  // Shortens a mapping.
+    const bool waits = is_mapped(middle);
+    free_pages(pages.first(2 * page));
+    _exit(stays && waits && !is_mapped(middle) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(Memory, AbsurdLengthsAreErrors) {
   EXPECT_EQ(allocate_pages(0, std::nullopt).error().code, Code::invalid_argument);
   EXPECT_EQ(allocate_pages(SIZE_MAX, std::nullopt).error().code, Code::invalid_argument);
