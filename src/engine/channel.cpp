@@ -29,11 +29,6 @@ namespace {
   completion = {.state = JobState::done, .bytes_done = byte_count, .bytes_by_device = byte_count};
 }
 
-/// One writer.
-[[gnu::always_inline]] inline void add(Atomic<std::uint64_t>& count, std::uint64_t more) noexcept {
-  count.store_relaxed(count.load_relaxed() + more);  // A count.
-}
-
 }  // namespace
 
 /// A channel reserves slots of a DSA queue. Reserved slots are never posted, so the queue's pollers
@@ -54,7 +49,7 @@ class ChannelState final : public Channel {
         latencies_(options.latencies),
         places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
         counts_(engine.begin_channel(queue)) {
-    std::uint64_t slots = queue.words_.reserve(options.depth);  // Must not throw from here on.
+    std::uint64_t slots = queue.reserve(options.depth);  // Must not throw from here on.
     for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
       Place& place = places_[i];
       place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
@@ -107,7 +102,7 @@ class ChannelState final : public Channel {
       place.request.assign_batch(batch, place.byte_count);
       free_ &= ~(std::uint64_t{1} << index);
       ticket = static_cast<Ticket>(index);
-      add(counts_.descriptors, 1);
+      counts_.descriptors.add_alone(1);
       return Submit::accepted;
     }
     for (const Operation& operation : batch.operations) {
@@ -128,8 +123,8 @@ class ChannelState final : public Channel {
     const std::size_t byte_count = place.byte_count;
     free_ |= bit;
     set_done(completion, byte_count);
-    add(counts_.copies.jobs_done, 1);
-    add(counts_.copies.bytes, byte_count);
+    counts_.copies.jobs_done.add_alone(1);
+    counts_.copies.bytes.add_alone(byte_count);
     queue_.note_answer();
     return true;
   }
@@ -196,7 +191,7 @@ class ChannelState final : public Channel {
     return free_ == 0 ? Submit::full : Submit::accepted;
   }
   Submit note_refusal(Submit answer) noexcept {
-    if (answer == Submit::full || answer == Submit::closed) add(counts_.refused, 1);
+    if (answer == Submit::full || answer == Submit::closed) counts_.refused.add_alone(1);
     return answer;
   }
   [[nodiscard, gnu::noinline]] Submit refuse() noexcept {
@@ -226,7 +221,7 @@ class ChannelState final : public Channel {
       return refuse();
     queue_.note_taken();
     free_ ^= std::uint64_t{1} << index;
-    add(counts_.descriptors, 1);
+    counts_.descriptors.add_alone(1);
     return Submit::accepted;
   }
 
@@ -284,7 +279,7 @@ class ChannelState final : public Channel {
     place.way = next == DsaQueue::Next::ended ? Way::ended : Way::stripe;
     free_ &= ~(std::uint64_t{1} << index);
     ticket = static_cast<Ticket>(index);
-    engine_.counts().count_submitted();
+    engine_.count([](Statistics& mine) { mine.count_submitted(); });
     return Submit::accepted;
   }
 
@@ -320,9 +315,9 @@ class ChannelState final : public Channel {
           note_each(place.request.batch());
         }
         free_ |= bit;
-        add(counts.jobs_done, 1);
-        add(counts.bytes, place.byte_count);
-        if (latencies_) add(counts.latencies[Statistics::latency_class(place.begun_ticks)], 1);
+        counts.jobs_done.add_alone(1);
+        counts.bytes.add_alone(place.byte_count);
+        if (latencies_) counts.latencies[Statistics::latency_class(place.begun_ticks)].add_alone(1);
         queue_.note_answer();
         return true;
       }
@@ -339,10 +334,10 @@ class ChannelState final : public Channel {
       }
     }
     completion = detail::ended(slot.outcome());
-    engine_.counts().count(place.request.is_batch()
-                               ? kOperationKindCount
-                               : static_cast<std::size_t>(place.request.operation().kind()),
-                           completion, place.begun_ticks);
+    const std::size_t kind = place.request.is_batch()
+                                 ? kOperationKindCount
+                                 : static_cast<std::size_t>(place.request.operation().kind());
+    engine_.count([&](Statistics& mine) { mine.count(kind, completion, place.begun_ticks); });
     if (slot.lost) {
       owned_ &= ~bit;
       queue_.lose(place.slot_index);
@@ -375,8 +370,8 @@ class ChannelState final : public Channel {
       slot.send_copies(batch.operations.size());
     }
     place.way = Way::stripe;
-    add(counts_.converted, 1);
-    engine_.counts().count_submitted();
+    counts_.converted.add_alone(1);
+    engine_.count([](Statistics& mine) { mine.count_submitted(); });
   }
 
   EngineState& engine_;

@@ -22,7 +22,8 @@ namespace {
 
 static_assert(sizeof(Job) <= 640 && sizeof(Request) <= 272, "callers keep many of them");
 
-constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
+/// Between two looks of stop() at the users of the engine.
+constexpr std::chrono::nanoseconds kStopSleep = std::chrono::microseconds(50);
 
 /// The calls of users' functions, and the jobs carried out, on the stack of this thread.
 [[gnu::tls_model("initial-exec")]] constinit thread_local const Frame* calling = nullptr;
@@ -72,7 +73,8 @@ struct EngineState::Before {
 EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings)
     : movers_(std::move(movers)),
       settings_(std::move(settings)),
-      parts_(movers_.size() > 1 ? SlotWords::kSlotMax : 0) {
+      parts_(movers_.size() > 1 ? SlotWords::kSlotMax : 0),
+      gate_(platform::has_heavy_barrier()) {
   const auto first_device = std::stable_partition(
       movers_.begin(), movers_.end(),
       [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
@@ -223,7 +225,7 @@ SubmitOptions EngineState::with_nodes(const Operation& operation,
 
 /// `then` submits its job while other threads enter wait() or poll(): their pins end before long.
 /// Returns the word.
-std::uint32_t EngineState::await_visitors(const Job& job) noexcept {
+std::uint32_t EngineState::await_pins(const Job& job) noexcept {
   std::uint32_t word = 0;
   do {
     HEADRACE_CHECK(job.fields().then != nullptr,
@@ -231,8 +233,13 @@ std::uint32_t EngineState::await_visitors(const Job& job) noexcept {
     platform::pause();
     // edge: job-visited (acquire)
     word = job.word_.load_acquire();
-  } while (detail::visitor_count(word) != 0);
+  } while (detail::pin_count(word) != 0);
   return word;
+}
+
+std::uint32_t EngineState::running_word(const Job& job) const noexcept {
+  const bool pinned = job.fields().then != nullptr || !gate_.is_unequal();
+  return detail::word_of(JobState::running) | (pinned ? detail::kPinFlag : 0);
 }
 
 /// `assign` writes the job's operation or batch.
@@ -251,12 +258,16 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   // edge: job-visited (acquire)
   std::uint32_t word_before = job.word_.load_acquire();
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
-  if (detail::visitor_count(word_before) != 0) [[unlikely]]
-    word_before = await_visitors(job);
-  work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
+  if (detail::pin_count(word_before) != 0) [[unlikely]]
+    word_before = await_pins(job);
+  ThreadState* const mine = threads_.mine();
+  Atomic<std::uint64_t>& turn = (mine != nullptr ? *mine : shared_).turn;
+  const std::uint64_t before_this = turn.load_relaxed();  // Two threads may have the same.
+  turn.store_relaxed(before_this + 1);                    // As above.
+  work.turn = before_this + platform::thread_number();    // Threads begin with different movers.
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.fields().route);
-  if (!enter()) [[unlikely]]
+  if (!enter(mine)) [[unlikely]]
     return Submit::closed;
 
   const Before before(job);
@@ -286,8 +297,8 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   }
   if (job.fields().route.movers.chosen().size() > 1) [[unlikely]]
     split(job);
-  statistics_.count_submitted();                                // Undone on refusal.
-  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
+  count(mine, [](Statistics& counts) { counts.count_submitted(); });  // Undone on refusal.
+  job.word_.store_release(running_word(job));  // edge: job-submitted (release)
   if (job.fields().route.by != Route::By::movers) [[unlikely]] {
     end_inline(job);
     return Submit::accepted;
@@ -295,7 +306,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   const Submit answer = issue(job);
   if (answer == Submit::accepted) [[likely]]
     return answer;  // The job and the engine may be gone.
-  statistics_.uncount_submitted();
+  count([](Statistics& counts) { counts.uncount_submitted(); });
   take_back(job, before, word_before);
   return answer;
 }
@@ -454,7 +465,7 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
   HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
                  "a job is named after its submission");
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
-  if (detail::visitor_count(seen) == 0) leave();
+  if (detail::pin_count(seen) == 0) leave();
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -486,13 +497,17 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
   EngineState& engine = *job.fields().engine;
   Completion& end = job.outcome;
   if (plain && !job.fields().route.fell_back) [[likely]] {
-    engine.statistics_.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
-                                   job.fields().begun_ticks);
+    engine.count([&](Statistics& mine) {
+      mine.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
+                       job.fields().begun_ticks);
+    });
   } else {
     end.fell_back = end.fell_back || job.fields().route.fell_back;
-    engine.statistics_.count(
-        job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()), end,
-        job.fields().begun_ticks);
+    engine.count([&](Statistics& mine) {
+      mine.count(
+          job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()),
+          end, job.fields().begun_ticks);
+    });
   }
   if (!plain && job.fields().callback != nullptr)
     call(engine, job, job.fields().callback, job.fields().callback_context, end);
@@ -503,7 +518,7 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
     return engine.end_with_dependants(job);
   if ((seen & detail::kSleeperFlag) != 0) [[unlikely]]
     platform::wake_sleepers_at(address);
-  if (detail::visitor_count(seen) == 0) engine.leave();
+  if (detail::pin_count(seen) == 0) engine.leave();
 }
 
 /// finish() for jobs that are not plain or have a callback or `then`.
@@ -527,17 +542,23 @@ void EngineState::stop() {
       !Frame::any_of(calling, *this),
       "a callback or `then` must not stop or destroy the engine of its own job, which would wait "
       "for this call: do it in another thread, or after wait() or poll() has returned");
-  std::uint32_t gate = gate_.load_relaxed();  // The exchange below decides.
-  while ((gate & kClosed) == 0) {
-    // edge: engine-gate (acq_rel)
-    if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
+  if (gate_.close()) {
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
-    begin_due();  // They complete as stopped.
-    break;
   }
-  // Idle movers are not enough: a job completes after its last part.
-  // edge: engine-gate (acquire)
-  while ((gate = gate_.load_acquire()) != kClosed) platform::sleep_on_word(gate_, gate, kForever);
+  // Idle movers are not enough: a job completes after its last part, and one whose submission saw
+  // the gate open may reach a mover after its stop().
+  const auto for_each_counts = [this](const auto& visit) {
+    for_each_thread([&](const ThreadState& thread) { visit(thread.gate); });
+  };
+  for (begin_due(); !Gate::is_empty(for_each_counts); platform::sleep(kStopSleep)) {
+    for (const std::unique_ptr<Mover>& mover : movers_) mover->reap();
+    begin_due();  // They complete as stopped.
+  }
+  gate_.separate();
+  const std::uintptr_t key = key_of(this, fork_count_);
+  for (const Visitor& visitor : visitors) {
+    while (visitor.is_at(key)) platform::sleep(kStopSleep);
+  }
 }
 
 void EngineState::poll() noexcept {

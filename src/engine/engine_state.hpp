@@ -13,10 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "gate.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/route.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
+#include "headrace/platform/per_thread.hpp"
 #include "headrace/telemetry/telemetry.hpp"
 #include "job_fields.hpp"
 #include "parts.hpp"
@@ -57,6 +59,20 @@ class Frame {
   const EngineState* const engine_;
   const std::uint64_t job_;
 };
+
+/// What one thread writes in an engine. A submission writes the first line, an end the others too.
+///
+/// Threading: shared; written by its thread.
+struct alignas(128) ThreadState {
+  GateCounts gate;
+  /// Submissions of the thread. Relaxed: a number to take turns by.
+  Atomic<std::uint64_t> turn{0};
+  Statistics statistics;
+  WaitHistory wait_history;
+};
+
+/// One for each thread with a number.
+inline constinit std::array<Visitor, platform::kThreadNumberMax> visitors;
 
 /// Threading: shared.
 class EngineState final : public Engine {
@@ -108,26 +124,46 @@ class EngineState final : public Engine {
   /// Calls Mover::rest. Returns false if no mover can rest.
   [[nodiscard]] bool rest_for(const Job& job) noexcept;
 
-  [[nodiscard]] WaitHistory& wait_history() { return wait_history_; }
-  [[nodiscard]] Statistics& counts() { return statistics_; }
+  [[nodiscard]] WaitHistory& wait_history() {
+    ThreadState* const mine = threads_.mine();
+    return mine != nullptr ? mine->wait_history : shared_.wait_history;
+  }
+  /// Calls `use(statistics)` for those of the calling thread.
+  template <typename Use>
+  void count(const Use& use) noexcept {
+    count(threads_.mine(), use);
+  }
+  /// As above, for a thread that has looked up its state.
+  template <typename Use>
+  void count(ThreadState* mine, const Use& use) noexcept {
+    if (mine != nullptr) [[likely]]
+      return use(mine->statistics);
+    const Lock lock(shared_mutex_);
+    use(shared_.statistics);
+  }
+  /// What a visitor of `engine`, of which only the address is used, notes. A child of fork() has
+  /// copies of the visitors of threads that it does not have.
+  [[nodiscard]] static std::uintptr_t key_of(const EngineState* engine, std::uint32_t fork_count) {
+    return reinterpret_cast<std::uintptr_t>(engine) ^ (std::uintptr_t{fork_count} << 48U);
+  }
 
   /// The counters of a channel of `queue` until end_channel().
   [[nodiscard]] ChannelCounts& begin_channel(const DsaQueue& queue);
   void end_channel(ChannelCounts& counts) noexcept;
   [[nodiscard]] bool is_closed() const noexcept {
-    return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
+    return gate_.is_closed();  // A hint; enter() decides.
   }
   /// True in a forked child of the process that made the engine; the engine cannot be used there.
   [[nodiscard]] bool is_forked() const noexcept { return platform::fork_count() != fork_count_; }
   /// Adds a count to the gate, in which the caller has one. Released by leave().
   void stay() noexcept {
-    static_cast<void>(gate_.fetch_add_acq_rel(1));  // edge: engine-gate (acq_rel)
+    ThreadState* const mine = threads_.mine();
+    Gate::stay(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
   }
   /// Releases one count of the gate. The engine must not be accessed afterwards.
   void leave() noexcept;
 
  private:
-  static constexpr std::uint32_t kClosed = 1U << 31U;
   /// From this size on the engine looks up the NUMA nodes of the operands. The two lookups take
   /// some microseconds, less than 1 % of the copy on a device of 30 GB/s (docs/concepts/engine.md).
   static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;
@@ -135,7 +171,17 @@ class EngineState final : public Engine {
 
   /// Publishes statistics() and device_statistics() for `headrace top` if telemetry is on.
   void publish_statistics();
-  [[nodiscard]] bool enter() noexcept;
+  [[nodiscard]] bool enter(ThreadState* mine) noexcept {
+    return gate_.enter(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
+  }
+  /// Calls `visit` for the state of each thread and the one that the others share.
+  template <typename Visit>
+  void for_each_thread(const Visit& visit) const {
+    threads_.for_each(visit);
+    visit(shared_);
+  }
+  /// The word of a job that starts to run.
+  [[nodiscard]] std::uint32_t running_word(const Job& job) const noexcept;
   [[gnu::noinline]] void poll_all_of(const Job& job) noexcept;
   /// Every job: route, then issue.
   template <typename Assign>
@@ -156,7 +202,7 @@ class EngineState final : public Engine {
   /// repeatedly.
   Submit note_refusal(Submit answer) noexcept {
     if (answer == Submit::full || answer == Submit::closed) [[unlikely]]
-      statistics_.count_refused();
+      count([](Statistics& mine) { mine.count_refused(); });
     return answer;
   }
   /// Whether a thread that waits for a job with `route` must poll.
@@ -168,7 +214,7 @@ class EngineState final : public Engine {
     return infos_[chosen[0]].polled ||
            (route.any && any_polled_ && chosen[0] >= facts_.processor_count);
   }
-  [[gnu::noinline]] static std::uint32_t await_visitors(const Job& job) noexcept;
+  [[gnu::noinline]] static std::uint32_t await_pins(const Job& job) noexcept;
   [[gnu::noinline]] void split(Job& job) noexcept;
   /// Posts the running `job` to the movers of its route, which may complete it. Refuses only if no
   /// mover has taken any part of it.
@@ -219,14 +265,14 @@ class EngineState final : public Engine {
   PartPool parts_;
   std::uint32_t fork_count_ = 0;
 
-  /// Counts users of the movers: calls of submit and run, running jobs, and the last pin of a
-  /// completed job. The highest bit says that the gate is closed. A job starts only if it was
-  /// submitted before the gate closed, so the count of a closed gate stays 0 once it is 0, except
-  /// for calls that raced with the closing: they leave immediately.
-  alignas(64) Atomic<std::uint32_t> gate_{0};
-  Atomic<std::uint64_t> sequence_{0};
-  Statistics statistics_;
-  WaitHistory wait_history_;
+  /// The users of the movers: calls of submit and run, running jobs, and the last pin of a
+  /// completed job. A job starts only if it was submitted before the gate closed.
+  Gate gate_;
+  platform::PerThread<ThreadState> threads_;
+  /// Of threads that have none of their own. Its statistics are written under the lock, its gate by
+  /// atomic operations, because the engine may be gone once a user has left.
+  ThreadState shared_;
+  Mutex shared_mutex_;
   /// Ready jobs in FIFO order. The count is a hint for threads that do not hold the lock.
   Mutex due_mutex_;
   DependantLink* due_first_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
@@ -242,20 +288,10 @@ class EngineState final : public Engine {
 
 // Inline: most of the cost of a short run() and of a job that is not split.
 
-inline bool EngineState::enter() noexcept {
-  // Late callers must not keep the count of a closed gate above 0.
-  if (is_closed()) return false;
-  // edge: engine-gate (acq_rel)
-  if ((gate_.fetch_add_acq_rel(1) & kClosed) == 0) return true;
-  leave();
-  return false;
-}
-
 inline void EngineState::leave() noexcept {
-  const void* const address = &gate_;
+  ThreadState* const mine = threads_.mine();
   // The last access: stop() may return, and the owner destroy the engine, immediately.
-  // edge: engine-gate (acq_rel)
-  if (gate_.fetch_sub_acq_rel(1) == kClosed + 1) platform::wake_sleepers_at(address);
+  Gate::leave(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
 }
 
 inline Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {

@@ -39,11 +39,11 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   job.fields().polled.store_relaxed(any_polled_);  // Published by `job-submitted`.
   // Plus one, held until this submission has linked all of them. Published with the links.
   job.fields().predecessors_left.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
-  statistics_.count_submitted();
+  count([](Statistics& mine) { mine.count_submitted(); });
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
   stay();
-  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
+  job.word_.store_release(running_word(job));  // edge: job-submitted (release)
   std::uint32_t ended_count = 1;
   bool done = true;
   for (std::size_t i = 0; i < after.size(); ++i) {
@@ -54,7 +54,7 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
     ++ended_count;
     done = done && predecessor.outcome.state == JobState::done;
   }
-  if (ended_count <= after.size()) statistics_.count_held_back();
+  if (ended_count <= after.size()) count([](Statistics& mine) { mine.count_held_back(); });
   if (detail::note_ended(job.fields().predecessors_left, ended_count, done)) {
     push_due(job);
     begin_due_once();
@@ -69,14 +69,14 @@ void EngineState::end_with_dependants(Job& job) noexcept {
   DependantLink* dependants =
       detail::end_word_and_list(job.word_, job.fields().dependants, job.outcome.state, seen);
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
-  const bool visited = detail::visitor_count(seen) != 0;
+  const bool pinned = detail::pin_count(seen) != 0;
   if (dependants == nullptr) {  // The submitter lost the race.
-    if (!visited) leave();
+    if (!pinned) leave();
     return;
   }
   // The dependants may complete below and release their counts, so this call keeps one: the job's,
   // unless its last pin releases that.
-  if (visited) stay();
+  if (pinned) stay();
   DependantLink* in_order = nullptr;
   while (dependants != nullptr) {
     DependantLink* const link = dependants;

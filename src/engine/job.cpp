@@ -63,44 +63,73 @@ std::string_view explain(Cause cause) {
   return meaning(kCauseMeanings, cause, "unknown");
 }
 
-/// Pins a running job while a call drives its engine. The count of a running job in the gate keeps
-/// the engine alive; once the job has completed, its last pin releases that count.
+/// Keeps the engine of a running job alive while a call drives it: by the thread's Visitor
+/// (gate.hpp), or by a pin of the job if that is in use or the job's word asks for it. The count of
+/// a running job in the gate keeps the engine alive; once the job has completed, its last pin
+/// releases that count.
 ///
 /// Threading: owned.
 class Job::Visit {
  public:
-  /// `seen` is the word as last read; the exchange below decides.
+  /// `seen` is the word as last read.
   Visit(Job& job, std::uint32_t seen) : job_(job) {
-    while (detail::is_running(seen)) {
-      // edge: job-submitted (acq_rel)
-      if (!job.word_.compare_exchange_acq_rel(seen, seen + detail::kVisitor)) continue;
-      engine_ = job.fields().engine;
+    const std::uint32_t number = platform::thread_number();
+    if ((seen & detail::kPinFlag) != 0 || number == platform::kThreadNumberMax ||
+        visitors[number].engine.load_relaxed() != 0) [[unlikely]] {  // Its own.
+      pin(seen);
       return;
+    }
+    EngineState* const engine = job.fields().engine;
+    const std::uint32_t fork_count = job.fields().fork_count.load_relaxed();  // As the engine.
+    visitors[number].begin(EngineState::key_of(engine, fork_count));
+    if (job.state() == JobState::running) [[likely]] {
+      engine_ = engine;
+      visitor_ = &visitors[number];
+    } else {
+      visitors[number].end();
     }
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
   ~Visit() {
-    if (engine_ != nullptr) static_cast<void>(unpin(job_, *engine_));
+    if (engine_ != nullptr) static_cast<void>(end());
   }
   /// Null if the job has completed.
   [[nodiscard]] EngineState* engine() const { return engine_; }
-  /// The caller unpins the job.
+  /// The caller unpins the job, which has `then`.
   void release() { engine_ = nullptr; }
+  /// Returns whether the job has ended.
+  bool end() {
+    EngineState& engine = *std::exchange(engine_, nullptr);
+    if (visitor_ == nullptr) [[unlikely]]
+      return unpin(job_, engine);
+    visitor_->end();
+    return job_.state() != JobState::running;
+  }
 
   /// Returns whether the job has ended.
   static bool unpin(Job& job, EngineState& engine) {
     // edge: job-ended (acq_rel)
     // edge: job-visited (acq_rel)
-    const std::uint32_t before = job.word_.fetch_sub_acq_rel(detail::kVisitor);
+    const std::uint32_t before = job.word_.fetch_sub_acq_rel(detail::kPin);
     if (detail::is_running(before)) return false;
-    if (detail::visitor_count(before) == 1) engine.leave();
+    if (detail::pin_count(before) == 1) engine.leave();
     return true;
   }
 
  private:
+  [[gnu::noinline]] void pin(std::uint32_t seen) {
+    while (detail::is_running(seen)) {
+      // edge: job-submitted (acq_rel)
+      if (!job_.word_.compare_exchange_acq_rel(seen, seen + detail::kPin)) continue;
+      engine_ = job_.fields().engine;
+      return;
+    }
+  }
+
   Job& job_;
   EngineState* engine_ = nullptr;
+  Visitor* visitor_ = nullptr;  ///< Null if the job is pinned.
 };
 
 /// What a visit of a job with `then` becomes, because `then` may submit the job again during it, or
@@ -191,11 +220,12 @@ bool Job::poll() {
     Visit visit(*this, word);
     EngineState* const engine = visit.engine();
     if (engine == nullptr) return true;
-    visit.release();
-    if (fields().then != nullptr) [[unlikely]]
+    if (fields().then != nullptr) [[unlikely]] {
+      visit.release();
       return poll_in_stay(*engine);
+    }
     engine->poll_for(*this);
-    return Visit::unpin(*this, *engine);
+    return visit.end();
   };
   const bool has_ended = poll_now();
   if (has_ended && trace::is_on()) [[unlikely]]

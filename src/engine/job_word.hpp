@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word of a job: its state, three flags, and the number of pins (Job::Visit). One word, so that
+// The word of a job: its state, four flags, and the number of pins (Job::Visit). One word, so that
 // each change is one atomic operation: a stop never reaches a later submission, and the operation
 // that completes the job learns whether any thread sleeps on or pins the job without accessing it
 // again.
@@ -11,10 +11,11 @@
 //   sleeper    set by a waiter that is about to sleep       while running
 //   stop       set by Job::stop()                           while running
 //   dependants set by a submission that names the job       while running
-//   visitors   each visitor adds itself                     while running
-//              each visitor takes itself away               at any time
+//   pin        the submitter                                with running
+//   pins       each visitor that pins adds its own          while running
+//              and takes it away                            at any time
 //
-// A submission clears the flags. There are no visitors then, because the contract of Job requires
+// A submission clears the flags. There are no pins then, because the contract of Job requires
 // that all calls on it have returned. Flags of a completed job are ignored.
 #pragma once
 
@@ -31,11 +32,14 @@ inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
 /// The job has dependants: see dependants.hpp.
 inline constexpr std::uint32_t kDependantFlag = 1U << 10U;
-/// The lowest bit of the number of visitors.
-inline constexpr std::uint32_t kVisitor = 1U << 16U;
+/// Visitors pin the job instead of using the Visitor of their thread (gate.hpp): the job has
+/// `then`, which may submit it again during a visit, or the kernel has no heavy barrier.
+inline constexpr std::uint32_t kPinFlag = 1U << 11U;
+/// The lowest bit of the number of pins.
+inline constexpr std::uint32_t kPin = 1U << 16U;
 
-[[nodiscard]] constexpr std::uint32_t visitor_count(std::uint32_t word) {
-  return word / kVisitor;
+[[nodiscard]] constexpr std::uint32_t pin_count(std::uint32_t word) {
+  return word / kPin;
 }
 
 [[nodiscard]] constexpr JobState state_of(std::uint32_t word) {

@@ -11,6 +11,7 @@
 
 #include "dsa/slot_words.hpp"
 #include "headrace/engine/job.hpp"
+#include "headrace/platform/thread.hpp"
 
 namespace headrace::engine {
 
@@ -37,7 +38,7 @@ class PartPool {
       : blocks_(std::make_unique<PartBlock[]>(block_count)), words_(block_count) {}
   /// Null if all are in use.
   [[nodiscard]] PartBlock* take() noexcept {
-    const std::uint32_t index = words_.take();
+    const std::uint32_t index = words_.take(platform::thread_number());
     return index == SlotWords::kNoSlot ? nullptr : &blocks_[index];
   }
   void give_back(const PartBlock& block) noexcept {

@@ -40,12 +40,13 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
     const Submit answer = run_by_device(operation, completion, options);
     if (answer != Submit::full) return answer;
   }
-  if (!enter()) return Submit::closed;
+  ThreadState* const mine = threads_.mine();
+  if (!enter(mine)) return Submit::closed;
   const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
   const auto kind_index = static_cast<std::size_t>(operation.kind());
   const bool fell_back = wants_hardware && (has_hardware || asked == Path::dsa);
   if (byte_count >= kTimedBytesMin || fell_back || settings_.check_memory ||
-      statistics_.runs_done(kind_index) % kTimedOneOf == 0) {
+      (mine != nullptr ? *mine : shared_).statistics.runs_done(kind_index) % kTimedOneOf == 0) {
     run_timed(operation, completion);
     completion.fell_back = fell_back;
   } else if (operation.is_plain_copy()) {  // The common case, and without a result.
@@ -54,7 +55,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   } else {
     completion = detail::ended(software::execute(operation));
   }
-  statistics_.count_run(kind_index, completion);
+  count(mine, [&](Statistics& counts) { counts.count_run(kind_index, completion); });
   if (traced_ticks != 0) [[unlikely]] {
     detail::record({.begin_ticks = traced_ticks, .kind = trace::Kind::run}, {&operation, 1},
                    byte_count, asked);
@@ -74,7 +75,9 @@ void EngineState::run_timed(const Operation& operation, Completion& completion) 
   } else {
     completion = detail::ended(software::execute(operation));
   }
-  statistics_.count_time(static_cast<std::size_t>(operation.kind()), begun_ticks);
+  count([&](Statistics& mine) {
+    mine.count_time(static_cast<std::size_t>(operation.kind()), begun_ticks);
+  });
 }
 
 /// Returns: `full` if no device accepted it in kTriesMax attempts; nothing was started.
@@ -87,7 +90,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   Job job;
   for (int tries = 0; tries < kTriesMax; ++tries) {
     // Counted once per call.
-    if (tries == 1) statistics_.count_retry(operation.kind());
+    if (tries == 1) count([&](Statistics& mine) { mine.count_retry(operation.kind()); });
     const Submit answer = start_one(job, operation, by_device);
     if (answer == Submit::accepted) {
       completion = job.wait();
@@ -95,7 +98,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
       if (tries != 0) ++completion.retries;
       if (options.then != nullptr) options.then(options.then_context);
     } else if (answer == Submit::closed) {
-      statistics_.count_refused();
+      count([](Statistics& mine) { mine.count_refused(); });
     }
     if (answer != Submit::full) return answer;
     poll();

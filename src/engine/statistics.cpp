@@ -29,7 +29,7 @@ void EngineState::end_channel(ChannelCounts& counts) noexcept {
 
 EngineStatistics EngineState::statistics() const {
   EngineStatistics totals;
-  statistics_.add_to(totals);
+  for_each_thread([&](const ThreadState& thread) { thread.statistics.add_to(totals); });
   // After a fork the lock may be held for ever by a thread of the parent.
   if (!is_forked()) {
     const Lock lock(channels_mutex_);
@@ -56,7 +56,7 @@ std::vector<DeviceStatistics> EngineState::device_statistics() const {
     };
     const auto mover = std::ranges::find_if(movers_, is_its);
     totals[static_cast<std::size_t>(mover - movers_.begin())].descriptors +=
-        counts.descriptors.load_relaxed();  // A count.
+        counts.descriptors.value();
   }
   return totals;
 }

@@ -19,7 +19,7 @@ namespace headrace::engine {
 /// How long waits of an engine spin before they yield the processor, learned from earlier waits: a
 /// sleep and wake-up cost several microseconds, spinning occupies a processor.
 ///
-/// Threading: shared. Relaxed; the next wait corrects what a race loses.
+/// Threading: one thread, or several whose races the next wait corrects: relaxed.
 class WaitHistory {
  public:
   static constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(1);
@@ -27,24 +27,32 @@ class WaitHistory {
   /// One wait in kTryOneOf spins for kSpinMax, to notice when waits have become shorter.
   static constexpr std::uint32_t kTryOneOf = 16;
 
-  WaitHistory() : look_ticks_(max_ticks_) {}
-
   /// Ticks that a wait which begins now may spin.
   [[nodiscard]] std::uint64_t begin() noexcept {
-    const std::uint32_t turn = wait_count_.fetch_add_relaxed(1);             // A count.
-    return turn % kTryOneOf == 0 ? max_ticks_ : look_ticks_.load_relaxed();  // As said above.
+    const std::uint32_t turn = wait_count_.load_relaxed();  // As said above.
+    wait_count_.store_relaxed(turn + 1);                    // As said above.
+    return turn % kTryOneOf == 0 ? max_ticks() : look_ticks();
   }
   /// A wait ended after `ticks`; `looked`: while it was spinning.
   void end(std::uint64_t ticks, bool looked) noexcept {
-    const std::uint64_t before = look_ticks_.load_relaxed();  // As said above.
+    static const std::uint64_t kMin = platform::to_ticks(kLookMin);
+    const std::uint64_t before = look_ticks();
     const std::uint64_t after = looked ? std::max(before, 2 * ticks) : before - before / 8;
-    look_ticks_.store_relaxed(std::clamp(after, min_ticks_, max_ticks_));  // As said above.
+    // As said above.
+    shorter_ticks_.store_relaxed(max_ticks() - std::clamp(after, kMin, max_ticks()));
   }
 
  private:
-  const std::uint64_t min_ticks_ = platform::to_ticks(kLookMin);
-  const std::uint64_t max_ticks_ = platform::to_ticks(kSpinMax);
-  Atomic<std::uint64_t> look_ticks_;
+  static std::uint64_t max_ticks() noexcept {
+    static const std::uint64_t kMax = platform::to_ticks(kSpinMax);
+    return kMax;
+  }
+  [[nodiscard]] std::uint64_t look_ticks() const noexcept {
+    return max_ticks() - shorter_ticks_.load_relaxed();  // As said above.
+  }
+
+  /// By how much a wait spins shorter than kSpinMax. A new history is of zero bytes.
+  Atomic<std::uint64_t> shorter_ticks_{0};
   Atomic<std::uint32_t> wait_count_{0};
 };
 

@@ -8,9 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <memory>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
 
 namespace headrace::platform {
@@ -42,6 +45,58 @@ Result<void> pin(pthread_t thread, std::span<const CpuId> cpus) {
 }
 
 }  // namespace
+
+namespace detail {
+constinit thread_local std::uint32_t number_plus_one = 0;
+namespace {
+
+/// Bits of the numbers in use.
+constinit std::array<Atomic<std::uint64_t>, kThreadNumberMax / 64> numbers_used{};
+constinit Atomic<std::uint32_t> number_end{0};
+
+std::uint32_t take_number() noexcept {
+  for (std::uint32_t i = 0; i < numbers_used.size(); ++i) {
+    std::uint64_t used = numbers_used[i].load_relaxed();  // The exchange below decides.
+    while (~used != 0) {
+      // edge: thread-number-freed (acquire)
+      if (!numbers_used[i].compare_exchange_acq_rel(used, used | (used + 1))) continue;
+      const std::uint32_t number = i * 64 + static_cast<std::uint32_t>(std::countr_one(used));
+      std::uint32_t end = number_end.load_relaxed();  // The exchange decides.
+      // seq_cst: as the accesses to what the thread has, where there are no heavy barriers.
+      while (end <= number && !number_end.compare_exchange_seq_cst(end, number + 1)) {
+      }
+      return number;
+    }
+  }
+  return kThreadNumberMax;
+}
+
+/// Frees the number of a thread at its end.
+///
+/// Threading: owned.
+struct NumberEnd {
+  std::uint32_t number;
+  ~NumberEnd() {
+    number_plus_one = kThreadNumberMax + 1;
+    if (number == kThreadNumberMax) return;
+    // edge: thread-number-freed (release)
+    numbers_used[number / 64].fetch_and_acq_rel(~(std::uint64_t{1} << number % 64));
+  }
+};
+
+}  // namespace
+
+std::uint32_t number_this_thread() noexcept {
+  thread_local const NumberEnd kEnd{take_number()};
+  number_plus_one = kEnd.number + 1;
+  return kEnd.number;
+}
+
+}  // namespace detail
+
+std::uint32_t thread_number_end() noexcept {
+  return detail::number_end.load_seq_cst();
+}
 
 SignalBlock::SignalBlock() noexcept {
   sigset_t sent;

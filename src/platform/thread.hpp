@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +48,26 @@ template <typename Thread = std::thread, typename... Arguments>
                 "use fewer threads, or raise the limit", error.code().value());
   }
 }
+
+/// Threads beyond this many at a time have no number.
+inline constexpr std::uint32_t kThreadNumberMax = 1024;
+
+namespace detail {
+/// The number of this thread, plus one; 0: not known yet. initial-exec: otherwise each access is a
+/// call.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local std::uint32_t number_plus_one;
+[[nodiscard]] std::uint32_t number_this_thread() noexcept;
+}  // namespace detail
+
+/// The lowest number that no other thread had when this one first asked, for data of each thread;
+/// kThreadNumberMax if there is none, and while the thread's last destructors run. A thread comes
+/// after all that the earlier owner of its number did.
+[[nodiscard]] inline std::uint32_t thread_number() noexcept {
+  const std::uint32_t known = detail::number_plus_one;
+  return known != 0 ? known - 1 : detail::number_this_thread();
+}
+/// All numbers given out so far are below it.
+[[nodiscard]] std::uint32_t thread_number_end() noexcept;
 
 /// Processors that this thread may run on, ascending; never empty.
 [[nodiscard]] std::vector<CpuId> allowed_cpus();

@@ -208,7 +208,7 @@ class HEADRACE_API Engine {
   /// Completes: exactly once, on a mover's thread or one that polls: done, failed (the target is
   ///            undefined except for `bytes_done` bytes), or stopped. If several parts fail, the
   ///            cause is that of the first in the plan.
-  /// Cost:      no allocation; see bench/engine/submit_bench.cpp. What closed devices refuse goes
+  /// Cost:      no allocation; see `headrace bench engine`. What closed devices refuse goes
   ///            to worker threads, with `fell_back`; the calling thread copies it only if there are
   ///            none.
   [[nodiscard]] virtual Submit submit_copy(Job& job, const CopyPlan& plan,

@@ -129,7 +129,7 @@ struct MoveContext {
   /// Node of the submitting thread.
   std::optional<NodeId> caller_node = std::nullopt;
   std::size_t byte_count = 0;
-  /// Number of the submission, for round-robin.
+  /// Number of the submission, counted by its thread from another start each, for round-robin.
   std::uint64_t sequence = 0;
   /// Empty if not known.
   std::span<const NodePackage> packages = {};

@@ -14,6 +14,7 @@
 #include "codec.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/cpu.hpp"
+#include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 #include "slot.hpp"
@@ -28,6 +29,9 @@ namespace {
 
 /// Slots lost in a row after which the queue is silent.
 constexpr std::uint32_t kSilentMax = 3;
+/// Slots between the first ones of two threads: as many jobs a thread may have in flight in slots
+/// that are not beside another thread's.
+constexpr std::uint32_t kSlotsApart = 4;
 constexpr std::size_t kPageBytes = 4096;
 /// Longest UMWAIT on one record: others may complete meanwhile.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(5);
@@ -106,7 +110,10 @@ DsaQueue::~DsaQueue() {
 
 DeviceStatistics DsaQueue::statistics() const noexcept {
   // Relaxed: the counts are not one snapshot.
-  return {.descriptors = descriptors_.load_relaxed(),
+  std::uint64_t descriptors = 0;
+  for (std::uint32_t i = 0; i <= slot_count_; ++i)
+    descriptors += slots_[i].descriptor_count.value();
+  return {.descriptors = descriptors,
           .retries = retries_.load_relaxed(),
           .page_faults = page_faults_.load_relaxed(),
           .errors = errors_.load_relaxed(),
@@ -117,7 +124,8 @@ DeviceStatistics DsaQueue::statistics() const noexcept {
 // --- Slots ---------------------------------------------------------------------------------------
 
 bool DsaQueue::is_due(const Slot& slot, std::uint64_t now) const noexcept {
-  const std::uint64_t posted = slot.posted_ticks.load_relaxed();  // Looked at again after a claim.
+  const std::uint64_t posted =
+      slot.posted_ticks.load_relaxed();  // A claim fails if it is another's.
   return now > posted && now - posted > timeout_ticks_;
 }
 
@@ -138,7 +146,7 @@ void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
   if (slot.lost) {
     // A late answer: the device is alive and has finished with the slot.
     slot.lost = false;
-    words_.free_lost(index);
+    words_.free(index);
     return note_answer();
   }
   if (slot.simple) {
@@ -172,7 +180,7 @@ void DsaQueue::reap() noexcept {
 void DsaQueue::reap(const Request& request) noexcept {
   const std::uint32_t index = request.slot_index.load_relaxed();  // A hint.
   if (index >= slot_count_) return reap();
-  if ((words_.posted() >> index & 1U) != 0) look_at(index);
+  look_at(index);
 }
 
 bool DsaQueue::rest(const Request& request) noexcept {
@@ -198,7 +206,10 @@ Submit DsaQueue::post(Request& request) noexcept {
     probe();
     return Submit::closed;
   }
-  const std::uint32_t index = words_.take();
+  // A request that has been here before takes its slot again, so that threads keep apart.
+  const std::uint32_t before = request.slot_index.load_relaxed();  // A hint.
+  const std::uint32_t index =
+      words_.take(before != Request::kNoSlot ? before : platform::thread_number() * kSlotsApart);
   // `closed` if all slots are lost: they may never come back, so another mover takes the request.
   if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;

@@ -79,6 +79,11 @@ class DsaQueue final : public Mover {
   DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options);
 
   // Slots.
+  /// SlotWords::reserve.
+  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept {
+    const Lock lock(reserve_mutex_);
+    return words_.reserve(count);
+  }
   [[nodiscard, gnu::always_inline]] inline bool claim(SlotWords& words, std::uint32_t index,
                                                       const Slot& slot,
                                                       std::uint8_t& status) const noexcept;
@@ -195,9 +200,10 @@ class DsaQueue final : public Mover {
   SlotWords probe_words_{1};
   /// Guards the outcome of requests with several stripes.
   Mutex stripes_mutex_;
+  /// Channels are opened one after the other.
+  Mutex reserve_mutex_;
 
-  alignas(64) Atomic<std::uint64_t> descriptors_{0};
-  Atomic<std::uint64_t> retries_{0};
+  alignas(64) Atomic<std::uint64_t> retries_{0};
   Atomic<std::uint64_t> page_faults_{0};
   Atomic<std::uint64_t> errors_{0};
   Atomic<std::uint64_t> lost_count_{0};

@@ -177,9 +177,9 @@ void DsaQueue::probe(bool has_room) noexcept {
   const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint.
   if (all_busy || probe_words_.take() == SlotWords::kNoSlot) return;
   write_any(Operation::no_op(), 0, slot.descriptor, slot.record);
-  slot.posted_ticks.store_relaxed(platform::ticks());  // Looked at again after a claim.
+  slot.posted_ticks.store_relaxed(platform::ticks());  // Published by the posting.
   // If refused, the probe times out and is repeated.
-  if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count.
+  if (portal_.submit(slot.descriptor)) slot.descriptor_count.add_alone(1);
   probe_words_.post(0);
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "codec.hpp"
+#include "headrace/base/counter.hpp"
 #include "headrace/dsa/descriptor.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "queue.hpp"
@@ -39,6 +40,8 @@ struct alignas(64) DsaQueue::Slot {
   dsa::CompletionRecord record;
   /// Also read by pollers that do not own the slot.
   Atomic<std::uint64_t> posted_ticks{0};
+  /// Descriptors that the queue accepted from this slot.
+  Counter descriptor_count;
 
   Request* request = nullptr;
   /// The request is a copy of one descriptor: the members below are not used unless its status is
@@ -98,13 +101,13 @@ inline bool DsaQueue::claim(SlotWords& words, std::uint32_t index, const Slot& s
 
 /// Submits the descriptor of `slot`. Returns false if the queue is full.
 inline bool DsaQueue::submit_slot(Slot& slot) noexcept {
-  slot.posted_ticks.store_relaxed(platform::ticks());  // Checked again after a claim.
+  slot.posted_ticks.store_relaxed(platform::ticks());  // Published by the posting.
   if (!portal_.submit(slot.descriptor)) [[unlikely]] {
     note_refused(platform::ticks());
     return false;
   }
   note_taken();
-  descriptors_.fetch_add_relaxed(1);  // A count.
+  slot.descriptor_count.add_alone(1);
   return true;
 }
 

@@ -248,6 +248,7 @@ def _summary(counts: _engine_counts.Counts, lines: list[Line]) -> dict[str, floa
             for mode, value in counts.instructions.items()
         },
         "allocations_per_op": max(counts.allocations.values()),
+        "locked_per_job": counts.locked["job_copy"],
         "locked_instructions_per_op_channel": max(counts.locked[mode] for mode in of_channels),
         "mutexes_per_op_channel": max(counts.mutexes[mode] for mode in of_channels),
         "run_more_ns_max": max(

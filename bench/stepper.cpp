@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include <array>
@@ -43,8 +44,13 @@ void step(int, siginfo_t*, void* context) {
     return;
   }
   const auto at = static_cast<std::uintptr_t>(registers[REG_RIP]);
+  const auto* const code = reinterpret_cast<const std::uint8_t*>(at);
   ++steps.instructions;
-  if (is_locked(reinterpret_cast<const std::uint8_t*>(at))) ++steps.locked;
+  if (code[0] == 0x0f && code[1] == 0x05) {
+    ++steps.system_calls;
+    if (registers[REG_RAX] == SYS_membarrier) ++steps.barriers;
+  }
+  if (is_locked(code)) ++steps.locked;
   for (const std::uintptr_t function : mutex_functions) {
     if (at == function) ++steps.mutexes;
   }

@@ -14,6 +14,9 @@ struct Steps {
   std::uint64_t locked = 0;
   /// Calls of pthread_mutex_lock and pthread_mutex_trylock.
   std::uint64_t mutexes = 0;
+  std::uint64_t system_calls = 0;
+  /// Of system_calls: membarrier.
+  std::uint64_t barriers = 0;
 };
 
 void begin_stepping();

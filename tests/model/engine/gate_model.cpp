@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate of an engine in a model checker: the code of src/engine/gate.hpp, in the interleavings
+// that Search selects, with every value that a load may see. The engine is an rl::var, which its
+// users read and its stopper writes when it destroys it, so that a use after the end is a race.
+#include <gtest/gtest.h>
+
+#include "explore.hpp"
+#include "gate.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using test::explore;
+using test::Search;
+
+constexpr std::uintptr_t kKey = 64;
+constexpr std::uint32_t kRunning = 1;
+
+/// An engine, a thread that submits to it (0), one that ends its jobs (1), and a stopper.
+struct Stage {
+  explicit Stage(bool unequal) : gate(unequal) {}
+
+  /// As EngineState::start: lets a job in and starts it.
+  void submit() {
+    if (!gate.enter(counts[0], true)) return;
+    use();
+    word.store_release(kRunning);
+  }
+  /// As EngineState::end_with_dependants: stays to start what depends on the job.
+  void end_job() {
+    if (word.load_acquire() != kRunning) return;
+    use();
+    word.exchange_acq_rel(0);
+    Gate::stay(counts[1], true);
+    Gate::leave(counts[1], true);
+    use();
+    Gate::leave(counts[1], true);
+  }
+  /// As EngineState::stop and the destructor.
+  void stop(bool jobs_end_here) {
+    RL_ASSERT(gate.close());
+    const auto for_each = [this](const auto& visit) {
+      for (const GateCounts& each : counts) visit(each);
+    };
+    while (!Gate::is_empty(for_each)) {
+      if (jobs_end_here) end_job();
+      rl::yield(1, $);
+    }
+    gate.separate();
+    while (visitor.is_at(kKey)) rl::yield(1, $);
+    engine($) = -1;
+  }
+  void use() { RL_ASSERT(engine($) == 0); }
+
+  Gate gate;
+  GateCounts counts[2];
+  Visitor visitor;
+  Atomic<std::uint32_t> word;
+  rl::var<int> engine;
+};
+
+/// A submission, the end of its job in another thread, and a stop.
+template <bool kUnequal>
+struct AStopFindsAllUsers : rl::test_suite<AStopFindsAllUsers<kUnequal>, 3>, Stage {
+  AStopFindsAllUsers() : Stage(kUnequal) {}
+  void before() { engine($) = 0; }
+  void thread(unsigned index) {
+    if (index == 0) {
+      submit();
+    } else if (index == 1) {
+      while (!stopped && word.load_acquire() != kRunning) rl::yield(1, $);
+      end_job();
+    } else {
+      stop(false);
+      stopped = true;
+    }
+  }
+  bool stopped = false;
+};
+
+/// Two threads that submit and leave at once, which share their counts, and a stop.
+struct AStopFindsUsersThatShare : rl::test_suite<AStopFindsUsersThatShare, 3>, Stage {
+  AStopFindsUsersThatShare() : Stage(true) {}
+  void before() { engine($) = 0; }
+  void thread(unsigned index) {
+    if (index == 2) return stop(false);
+    if (!gate.enter(counts[0], false)) return;
+    use();
+    Gate::leave(counts[0], false);
+  }
+};
+
+/// A thread polls a job that ends in another thread, before a stop.
+struct AStopFindsAVisitor : rl::test_suite<AStopFindsAVisitor, 3>, Stage {
+  AStopFindsAVisitor() : Stage(true) {}
+  void before() {
+    engine($) = 0;
+    submit();
+  }
+  void thread(unsigned index) {
+    if (index == 0) {
+      if (word.load_acquire() != kRunning) return;
+      visitor.begin(kKey);
+      if (word.load_acquire() == kRunning) use();
+      visitor.end();
+    } else if (index == 1) {
+      end_job();
+    } else {
+      stop(false);
+    }
+  }
+};
+
+TEST(GateModel, AStopFindsAllUsers) {
+  explore<AStopFindsAllUsers<true>>("a submission, the end of its job, a stop", Search::bounded);
+}
+TEST(GateModel, AStopFindsAllUsersWithoutHeavyBarriers) {
+  explore<AStopFindsAllUsers<false>>("as before, without heavy barriers", Search::bounded);
+}
+TEST(GateModel, AStopFindsUsersThatShare) {
+  explore<AStopFindsUsersThatShare>("two users that share their counts, a stop", Search::bounded);
+}
+TEST(GateModel, AStopFindsAVisitor) {
+  explore<AStopFindsAVisitor>("a poll, the end of the job, a stop", Search::bounded);
+}
+
+}  // namespace
+}  // namespace headrace::engine
