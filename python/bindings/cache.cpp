@@ -277,8 +277,11 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   } else if (!mover.is_none()) {
     options.mover = policy_of(nb::cast<std::string>(mover));
   }
-  options.memory = huge ? cache::huge_pages() : cache::operating_system_pages();
-  if (recycle) options.memory = cache::recycled(std::move(options.memory));
+  if (huge) options.memory = cache::huge_pages();
+  if (recycle) {
+    options.memory =
+        cache::recycled(huge ? std::move(options.memory) : cache::operating_system_pages());
+  }
   std::shared_ptr<EventLog> log;
   if (event_count_max != 0) {
     log = std::make_shared<EventLog>(event_count_max);

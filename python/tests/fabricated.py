@@ -101,6 +101,8 @@ def _cache() -> dict[str, Any]:
         },
         "bytes_per_entry": 143.2,
         "allocations_per_hit": 0.0,
+        "system_calls": 12,
+        "barriers": 10,
     }
 
 

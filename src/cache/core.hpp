@@ -14,6 +14,7 @@
 #include "dirty_ranges.hpp"
 #include "entry.hpp"
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/counter.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
 #include "in_flight.hpp"
@@ -21,19 +22,9 @@
 
 namespace headrace::cache::detail {
 
-/// A total. Relaxed throughout: a count publishes nothing but itself.
-///
-/// Threading: shared.
-class Counter {
- public:
-  void add(std::uint64_t count) { value_.fetch_add_relaxed(count); }
-  /// As add(1), for a counter that only one thread writes.
-  void add_one_alone() { value_.store_relaxed(value_.load_relaxed() + 1); }
-  [[nodiscard]] std::uint64_t value() const { return value_.load_relaxed(); }
-
- private:
-  Atomic<std::uint64_t> value_{0};
-};
+/// As recycled() of pages of the operating system, but keeps at most 64 MiB of a node that no copy
+/// uses.
+[[nodiscard]] std::shared_ptr<MemorySource> default_memory();
 
 /// Access counters and spare entries of one thread.
 ///

@@ -46,12 +46,12 @@ void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
   for (const Gathered::Member& member : group.members) {
     const std::span<const std::byte> source = entries[member.index].source_;
     if (is_accepted) {
-      counts.misses.add_one_alone();
+      counts.misses.add_alone(1);
       core_->tell(EventKind::miss, source, group.shard->node());
     } else {
       refuse(*group.shard, member.number, core_->pool[member.number]);
       entries[member.index] = Entry(source, nullptr, nullptr);
-      counts.refused.add_one_alone();
+      counts.refused.add_alone(1);
       core_->tell(EventKind::refused, source, std::nullopt);
     }
   }

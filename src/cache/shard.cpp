@@ -97,12 +97,15 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
 bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
   const Lock lock(moves_.mutex);
   Pool& pool = core_.pool;
+  const std::uint64_t bulk_bytes = room_.bytes_used() / kBulkOneOf;
   std::uint64_t gained = 0;
   EntryList kept;
   EntryList leaving;
   while (gained < byte_count) {
     EntryList proposed;
-    for (std::uint64_t hoped = gained; hoped < byte_count;) {
+    // More than is needed: the barrier below costs as much as many misses.
+    for (std::uint64_t hoped = gained;
+         hoped < byte_count || (hoped < bulk_bytes && proposed.count < kBulkCount);) {
       const std::uint32_t number = order_.propose(newcomer);
       if (number == 0) break;
       EntryState& entry = pool[number];
@@ -115,16 +118,25 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
       hoped += footprint(entry);
     }
     if (proposed.count == 0) break;
-    look_for_holders();
-    while (const std::uint32_t number = proposed.pop(pool)) {
-      // relaxed: written under the lock.
-      if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_dirty()) {
-        list_again(pool[number]);
-        kept.push(pool, number);
-      } else {
-        gained += footprint(pool[number]);
-        leaving.push(pool, number);
+    // Most of those that are held are seen without a barrier, which is needed only for the others.
+    for (const auto with_barrier : {false, true}) {
+      look_for_holders(with_barrier);
+      EntryList unheld;
+      while (const std::uint32_t number = proposed.pop(pool)) {
+        // relaxed: written under the lock.
+        if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_dirty()) {
+          list_again(pool[number]);
+          kept.push(pool, number);
+        } else {
+          unheld.push(pool, number);
+        }
       }
+      if (unheld.count == 0) break;
+      std::swap(proposed, unheld);
+    }
+    while (const std::uint32_t number = proposed.pop(pool)) {
+      gained += footprint(pool[number]);
+      leaving.push(pool, number);
     }
   }
   const bool enough = gained >= byte_count;
@@ -157,7 +169,7 @@ void Shard::drop_unheld(EntryList& gone) {
     mark_leaving(pool[number], number_, 0);
     superseded.push(pool, number);
   }
-  look_for_holders();
+  look_for_holders(true);
   order_.for_each([&](std::uint32_t number) {
     EntryState& entry = pool[number];
     if (!is_leaving(entry, number_)) return;
@@ -234,7 +246,8 @@ bool Shard::is_listed(std::uint32_t number) {
   return core_.pool[number].listing.load_relaxed() == Listing::listed;
 }
 
-void Shard::look_for_holders() {
+void Shard::look_for_holders(bool with_barrier) {
+  if (with_barrier) registry_.separate();
   for_each_leaving([](Slot&, std::uintptr_t, EntryState& entry) {
     entry.holder_count.store_relaxed(1);  // relaxed: under the lock.
   });
@@ -242,6 +255,7 @@ void Shard::look_for_holders() {
 
 void Shard::drop(EntryList& leaving, EntryList& gone) {
   if (leaving.count == 0) return;
+  registry_.separate();
   for_each_leaving(
       [](Slot& slot, std::uintptr_t word, EntryState& entry) { mark(slot, word, entry); });
   while (const std::uint32_t number = leaving.pop(core_.pool)) {
@@ -273,7 +287,6 @@ void Shard::take_superseded(EntryList& leaving, Condition condition) {
 
 template <typename Visit>
 void Shard::for_each_leaving(Visit visit) {
-  registry_.separate();
   registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
     auto* const entry = static_cast<EntryState*>(Slot::entry_of(word));
     // It may belong to another cache and have been freed.

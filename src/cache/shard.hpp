@@ -102,9 +102,10 @@ class Shard {
   /// Drops an entry that could not be submitted.
   void erase(std::uint32_t number, EntryList& gone);
 
-  /// Drops unused entries in eviction order, `byte_count` bytes of them or more. If they are not
-  /// enough, drops none and returns false. Unused: not held, pinned, dirty or moving. `newcomer` is
-  /// the hint of the entry that needs the room.
+  /// Drops unused entries in eviction order, `byte_count` bytes of them or more: up to kBulkCount
+  /// entries, or one kBulkOneOf-th of what is used. If they are not enough, drops none and returns
+  /// false; if none is unused, allocates nothing and calls no kernel. Unused: not held, pinned,
+  /// dirty or moving. `newcomer` is the hint of the entry that needs the room.
   [[nodiscard]] bool evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone);
   void drop_unheld(EntryList& gone);
   void drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except = 0);
@@ -115,6 +116,9 @@ class Shard {
   [[nodiscard]] bool is_listed(std::uint32_t number);
 
  private:
+  static constexpr std::uint32_t kBulkCount = 64;
+  static constexpr std::uint64_t kBulkOneOf = 64;
+
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
   /// As find(), under the lock: misses no listed entry.
   [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
@@ -127,8 +131,9 @@ class Shard {
   /// Removes a listed entry from index_ and order_ and marks it as leaving. Unannotated,
   /// because Clang's analysis does not see the mutex in the visitors that call it.
   void take_off(std::uint32_t number, EntryList& leaving);
-  /// Sets the holder_count of every leaving entry that is leased to 1.
-  void look_for_holders() HEADRACE_REQUIRES(moves_.mutex);
+  /// Sets the holder_count of every leaving entry that is seen leased to 1; with a barrier, of
+  /// every one that is leased.
+  void look_for_holders(bool with_barrier) HEADRACE_REQUIRES(moves_.mutex);
   /// Drops entries that were marked with a holder_count of 1: marks their leases.
   void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   template <typename Condition>

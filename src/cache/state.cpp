@@ -63,7 +63,7 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
   }
   core_->into_cache = options.into_cache;
   core_->observer = std::move(options.observer);
-  core_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
+  core_->memory = options.memory ? std::move(options.memory) : detail::default_memory();
   core_->granule_bytes = platform::page_bytes();
   std::vector<NodeId> nodes;
   for (const topo::Node& node : machine_.nodes) {
@@ -97,7 +97,7 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   do {
     Shard& shard = *shards_[places.numbers[i]];
     if (Slot* const slot = shard.find(reader, region, hint, lookup); slot != nullptr) [[likely]] {
-      counts.hits.add_one_alone();
+      counts.hits.add_alone(1);
       core_->tell(EventKind::hit, source, shard.node());
       return {source, slot, core_.get()};
     }
@@ -134,7 +134,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
   }
   const Found found = find(places, reader, source, hint);
   if (found.slot != nullptr) {
-    counts.hits.add_one_alone();
+    counts.hits.add_alone(1);
     core_->tell(EventKind::hit, source, found.shard->node());
     return {source, found.slot, core_.get()};
   }
@@ -158,11 +158,11 @@ Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
   const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
   if (places.is_error) core_->policy_errors.add(1);
   if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
-    counts.weak_hits.add_one_alone();
+    counts.weak_hits.add_alone(1);
     core_->tell(EventKind::weak_hit, source, found.shard->node());
     return {source, found.slot, core_.get()};
   }
-  counts.weak_misses.add_one_alone();
+  counts.weak_misses.add_alone(1);
   core_->tell(EventKind::weak_miss, source, std::nullopt);
   return at_source(source);
 }
@@ -196,12 +196,12 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
   }
   switch (attempt) {
     case Attempt::placed:
-      miss.counts.misses.add_one_alone();
+      miss.counts.misses.add_alone(1);
       core_->tell(EventKind::miss, miss.source, shard->node());
       break;
     case Attempt::found:
-      miss.counts.duplicates.add_one_alone();
-      miss.counts.hits.add_one_alone();
+      miss.counts.duplicates.add_alone(1);
+      miss.counts.hits.add_alone(1);
       core_->tell(EventKind::hit, miss.source, shard->node());
       break;
     case Attempt::gathered:
@@ -209,7 +209,7 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
       break;
     case Attempt::no_room:
     case Attempt::refused:
-      miss.counts.refused.add_one_alone();
+      miss.counts.refused.add_alone(1);
       core_->tell(EventKind::refused, miss.source, std::nullopt);
       return at_source(miss.source);
   }
@@ -339,7 +339,7 @@ std::uint32_t CacheState::number_of(const Entry& entry) const {
 }
 
 Entry CacheState::leave_at_source(std::span<const std::byte> source, ThreadCounts& counts) {
-  counts.not_placed.add_one_alone();
+  counts.not_placed.add_alone(1);
   core_->tell(EventKind::not_placed, source, std::nullopt);
   return at_source(source);
 }

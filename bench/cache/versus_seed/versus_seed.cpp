@@ -6,12 +6,14 @@
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
 //   headrace-bench-cache scaling THREADS ROUNDS ENTRIES OPERATIONS
-//   headrace-bench-cache count MODE COUNT
+//   headrace-bench-cache count MODE COUNT [step]
 //
 // `scaling`: Cache only, with 1 to THREADS threads and equal operations per thread. `count`: for
 // valgrind, which counts the instructions of headrace_bench_counted; the difference between two
 // COUNTs is the cost of that many operations. MODE: hit, miss (a new region each), miss_many (by
-// access_many of 32), submit (the engine's part of a miss).
+// access_many of 32), submit (the engine's part of a miss); with the cache's own memory and regions
+// of 64 KiB, empty_miss (there is room) and full_miss (every miss evicts). With `step` the thread
+// single-steps: locked instructions, system calls and process-wide barriers are counted as well.
 //
 // Method. A round runs each of the two once per scenario over the same operations, in an order that
 // alternates. Time is divided by the operations of all threads: with two threads it is wall time
@@ -38,6 +40,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -51,6 +54,7 @@
 #include "measure.hpp"
 #include "no_copies.hpp"
 #include "seed_cache.hpp"
+#include "stepper.hpp"
 #include "threads.hpp"
 
 namespace {
@@ -119,19 +123,21 @@ struct Scale {
 };
 
 /// The region's bytes are never read.
-std::span<const std::byte> region(std::size_t index) {
-  return {reinterpret_cast<const std::byte*>((std::uintptr_t{1} << 44U) + index * kRegionBytes),
-          kRegionBytes};
+std::span<const std::byte> region(std::size_t index, std::size_t byte_count = kRegionBytes) {
+  return {reinterpret_cast<const std::byte*>((std::uintptr_t{1} << 44U) + index * byte_count),
+          byte_count};
 }
 
 /// The two caches behind a common interface.
 class Ours {
  public:
-  Ours() {
+  explicit Ours(std::shared_ptr<cache::MemorySource> memory = std::make_shared<bench::NoMemory>(),
+                Bytes capacity = Bytes(std::uint64_t{1} << 40U)) {
     const topo::Machine machine = topo::discover({.find_movers = false}).value();
     cache::CacheOptions options;
     options.placement = cache::placement::on(machine.nodes.front().id);
-    options.memory = std::make_shared<bench::NoMemory>();
+    options.memory = std::move(memory);
+    options.capacity_per_node = capacity;
     options.check_sources = false;  // The sources are not mapped.
     cache_ = std::move(cache::Cache::make(machine, *engine_, std::move(options)).value());
   }
@@ -360,30 +366,57 @@ void submit(engine::Engine& engine, std::size_t count) {
   }
 }
 
+/// Regions of 64 KiB, in the cache's own memory: after `filled` of them, `count` more.
+constexpr std::size_t kLongBytes = std::size_t{64} << 10U;
+constexpr std::size_t kFullCount = 1024;
+
+void miss_long(cache::Cache& cache, std::size_t first, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<void>(cache.access(region(first + i, kLongBytes)));
+  }
+}
+
 /// Returns false if there is no such mode.
-bool count(std::string_view mode, std::size_t count) {
-  Ours ours;
+bool count(std::string_view mode, std::size_t count, bool steps) {
+  const bool full = mode == "full_miss";
   constexpr std::size_t kEntries = 4096;
-  fill(ours, kEntries);
+  std::optional<Ours> ours;
+  if (full || mode == "empty_miss") {
+    ours.emplace(nullptr, Bytes((full ? kFullCount : kFullCount + count) * kLongBytes));
+    miss_long(ours->cache(), 0, full ? 2 * kFullCount : kMany);
+  } else {
+    fill(ours.emplace(), kEntries);
+  }
   const std::function<void()> work = [&]() -> std::function<void()> {
     if (mode == "hit") {
       return [&] {
-        for (std::size_t i = 0; i < count; ++i) ours.access(i * 31 % kEntries);
+        for (std::size_t i = 0; i < count; ++i) ours->access(i * 31 % kEntries);
       };
     }
     if (mode == "miss") {
       return [&] {
-        for (std::size_t i = 0; i < count; ++i) ours.access(2 * kEntries + i);
+        for (std::size_t i = 0; i < count; ++i) ours->access(2 * kEntries + i);
       };
     }
-    if (mode == "miss_many") return [&] { miss_many(ours.cache(), 2 * kEntries, count); };
-    if (mode == "submit") return [&] { submit(ours.engine(), count); };
+    if (mode == "miss_many") return [&] { miss_many(ours->cache(), 2 * kEntries, count); };
+    if (mode == "submit") return [&] { submit(ours->engine(), count); };
+    if (full || mode == "empty_miss") {
+      return [&] { miss_long(ours->cache(), 2 * kFullCount, count); };
+    }
     return {};
   }();
   if (!work) return false;
+  if (steps) bench::begin_stepping();
   headrace_bench_counted(
       [](const void* what) { (*static_cast<const std::function<void()>*>(what))(); }, &work);
-  fmt::print("{{\"operations\": {}}}\n", count);
+  const bench::Steps seen = steps ? bench::end_stepping() : bench::Steps{};
+  fmt::print(R"({{"operations": {}, "evictions": {})", count, ours->cache().statistics().evictions);
+  if (steps) {
+    fmt::print(
+        R"(, "instructions": {}, "locked_instructions": {}, "system_calls": {}, "barriers": {})",
+        seen.instructions, seen.locked, seen.system_calls, seen.barriers);
+  }
+  fmt::print("}}\n");
   return true;
 }
 
@@ -398,13 +431,15 @@ int main(int argc, char** argv) {
     std::fputs(
         "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
         "       headrace-bench-cache scaling THREADS [ROUNDS [ENTRIES [OPERATIONS]]]\n"
-        "       headrace-bench-cache count hit|miss|miss_many|submit COUNT\n",
+        "       headrace-bench-cache count hit|miss|miss_many|submit|empty_miss|full_miss COUNT "
+        "[step]\n",
         stderr);
     return 2;
   };
   if (mode == "count") {
-    const bool is_right = words.size() == 3 && parse(words[2], number);
-    return is_right && count(words[1], number) ? 0 : fail();
+    const bool steps = words.size() == 4 && words[3] == std::string_view("step");
+    const bool is_right = (words.size() == 3 || steps) && parse(words[2], number);
+    return is_right && count(words[1], number, steps) ? 0 : fail();
   }
   if (mode == "scaling") {
     std::size_t* const fields[] = {&number, &scale.round_count, &scale.entry_count,

@@ -118,16 +118,16 @@ class HEADRACE_API MemorySource {
   /// the destructor must not release that memory either.
   virtual void free(std::span<std::byte> memory) noexcept = 0;
 };
-/// Pages of the operating system on the requested node, made present. Fails if the node has no room
-/// for all of them.
+/// Pages of the operating system on the requested node, made present; a mapping for each copy.
+/// Fails if the node has no room for all of them.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> operating_system_pages();
 /// As operating_system_pages(), but copies of at least a huge page (2 MiB on x86-64) are aligned to
 /// it and madvised for huge pages: fewer TLB misses in large copies. Falls back to normal pages.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> huge_pages();
-/// As `upstream`, but freed memory is kept for the next copy of the same length on the same node,
-/// which saves the system calls and the zeroing of pages. Kept memory is returned to `upstream`
-/// when another length needs the room, so a cache never holds more than its capacity, and when the
-/// MemorySource is destroyed; flush() and clear() do not return it.
+/// Memory of `upstream` in slabs of 2 MiB for copies of about one length, and longer copies as they
+/// are: a copy on a node where one of its length was freed needs no system call and no zeroing of
+/// pages. Slabs without copies are returned to `upstream` when another length needs the room, and
+/// when the MemorySource is destroyed; flush() and clear() do not return them.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> recycled(
     std::shared_ptr<MemorySource> upstream = operating_system_pages());
 
@@ -190,7 +190,7 @@ struct CacheOptions {
   /// move has ended and it has no handle and no pin.
   Bytes capacity_per_node = Bytes(std::uint64_t{1} << 62U);
   Eviction eviction = Eviction::s3_fifo;
-  /// Null: operating_system_pages(). Shared by the cache and all its entries.
+  /// Null: recycled(), but it keeps at most 64 MiB of a node. Shared by the cache and its entries.
   std::shared_ptr<MemorySource> memory;
   /// Empty: no events.
   Observer observer;

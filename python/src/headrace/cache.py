@@ -333,9 +333,8 @@ class Cache(Closing):
             machine: The machine; None takes the engine's, or discovers it.
             eviction: Which unused entries are evicted first: "lru" or "s3_fifo"; see the page on
                 the cache.
-            recycle: Reuse the memory of dropped copies for new ones of the same length, which saves
-                mapping and zeroing. Keeps at most the capacity, until the cache and its entries are
-                gone.
+            recycle: Keep all memory of dropped copies for new ones, until the cache and its entries
+                are gone; otherwise at most 64 MiB of each node, or none with `huge_pages`.
             huge_pages: Request huge pages for copies at least that long.
             events: Number of events kept for `take_events`; 0 disables them at no cost.
             mover: Which movers make a copy: the name of a policy (`headrace.POLICIES`), or a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -75,6 +76,22 @@ TEST_F(Capacity, AsManyEntriesGoAsTheNewOneNeedsAndNoMore) {
       stage.cache->access(std::span(source_).subspan(8 * page_bytes_, 2 * page_bytes_)).cached());
   EXPECT_EQ(stage.statistics().evictions, 2U);
   EXPECT_EQ(stage.memory->bytes_live(), 4 * page_bytes_);
+}
+
+TEST_F(Capacity, AFullNodeMakesRoomForFurtherEntriesWithTheFirst) {
+  for (const auto& [pages, evicted] : {std::pair{32U, 1U}, {100U, 2U}, {256U, 4U}, {8192U, 64U}}) {
+    const std::vector<std::byte> source((pages + 2) * page_bytes_);
+    CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(pages * page_bytes_)));
+    const auto access = [&](std::size_t i) {
+      return stage.cache->access(std::span(source).subspan(i * page_bytes_, page_bytes_)).cached();
+    };
+    for (std::size_t i = 0; i < pages; ++i) ASSERT_TRUE(access(i));
+    EXPECT_EQ(stage.statistics().evictions, 0U);
+    EXPECT_TRUE(access(pages));
+    EXPECT_EQ(stage.statistics().evictions, evicted) << pages;
+    EXPECT_TRUE(access(pages + 1));
+    EXPECT_EQ(stage.statistics().evictions, std::max(evicted, 2U)) << pages;
+  }
 }
 
 TEST_F(Capacity, NothingIsEvictedForAnAccessThatIsRefusedAnyway) {

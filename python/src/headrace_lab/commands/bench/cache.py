@@ -32,6 +32,15 @@ _COUNT_LABELS = {
     "miss": "instructions of a miss without the copy",
     "miss_many": "... by access_many() of 32",
     "submit": "... of which the engine's, for one move",
+    "empty_miss": "instructions of a miss of 64 KiB with room, in the cache's own memory",
+    "full_miss": "... into a full node",
+}
+# A miss traps some thousand times.
+_COUNT_STEPPED = 640
+_FULL_LABELS = {
+    "full_miss_vs_miss": "... relative to one with room",
+    "barriers_per_full_miss": "process-wide barriers of a miss into a full node",
+    "syscalls_per_full_miss": "system calls of a miss into a full node",
 }
 _TIME_LIMIT_S = 600
 _LABELS = {
@@ -58,15 +67,19 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
         measured = run_program([program, str(rounds)], tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
         instructions = _count(program)
+        command = [program, "count", "full_miss", str(_COUNT_STEPPED), "step"]
+        full = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
         scaling = None
         if threads is not None:
             scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     figures = _figures(measured["series"])
+    of_full = _full_summary(instructions, full)
     outcome = Outcome(
         "cache",
         rounds,
         results={
             **measured,
+            "full_miss": full,
             "figures": {name: figure.document() for name, figure in figures.items()},
             **({} if scaling is None else {"scaling": scaling.document()}),
         },
@@ -74,8 +87,11 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
             **{name: figure.median for name, figure in figures.items()},
             "bytes_per_entry": measured["bytes_per_entry"],
             **{f"instructions_{mode}": count for mode, count in instructions.items()},
+            **of_full,
         },
-        show=lambda report: _print_report(report, figures, measured, instructions, scaling, rounds),
+        show=lambda report: _print_report(
+            report, figures, measured, instructions, of_full, scaling, rounds
+        ),
         draw=bars(
             "The cache beside its first design",
             rounds,
@@ -116,11 +132,22 @@ def _count(program: str) -> dict[str, float]:
     return counts
 
 
+def _full_summary(instructions: dict[str, float], full: dict[str, int]) -> dict[str, float]:
+    summary = {
+        "barriers_per_full_miss": full["barriers"] / _COUNT_STEPPED,
+        "syscalls_per_full_miss": full["system_calls"] / _COUNT_STEPPED,
+    }
+    if instructions:
+        summary["full_miss_vs_miss"] = instructions["full_miss"] / instructions["empty_miss"]
+    return summary
+
+
 def _print_report(
     report: Report,
     figures: dict[str, Figure],
     measured: dict[str, Any],
     instructions: dict[str, float],
+    full: dict[str, float],
     scaling: Scaling | None,
     round_count: int,
 ) -> None:
@@ -128,6 +155,7 @@ def _print_report(
     rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
+    rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
     report.table([Column("", folds=True), Column("", right=True)], rows)
     if scaling is not None:
         report.say()
