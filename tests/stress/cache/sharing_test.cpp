@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// On the paths that many processors take at once, no thread writes a line that another thread's
+// same path reads or writes: such a line would travel between processors at each call. Sixteen
+// threads do the same in turn, on however many processors, and every access is recorded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/dsa/queue.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/cache/cache.hpp"
+#include "headrace/engine/engine.hpp"
+#include "support/accesses.hpp"
+#include "support/cache_stage.hpp"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kThreads = 16;
+constexpr std::size_t kBytes = 256;
+
+/// Completes every descriptor in submit(), and writes nothing else.
+///
+/// Threading: shared.
+class InstantDevice final : public dsa::Portal {
+ public:
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    store_relaxed(*reinterpret_cast<std::uint8_t*>(descriptor.completion_addr),
+                  std::uint8_t{DSA_COMP_SUCCESS});  // Relaxed: the submitting thread polls.
+    return true;
+  }
+
+ private:
+  dsa::QueueInfo info_{.name = "instant",
+                       .entry_count = 63,
+                       .batch_max = 32,
+                       .transfer_bytes_max = 2U << 20U,
+                       .block_on_fault = true};
+};
+
+std::unique_ptr<engine::Engine> engine_of_a_device() {
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(engine::DsaQueue::make(std::make_unique<InstantDevice>(), {}).value());
+  return std::move(engine::Engine::make(std::move(movers)).value());
+}
+
+struct Touched {
+  std::set<std::uintptr_t> read;
+  std::set<std::uintptr_t> written;
+  std::map<std::uintptr_t, std::uintptr_t> writer;  ///< An instruction that writes the line.
+};
+
+constexpr std::uintptr_t kLineBytes = 64;
+
+/// What a thread does on a path: what `make` returns, made and called on that thread.
+using Path = std::function<std::function<void()>(std::size_t thread)>;
+
+/// The lines that the path of each thread touches, once all threads have taken it.
+std::vector<Touched> lines_of(const Path& path) {
+  std::vector<Touched> all(kThreads);
+  std::barrier together(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t index = 0; index < kThreads; ++index) {
+    threads.emplace_back([&, index] {
+      const std::function<void()> call = path(index);
+      test::AccessRecorder recorder;
+      for (int i = 0; i < 3; ++i) call();
+      for (std::size_t turn = 0; turn < kThreads; ++turn) {
+        together.arrive_and_wait();
+        if (turn != index) continue;
+        for (const test::Access& access : recorder.record(call)) {
+          const std::uintptr_t last = access.address + access.byte_count - 1;
+          for (std::uintptr_t line = access.address / kLineBytes; line <= last / kLineBytes;
+               ++line) {
+            (access.write ? all[index].written : all[index].read).insert(line);
+            if (access.write) all[index].writer.emplace(line, access.code);
+          }
+        }
+      }
+      together.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+/// Lines that one thread writes and another touches, as text.
+std::vector<std::string> shared_lines(const Path& path) {
+  const std::vector<Touched> all = lines_of(path);
+  std::map<std::uintptr_t, std::string> found;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_FALSE(all[i].written.empty());
+    for (const std::uintptr_t line : all[i].written) {
+      for (std::size_t k = 0; k < all.size(); ++k) {
+        if (k == i || (!all[k].written.contains(line) && !all[k].read.contains(line))) continue;
+        std::ostringstream text;
+        text << "line 0x" << std::hex << line * kLineBytes << ", written at code 0x"
+             << all[i].writer.at(line);
+        found.emplace(line, text.str());
+      }
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [line, text] : found) texts.push_back(text);
+  return texts;
+}
+
+/// Buffers of one thread.
+struct alignas(128) Own {
+  std::array<std::byte, kBytes> source{};
+  std::array<std::byte, kBytes> target{};
+};
+
+using ::testing::IsEmpty;
+
+TEST(Sharing, ACounterOfAllThreadsIsFound) {
+  Atomic<int> counter{0};
+  const Path path = [&](std::size_t) {
+    return [&] { counter.fetch_add_relaxed(1); };  // Only counted.
+  };
+  EXPECT_EQ(shared_lines(path).size(), 1U);
+}
+
+TEST(Sharing, AJobOnADeviceWritesNoLineOfAnotherThreads) {
+  const auto engine = engine_of_a_device();
+  const Path path = [&](std::size_t) -> std::function<void()> {
+    const auto own = std::make_shared<Own>();
+    const auto job = std::shared_ptr<engine::Job>(new (std::align_val_t{128}) engine::Job,
+                                                  [](engine::Job* each) {
+                                                    each->~Job();
+                                                    ::operator delete(each, std::align_val_t{128});
+                                                  });
+    return [&engine, own, job] {
+      if (engine->submit_copy(*job, {.target = own->target, .source = own->source}) !=
+          engine::Submit::accepted) {
+        std::abort();
+      }
+      while (!job->poll()) {
+      }
+      if (engine->submit_copy(*job, {.target = own->target, .source = own->source}) !=
+          engine::Submit::accepted) {
+        std::abort();
+      }
+      job->wait();
+    };
+  };
+  EXPECT_THAT(shared_lines(path), IsEmpty());
+}
+
+TEST(Sharing, ACopyOnTheCallingThreadWritesNoLineOfAnotherThreads) {
+  const auto engine = engine_of_a_device();
+  const Path path = [&](std::size_t) -> std::function<void()> {
+    const auto own = std::make_shared<Own>();
+    return [&engine, own] {
+      engine::Completion end;
+      if (engine->run(engine::Operation::copy(own->target, own->source), end,
+                      {.path = engine::Path::cpu}) != engine::Submit::accepted) {
+        std::abort();
+      }
+    };
+  };
+  EXPECT_THAT(shared_lines(path), IsEmpty());
+}
+
+TEST(Sharing, AHitWritesNoLineOfAnotherThreads) {
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<test::StagedMover>(test::StagedMover::Mode::at_once));
+  const auto engine = std::move(engine::Engine::make(std::move(movers)).value());
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.memory = std::make_shared<test::CountedMemory>();
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  const std::vector<std::byte> source(4096);
+  for (int i = 0; i < 8; ++i) cache->access(source).wait();  // Its use count is at its maximum.
+  const Path path = [&](std::size_t) -> std::function<void()> {
+    return [&] {
+      const cache::Entry entry = cache->access(source);
+      if (!entry.cached() || entry.data().size() != source.size()) std::abort();
+    };
+  };
+  EXPECT_THAT(shared_lines(path), IsEmpty());
+}
+
+/// A cache of as many pages, all of them in use: every further access is refused.
+TEST(Sharing, ARefusedAccessAllocatesNothingAndCallsNoKernel) {
+  constexpr std::size_t kPages = 8;
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<test::StagedMover>(test::StagedMover::Mode::at_once));
+  const auto engine = std::move(engine::Engine::make(std::move(movers)).value());
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.memory = std::make_shared<test::CountedMemory>();
+  options.check_sources = false;  // Which is a system call.
+  options.capacity_per_node = Bytes(kPages * 4096);
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  const std::vector<std::byte> source((kPages + 1) * 4096);
+  const auto page = [&](std::size_t i) { return std::span(source).subspan(i * 4096, 4096); };
+  std::vector<cache::Entry> held;
+  for (std::size_t i = 0; i < kPages; ++i) held.push_back(cache->access(page(i)));
+  EXPECT_FALSE(cache->access(page(kPages)).cached());
+  test::AccessRecorder recorder;
+  static_cast<void>(recorder.record([&] { static_cast<void>(cache->access(page(kPages))); }));
+  EXPECT_EQ(cache->statistics().refused, 2U);
+  EXPECT_EQ(recorder.system_call_count(), 0U);
+  EXPECT_EQ(recorder.allocation_count(), 0U);
+  // A handle that is dropped makes room at once.
+  held.pop_back();
+  EXPECT_TRUE(cache->access(page(kPages)).cached());
+}
+
+}  // namespace
+}  // namespace headrace
