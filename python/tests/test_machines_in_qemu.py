@@ -137,7 +137,8 @@ def test_what_cannot_run_is_refused_before_a_boot(command: Command, tmp_path: Pa
     code, text = told("spr-1dsa", "--write", "/no/such", "--", "true")
     assert (code, "make it first" in text) == (2, True)
     code, text = told("spr-1dsa", "--kernel", str(tmp_path), "--", "true")
-    assert (code, "apt-get install linux-image" in text) == (3, True)
+    # Of a kernel, or of QEMU where that is missing, too.
+    assert (code, "apt-get install" in text) == (3, True)
 
 
 def test_what_prints_times_says_that_a_machine_in_qemu_has_none(
