@@ -2,6 +2,7 @@
 // Holds Python buffers. The package has already converted arrays to flat buffers and refused
 // everything else; only length and address are checked here.
 #include <array>
+#include <string>
 
 #include "bindings.hpp"
 
@@ -26,8 +27,9 @@ void bind_exporter(nb::module_& module) {
   // Python 3.11 has no __buffer__, so a base class provides the buffer protocol.
   std::array slots{PyType_Slot{Py_bf_getbuffer, reinterpret_cast<void*>(&export_view)},
                    PyType_Slot{0, nullptr}};
-  PyType_Spec specification{"headrace._core.Exporter", 0, 0,
-                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots.data()};
+  const std::string name = nb::cast<std::string>(module.attr("__name__")) + ".Exporter";
+  PyType_Spec specification{name.c_str(), 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                            slots.data()};
   module.attr("Exporter") = nb::steal(PyType_FromSpec(&specification));
 }
 
