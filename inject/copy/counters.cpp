@@ -95,7 +95,7 @@ CountedCall::CountedCall(Counters& counters, Function function, Path path,
 }
 
 Cell& CountedCall::cell_of(Path path, std::size_t byte_count) const noexcept {
-  return (*cells_)[static_cast<std::size_t>(path)][copy::Dispatch::class_of(byte_count)];
+  return (*cells_)[static_cast<std::size_t>(path)][copy::class_of(byte_count)];
 }
 
 void CountedCall::become(Path path) noexcept {

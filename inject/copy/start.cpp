@@ -30,10 +30,11 @@ namespace {
 
 /// The profile's table. Raw storage, constructed once the C library's memmove is known: a
 /// constructor at load time could overwrite it while in use.
-alignas(copy::Dispatch) constinit std::byte dispatch_storage[sizeof(copy::Dispatch)]{};
+alignas(copy::Dispatch<copy::Move>) constinit std::byte
+    dispatch_storage[sizeof(copy::Dispatch<copy::Move>)]{};
 
-copy::Dispatch& dispatch() noexcept {
-  return *std::launder(reinterpret_cast<copy::Dispatch*>(dispatch_storage));
+copy::Dispatch<copy::Move>& dispatch() noexcept {
+  return *std::launder(reinterpret_cast<copy::Dispatch<copy::Move>*>(dispatch_storage));
 }
 
 template <typename Signature>
@@ -42,8 +43,8 @@ Signature next(const char* name) noexcept {
 }
 
 /// The profile's kernels; null: the C library's function.
-constinit copy::KernelTable<copy::Fill> fills(nullptr);
-constinit copy::KernelTable<copy::FirstDifference> comparisons(nullptr);
+constinit copy::Dispatch<copy::Fill> fills(nullptr);
+constinit copy::Dispatch<copy::FirstDifference> comparisons(nullptr);
 
 /// HEADRACE_MIN_BYTES; zero if not set or not a number.
 std::size_t bytes_min_wanted() {
@@ -225,10 +226,10 @@ void fill_slots(const Tuning& tuning, std::size_t device_bytes_min) {
   };
   copies(0, headrace_initial_memcpy);
   copies(kMemmoveSlot, headrace_initial_memmove);
-  copy::detail::generate_jumps(reinterpret_cast<const void*>(program.libc_fill),
-                               reinterpret_cast<const void*>(headrace_initial_memset),
-                               std::min(tuning.fill_bytes_min, device_bytes_min), room(kMemsetSlot),
-                               place(kMemsetSlot));
+  copy::detail::generate_fill_entry(reinterpret_cast<const void*>(program.libc_fill),
+                                    reinterpret_cast<const void*>(headrace_initial_memset),
+                                    std::min(tuning.fill_bytes_min, device_bytes_min),
+                                    room(kMemsetSlot), place(kMemsetSlot));
   copy::detail::generate_jumps(reinterpret_cast<const void*>(program.libc_compare),
                                reinterpret_cast<const void*>(headrace_initial_memcmp),
                                std::min(tuning.compare_bytes_min, device_bytes_min),
@@ -292,7 +293,7 @@ void begin() {
 }  // namespace
 
 Move move_for(std::size_t byte_count) noexcept {
-  return byte_count >= dispatch_bytes_min ? dispatch().move_for(byte_count) : program.libc_move;
+  return byte_count >= dispatch_bytes_min ? dispatch().function_for(byte_count) : program.libc_move;
 }
 
 Fill fill_for(std::size_t byte_count) noexcept {

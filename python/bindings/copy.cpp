@@ -39,10 +39,9 @@ class MeterHandle {
  public:
   explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
 
-  /// A subject is "libc" (memmove, through the PLT), "tuned" (what copy_bytes uses now), the text
-  /// of a variant, or two variants separated by " | ": for cached and for uncached bytes. The first
-  /// of the two may be "libc". All but "libc" are called as in use: short lengths through an entry,
-  /// others through a table.
+  /// A subject is "libc" (memmove, through the PLT), the text of a variant, or two variants
+  /// separated by " | ": for cached and for uncached bytes. The first of the two may be "libc". All
+  /// but "libc" are called as in use, short lengths through an entry.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     generate(subjects, conditions.bytes_max);
@@ -103,10 +102,7 @@ class MeterHandle {
     std::vector<Key> keys;
     for (const std::string& subject : subjects) {
       const Key key = key_of(subject, bytes_max);
-      if (subject == "tuned") {
-        // Looked up each time: the profile may have changed.
-        subjects_[key] = copy::detail::default_dispatch.entry();
-      } else if (subject == "libc") {
+      if (subject == "libc") {
         subjects_[key] = copy::libc_move();
       } else if (!subjects_.contains(key)) {
         routines.push_back(parse_routine(subject));

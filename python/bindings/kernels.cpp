@@ -34,7 +34,7 @@ class KernelMeter {
     return names;
   }
 
-  /// A subject is "libc", "tuned" (by the profile in use) or a kernel.
+  /// A subject is "libc" or a kernel.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     std::vector<copy::Move> chosen;
@@ -56,8 +56,6 @@ class KernelMeter {
   [[nodiscard]] copy::Move move_of(const std::string& subject) const {
     if (subject == "libc")
       return fills_ ? copy::lab::libc_fill_move() : copy::lab::libc_compare_move();
-    if (subject == "tuned")
-      return fills_ ? copy::lab::tuned_fill_move() : copy::lab::tuned_compare_move();
     if (fills_) return move_of(find_name<copy::FillKernel>(subject), subject);
     return move_of(find_name<copy::CompareKernel>(subject), subject);
   }

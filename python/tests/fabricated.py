@@ -10,8 +10,7 @@ import pytest
 from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
-from headrace_lab.commands.bench import _engine_counts, copy, injection, programs
-from headrace_lab.commands.bench._copy_bound import Bound
+from headrace_lab.commands.bench import _engine_counts, injection, programs
 from headrace_lab.commands.bench._measure import Series
 from headrace_lab.families.facts import Facts, Folder, MemoryNode, Queue
 from headrace_lab.families.points import Point as MoverPoint
@@ -235,21 +234,6 @@ def _instructions(_valgrind: str, command: list[str], **_options: str) -> tuple[
     return 321 * int(command[-1]), ""
 
 
-def _points(
-    subjects: list[str], _rounds: int, bound_s: float | None, _share: Callable[[float], None]
-) -> list[copy.Point]:
-    series = {subject: Series(scaled(1 + index / 10)) for index, subject in enumerate(subjects)} | {
-        copy.CONTROL: Series(scaled(1.01))
-    }
-    bound = Bound(None, 1.0, 123, 1234)
-    return [
-        copy.Point(1 << bits, temperature, fixed, series, bound if bound_s is not None else None)
-        for bits in range(copy.BITS_MIN, copy.BITS_MAX + 1)
-        for temperature in ("hot", "cold")
-        for fixed in (True, False)
-    ]
-
-
 def records(
     points: list[MoverPoint], _program: str, rounds: int, *_others: object
 ) -> Iterator[dict[str, Any]]:
@@ -324,7 +308,6 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace_lab.commands.bench.cache.count_instructions", _instructions)
-    monkeypatch.setattr(copy, "_measure", _points)
     monkeypatch.setattr(door, "measure", _door)
     monkeypatch.setattr(programs, "_measure", _outcomes)
 
@@ -341,7 +324,7 @@ def _door(*_others: object) -> door.Door:
         for temperature in ("hot", "memory")
         for lengths in ("fixed", "random")
     ]
-    times = {door.GLIBC: 10.0, door.CONTROL: 10.1, door.TUNED: 9.0}
+    times = {door.GLIBC: 10.0, door.CONTROL: 10.1, door.TUNED: 9.0, door.LIBRARY: 9.5}
     return door.Door({way: [dict.fromkeys(points, each)] * 7 for way, each in times.items()})
 
 

@@ -18,7 +18,8 @@ import pytest
 from conftest import TIME_LIMIT_S, Command, Here
 
 from headrace import _core
-from headrace._cli.run import LIBRARY_NAME, library_path
+from headrace._cli.run import library_path
+from headrace._direct import PRELOAD, PRELOAD_COPIES, preload_name
 from headrace.errors import NotFoundError
 
 PATHS = ("libc", "tuned", "dsa")
@@ -238,9 +239,32 @@ def test_control_c_ends_both_once(command_path: Path, tmp_path: Path) -> None:
 def test_ours_is_preloaded_first_and_once(
     run: Run, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LD_PRELOAD", f"libm.so.6 {library_path()}")
+    monkeypatch.setenv("LD_PRELOAD", f"libm.so.6 {library_path()} {library_path(PRELOAD_COPIES)}")
     done = run(*options, "sh", "-c", "echo $LD_PRELOAD")
-    assert done.stdout == f"{library_path()}:libm.so.6\n"
+    assert done.stdout == f"{library_path(PRELOAD_COPIES)}:libm.so.6\n"
+
+
+def test_memset_and_memcmp_are_replaced_only_where_the_profile_has_something_for_them(
+    tmp_path: Path, profile: Path
+) -> None:
+    path = tmp_path / "headrace/copy.json"
+    path.parent.mkdir()
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert preload_name(home) == preload_name({}) == PRELOAD_COPIES
+    document = json.loads(profile.read_text())
+    stays, tuned = ({"bytes_max": 8192, "kernel": kernel} for kernel in (None, "ymm"))
+    for added, expected in (
+        ({}, PRELOAD_COPIES),
+        ({"fills": [stays], "comparisons": [stays]}, PRELOAD_COPIES),
+        ({"fills": [stays], "comparisons": [tuned]}, PRELOAD),
+        ({"fills": [tuned]}, PRELOAD),
+        ({"dsa_bytes_min": 65536}, PRELOAD),
+    ):
+        for indent in (None, 2):
+            path.write_text(json.dumps(document | added, indent=indent))
+            assert preload_name(home) == preload_name({"HEADRACE_PROFILE": str(path)}) == expected
+    assert preload_name(home | {"HEADRACE_PROFILE": "none"}) == PRELOAD_COPIES
+    assert preload_name({"HEADRACE_PATH": "dsa", "HEADRACE_PROFILE": "none"}) == PRELOAD
 
 
 def test_copies_below_min_bytes_stay_the_c_librarys(run: Run, tmp_path: Path) -> None:
@@ -286,7 +310,7 @@ def test_a_setuid_program_runs_without_us(
         pytest.skip("setuid programs are not heeded there")
     assert done.returncode == 0, done.stderr
     # The linker takes the variable away from a program with borrowed rights.
-    assert LIBRARY_NAME not in done.stdout
+    assert "libheadrace-preload" not in done.stdout
     assert counted(path)["summary"]["programs"] == 1
 
 

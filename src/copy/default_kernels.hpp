@@ -11,10 +11,10 @@
 
 namespace headrace::copy::detail {
 
-[[nodiscard]] KernelTable<Fill>& default_fills();
-[[nodiscard]] KernelTable<FirstDifference>& default_comparisons();
+[[nodiscard]] Dispatch<Fill>& default_fills();
+[[nodiscard]] Dispatch<FirstDifference>& default_comparisons();
 /// The ranges of an entry for a profile whose functions are in `chosen`.
-[[nodiscard]] std::vector<Range> ranges_of(const Profile& profile, const Dispatch& chosen);
+[[nodiscard]] std::vector<Range> ranges_of(const Profile& profile, const Dispatch<Move>& chosen);
 /// Held while a profile is put into the tables, so that they never mix two profiles. Copies do not
 /// take it.
 [[nodiscard]] Mutex& profile_mutex();

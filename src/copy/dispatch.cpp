@@ -6,6 +6,6 @@
 
 namespace headrace::copy {
 
-constinit Dispatch detail::default_dispatch(&std::memmove);
+constinit Dispatch<Move> detail::default_dispatch(&std::memmove);
 
 }  // namespace headrace::copy

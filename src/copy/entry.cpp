@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates the machine code of an entry: compares of the length, inline copies and jumps. Not for
-// copies with a loop (generator.cpp).
+// Generates the machine code of an entry: compares of the length, inline copies or fills, and
+// jumps. Not for copies with a loop (generator.cpp).
 //
 // Registers: rax return value; rdi, rsi and rdx arguments; rcx and rsi, or vector registers 0-15,
-// or 16-31 if available, which need no vzeroupper, hold data; r11 a far target.
+// or 16-31 if available, which need no vzeroupper, hold data; r11 a far target. Fills use 0.
 #include "generator.hpp"
 
 // No exceptions: the assembler's errors are checked after each function.
@@ -98,20 +98,26 @@ class Plan {
   std::vector<Best> best_;
 };
 
-/// The registers of an inline copy in place of the C library's.
-int own_register(int end_bytes) {
+/// What is made inline in place of the C library's: through registers of at most so many bytes, up
+/// to so many bytes.
+struct Own {
+  int register_bytes_max = 0;
+  std::size_t bytes_max = 0;
+};
+Own own_copies() {
   const platform::CpuFeatures& features = platform::cpu_features();
-  return std::min(end_bytes, features.avx512 ? 64 : features.avx2 ? 32 : 16);
+  if (features.avx512) return {.register_bytes_max = 64, .bytes_max = 512};
+  if (features.avx2) return {.register_bytes_max = 32, .bytes_max = 256};
+  return {.register_bytes_max = 16, .bytes_max = 128};
+}
+/// Broadcasting a byte needs AVX2.
+Own own_fills() {
+  if (!platform::cpu_features().avx2) return {};
+  return {.register_bytes_max = 32, .bytes_max = 256};
 }
 
 /// The longest copy that any registers hold.
 constexpr std::size_t kInlineBytesMax = 1024;
-
-/// The longest copy that is made inline in place of the C library's.
-std::size_t own_bytes_max() {
-  const platform::CpuFeatures& features = platform::cpu_features();
-  return features.avx512 ? 512 : features.avx2 ? 256 : 128;
-}
 
 /// Compares that leave an inline copy of up to `bytes_max` bytes as short as the C library's, by
 /// callgrind.
@@ -133,17 +139,18 @@ int register_of_ends(const Variant& variant, std::size_t bytes_max) {
   return variant.through == Register::zmm ? 64 : variant.through == Register::ymm ? 32 : 16;
 }
 
-/// Where inline copies in place of the C library's end; as there, with 64-byte registers 64 bytes
-/// are copied as 65 to 128 are.
-std::vector<std::size_t> own_ends() {
+/// Where they end; as in the C library, with 64-byte registers 64 bytes are copied as 65 to 128
+/// are.
+std::vector<std::size_t> ends_of(const Own& own) {
+  if (own.bytes_max == 0) return {};
   std::vector<std::size_t> ends{3, 7, 15, 31};
-  ends.push_back(platform::cpu_features().avx512 ? 63 : 64);
-  for (std::size_t end = 128; end <= own_bytes_max(); end *= 2) ends.push_back(end);
+  ends.push_back(own.register_bytes_max == 64 ? 63 : 64);
+  for (std::size_t end = 128; end <= own.bytes_max; end *= 2) ends.push_back(end);
   return ends;
 }
 
-std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback) {
-  std::vector<std::size_t> ends = own_ends();
+std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback, const Own& own) {
+  std::vector<std::size_t> ends = ends_of(own);
   for (const Range& range : ranges) ends.push_back(range.bytes_max);
   ends.push_back(SIZE_MAX);
   std::ranges::sort(ends);
@@ -157,8 +164,8 @@ std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback) {
     const int whole = end <= 3 || end > kInlineBytesMax ? 0 : static_cast<int>(std::bit_ceil(end));
     const int ends_by = !stays && range->variant ? register_of_ends(*range->variant, end) : 0;
     Leaf leaf{.bytes_max = end, .end_bytes = whole / 2, .compares_max = kAnyCompares};
-    if (stays && end <= own_bytes_max()) {
-      leaf.register_bytes = own_register(leaf.end_bytes);
+    if (stays && end <= own.bytes_max) {
+      leaf.register_bytes = std::min(leaf.end_bytes, own.register_bytes_max);
       leaf.compares_max = own_compares(whole) + kStayingCompares;
       leaf.weight = whole == 128 ? 64 : whole <= 64 ? 4 : 3;
     } else if (ends_by != 0) {
@@ -180,12 +187,14 @@ std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback) {
   return leaves;
 }
 
-/// Writes a tree of compares whose leaves are inline copies and jumps to functions. A jump has its
-/// target in itself: nothing is loaded before the bytes.
+/// Writes a tree of compares whose leaves are inline copies or fills, and jumps to functions. A
+/// jump has its target in itself: nothing is loaded before the bytes.
 class EntryWriter : public Xbyak::CodeGenerator {
  public:
-  EntryWriter(std::vector<Leaf> leaves, std::span<std::byte> room, std::uintptr_t place)
+  EntryWriter(std::vector<Leaf> leaves, std::span<std::byte> room, std::uintptr_t place,
+              bool fills = false)
       : Xbyak::CodeGenerator(room.size(), room.data()),
+        fills_(fills),
         leaves_(std::move(leaves)),
         plan_(leaves_),
         moved_by_(reinterpret_cast<std::uintptr_t>(room.data()) - place),
@@ -262,6 +271,7 @@ class EntryWriter : public Xbyak::CodeGenerator {
       return;
     }
     mov(rax, rdi);
+    if (fills_) return write_fill(leaf);
     if (leaf.end_bytes == 0) return write_shortest();
     const int width = leaf.register_bytes;
     const int count = leaf.end_bytes / width;
@@ -283,6 +293,39 @@ class EntryWriter : public Xbyak::CodeGenerator {
     ret();
   }
 
+  void write_fill(const Leaf& leaf) {
+    const int width = leaf.register_bytes;
+    if (leaf.end_bytes == 0) {  // Up to 3 bytes: the first and the last two.
+      Xbyak::Label done;
+      cmp(edx, 1);
+      jb(done);
+      mov(byte[rdi], sil);
+      je(done);
+      mov(byte[rdi + rdx - 1], sil);
+      mov(byte[rdi + rdx - 2], sil);
+      L(done);
+      return ret();
+    }
+    if (width < 8) {
+      movzx(ecx, sil);
+      imul(ecx, ecx, 0x01010101);
+    } else {
+      vmovd(Xbyak::Xmm(0), esi);
+      width <= 16 ? vpbroadcastb(Xbyak::Xmm(0), Xbyak::Xmm(0))
+                  : vpbroadcastb(Xbyak::Ymm(0), Xbyak::Xmm(0));
+    }
+    const auto store = [&](const Xbyak::RegExp& to) {
+      if (width == 2) return mov(ptr[to], cx);
+      if (width == 4) return mov(ptr[to], ecx);
+      if (width == 8) return vmovq(ptr[to], Xbyak::Xmm(0));
+      width == 16 ? vmovups(ptr[to], Xbyak::Xmm(0)) : vmovups(ptr[to], Xbyak::Ymm(0));
+    };
+    for (int i = 0; i < leaf.end_bytes; i += width) store(rdi + static_cast<std::size_t>(i));
+    for (int i = 0; i < leaf.end_bytes; i += width) store(rdi + rdx + (i - leaf.end_bytes));
+    if (width == 32) vzeroupper();
+    ret();
+  }
+
   /// Up to 3 bytes.
   void write_shortest() {
     Xbyak::Label done;
@@ -299,6 +342,7 @@ class EntryWriter : public Xbyak::CodeGenerator {
     ret();
   }
 
+  bool fills_;
   std::vector<Leaf> leaves_;
   Plan plan_;
   std::uintptr_t moved_by_;
@@ -312,22 +356,36 @@ class EntryWriter : public Xbyak::CodeGenerator {
 std::size_t generate_entry(std::span<const Range> ranges, Move fallback, std::span<std::byte> room,
                            std::uintptr_t place) {
   Xbyak::ClearError();
-  EntryWriter writer(leaves_of(ranges, fallback), room, place);
+  EntryWriter writer(leaves_of(ranges, fallback, own_copies()), room, place);
   writer.write();
   check_written();
   return writer.getSize();
 }
 
+namespace {
+
+/// Only its address is used.
+Move as_move(const void* function) {
+  // NOLINTNEXTLINE(bugprone-casting-through-void)
+  return reinterpret_cast<Move>(const_cast<void*>(function));
+}
+
+}  // namespace
+
+void generate_fill_entry(const void* libc, const void* longer, std::size_t bytes_min,
+                         std::span<std::byte> room, std::uintptr_t place) {
+  Xbyak::ClearError();
+  std::vector<Range> ranges{{.bytes_max = bytes_min - 1}};
+  if (bytes_min != SIZE_MAX) ranges.push_back({.bytes_max = SIZE_MAX, .move = as_move(longer)});
+  EntryWriter(leaves_of(ranges, as_move(libc), own_fills()), room, place, true).write();
+  check_written();
+}
+
 void generate_jumps(const void* shorter, const void* longer, std::size_t bytes_min,
                     std::span<std::byte> room, std::uintptr_t place) {
   Xbyak::ClearError();
-  const auto leaf = [](std::size_t bytes_max, const void* function) {
-    // NOLINTNEXTLINE(bugprone-casting-through-void): only its address is used.
-    return Leaf{.bytes_max = bytes_max,
-                .move = reinterpret_cast<Move>(const_cast<void*>(function))};
-  };
-  std::vector<Leaf> leaves{leaf(bytes_min - 1, shorter)};
-  if (bytes_min != SIZE_MAX) leaves.push_back(leaf(SIZE_MAX, longer));
+  std::vector<Leaf> leaves{{.bytes_max = bytes_min - 1, .move = as_move(shorter)}};
+  if (bytes_min != SIZE_MAX) leaves.push_back({.bytes_max = SIZE_MAX, .move = as_move(longer)});
   EntryWriter(std::move(leaves), room, place).write();
   check_written();
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "default_kernels.hpp"
+#include "headrace/base/check.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "kernels/kernels.hpp"
@@ -56,22 +57,22 @@ std::size_t first_difference_libc(const void* left, const void* right,
 }
 
 // Constant-initialized: they serve callers before our constructors run.
-constinit KernelTable<Fill> fills(&std::memset);
-constinit KernelTable<FirstDifference> comparisons(&first_difference_libc);
+constinit Dispatch<Fill> fills(&std::memset);
+constinit Dispatch<FirstDifference> comparisons(&first_difference_libc);
 
 }  // namespace
 
-KernelTable<Fill>& detail::default_fills() {
+Dispatch<Fill>& detail::default_fills() {
   return fills;
 }
 
-KernelTable<FirstDifference>& detail::default_comparisons() {
+Dispatch<FirstDifference>& detail::default_comparisons() {
   return comparisons;
 }
 
 Fill fill_of([[maybe_unused]] FillKernel kernel) {
   [[maybe_unused]] const platform::CpuFeatures& features = platform::cpu_features();
-#if HEADRACE_HAS_REP_MOVSB
+#if HEADRACE_HAS_REP_STOSB
   if (kernel == FillKernel::rep_stosb) return features.erms ? detail::set_rep_stosb : nullptr;
 #endif
 #if HEADRACE_HAS_VECTOR_KERNELS

@@ -40,6 +40,9 @@ inline constexpr std::size_t kRangeCodeBytesMax = 64;
 /// line as the room does. Returns the bytes used.
 [[nodiscard]] std::size_t generate_entry(std::span<const Range> ranges, Move fallback,
                                          std::span<std::byte> room, std::uintptr_t place);
+/// Writes the same for fills: `libc` below `bytes_min`, else `longer`.
+void generate_fill_entry(const void* libc, const void* longer, std::size_t bytes_min,
+                         std::span<std::byte> room, std::uintptr_t place);
 /// Writes jumps to functions whose third argument is a length: to `shorter` below `bytes_min`, else
 /// to `longer`.
 void generate_jumps(const void* shorter, const void* longer, std::size_t bytes_min,

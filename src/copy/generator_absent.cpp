@@ -21,6 +21,11 @@ std::size_t generate_entry(std::span<const Range> /*ranges*/, Move /*fallback*/,
   return 0;
 }
 
+void generate_fill_entry(const void* /*libc*/, const void* /*longer*/, std::size_t /*bytes_min*/,
+                         std::span<std::byte> /*room*/, std::uintptr_t /*place*/) {
+  HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
+}
+
 void generate_jumps(const void* /*shorter*/, const void* /*longer*/, std::size_t /*bytes_min*/,
                     std::span<std::byte> /*room*/, std::uintptr_t /*place*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");

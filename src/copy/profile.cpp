@@ -147,7 +147,7 @@ Result<KernelClass<Kernel>> read_kernel_class(const Json& json) {
 template <typename Class, typename Read>
 Result<void> read_classes(const Json& list, std::string_view name, Read read_one,
                           std::vector<Class>& classes) {
-  if (!list.is_array() || list.size() > Dispatch::kClassCount) {
+  if (!list.is_array() || list.size() > kClassCount) {
     return corrupt(fmt::format("its {} are not a list, or too many", name));
   }
   for (const Json& entry : list) {
@@ -201,12 +201,12 @@ Result<void> check_kernels(const Profile& profile) {
 
 template <typename Function, typename Kernel, typename FunctionOf>
 void choose_kernels(const std::vector<KernelClass<Kernel>>& classes, FunctionOf function_of,
-                    KernelTable<Function>& table) {
-  for (std::size_t i = 0; i < table.kClassCount; ++i) {
+                    Dispatch<Function>& table) {
+  for (std::size_t i = 0; i < kClassCount; ++i) {
     // Longer lengths use the last class.
-    const bool longer = !classes.empty() && i > Dispatch::class_of(classes.back().bytes_max);
+    const bool longer = !classes.empty() && i > class_of(classes.back().bytes_max);
     const auto found = longer ? classes.end() - 1 : std::ranges::find_if(classes, [i](auto& each) {
-      return Dispatch::class_of(each.bytes_max) == i;
+      return class_of(each.bytes_max) == i;
     });
     const bool named = found != classes.end() && found->kernel;
     table.choose(i, named ? function_of(*found->kernel) : table.fallback());
@@ -241,7 +241,7 @@ struct Moves {
 };
 
 /// Generates the functions of the profile and puts them into `chosen`, which is no other thread's.
-Result<Moves> generate(const Profile& profile, Dispatch& chosen) {
+Result<Moves> generate(const Profile& profile, Dispatch<Move>& chosen) {
   if (auto ours = check_machine(profile); !ours) return fail(std::move(ours.error()));
   const bool probes = profile.cold_probe && platform::may_read_ticks();
   std::vector<Routine> routines;
@@ -255,12 +255,12 @@ Result<Moves> generate(const Profile& profile, Dispatch& chosen) {
   std::size_t next = 0;
   for (const SizeClass& each : profile.classes) {
     const Move move = code->moves()[next++];
-    const std::size_t first = Dispatch::class_of(each.bytes_max);
+    const std::size_t first = class_of(each.bytes_max);
     chosen.choose(first, move);
     if (&each != &profile.classes.back()) continue;
     // The last class serves longer copies too. Length zero is in the last row of the table;
     // generated functions pass it to the fallback.
-    for (std::size_t i = first; i < Dispatch::kClassCount; ++i) chosen.choose(i, move);
+    for (std::size_t i = first; i < kClassCount; ++i) chosen.choose(i, move);
   }
   Moves moves{.code = std::move(*code), .entry = {}};
   const std::vector<Range> ranges = detail::ranges_of(profile, chosen);
@@ -272,24 +272,25 @@ Result<Moves> generate(const Profile& profile, Dispatch& chosen) {
   return moves;
 }
 
-void choose_moves(Moves moves, const Dispatch& chosen, Dispatch& dispatch)
+void choose_moves(Moves moves, const Dispatch<Move>& chosen, Dispatch<Move>& dispatch)
     HEADRACE_REQUIRES(detail::profile_mutex()) {
   const Move entered = moves.entry ? moves.entry->moves().front() : dispatch.fallback();
   keep(std::move(moves.code));
   if (moves.entry) keep(std::move(*moves.entry));
-  for (std::size_t i = 0; i < Dispatch::kClassCount; ++i) dispatch.choose(i, chosen.function(i));
+  for (std::size_t i = 0; i < kClassCount; ++i)
+    dispatch.choose(i, chosen.function_for(std::size_t{2} << i));
   // Last: it leads to the others.
   dispatch.choose_entry(entered);
 }
 
 }  // namespace
 
-std::vector<Range> detail::ranges_of(const Profile& profile, const Dispatch& chosen) {
+std::vector<Range> detail::ranges_of(const Profile& profile, const Dispatch<Move>& chosen) {
   std::vector<Range> ranges;
   for (const SizeClass& each : profile.classes) {
     const std::size_t before = ranges.empty() ? 0 : ranges.back().bytes_max;
     if (before < each.bytes_max / 2) ranges.push_back({.bytes_max = each.bytes_max / 2});
-    const copy::Move move = chosen.move_for(each.bytes_max);
+    const copy::Move move = chosen.function_for(each.bytes_max);
     ranges.push_back({.bytes_max = each.bytes_max,
                       .move = move == chosen.fallback() ? nullptr : move,
                       .variant = each.cold_variant ? std::nullopt : each.variant});
@@ -417,7 +418,7 @@ Result<Profile> load_profile(const std::string& path) {
   return profile;
 }
 
-Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
+Result<void> use_profile(const Profile& profile, Dispatch<Move>& dispatch) {
   Dispatch chosen(dispatch.fallback());
   Result<Moves> moves = generate(profile, chosen);
   if (!moves) return fail(std::move(moves.error()));
@@ -426,8 +427,8 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
   return {};
 }
 
-Result<void> use_kernels(const Profile& profile, KernelTable<Fill>& fills,
-                         KernelTable<FirstDifference>& comparisons) {
+Result<void> use_kernels(const Profile& profile, Dispatch<Fill>& fills,
+                         Dispatch<FirstDifference>& comparisons) {
   if (auto ours = check_machine(profile); !ours) return ours;
   if (auto there = check_kernels(profile); !there) return there;
   const Lock lock(detail::profile_mutex());

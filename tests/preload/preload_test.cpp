@@ -596,15 +596,14 @@ std::vector<std::string> under_valgrind(const std::vector<std::string>& words) {
   return all;
 }
 
-/// Of one copy, by the difference of two programs.
-Cost cost_of_copy(std::size_t byte_count, const Environment& environment) {
+/// Of one call, by the difference of two programs.
+Cost cost_of(const char* scenario, std::size_t byte_count, const Environment& environment) {
   std::array<Cost, 2> totals;
   constexpr int kCount = 1000;
   for (int i = 0; i < 2; ++i) {
-    const Ending ending =
-        run(under_valgrind({HEADRACE_VICTIM, "copy_repeatedly", std::to_string(byte_count),
-                            std::to_string((i + 1) * kCount)}),
-            environment);
+    const Ending ending = run(under_valgrind({HEADRACE_VICTIM, scenario, std::to_string(byte_count),
+                                              std::to_string((i + 1) * kCount)}),
+                              environment);
     EXPECT_EQ(ending.exit_code(), 0) << ending.said;
     const std::size_t found = ending.said.find("Collected :");
     EXPECT_NE(found, std::string::npos) << ending.said;
@@ -642,8 +641,8 @@ TEST_F(Preload, ACopyThatStaysTakesFourInstructionsMoreAndAShortOneOfOursNone) {
   };
   write(copy::to_json(*profile));
   for (const std::size_t byte_count : {3U, 16U, 32U, 64U, 128U, 256U, 512U, 1024U, 2048U}) {
-    const Cost libc = cost_of_copy(byte_count, {});
-    const Cost ours = cost_of_copy(byte_count, with());
+    const Cost libc = cost_of("copy_repeatedly", byte_count, {});
+    const Cost ours = cost_of("copy_repeatedly", byte_count, with());
     const bool short_one = byte_count == 128 || byte_count == 256;
     if (byte_count == 1024) {  // Only to see that the profile is used.
       EXPECT_GT(ours.instructions, libc.instructions + 20);
@@ -652,12 +651,20 @@ TEST_F(Preload, ACopyThatStaysTakesFourInstructionsMoreAndAShortOneOfOursNone) {
     EXPECT_LE(ours.instructions, libc.instructions + (short_one ? 0 : 4)) << byte_count;
     EXPECT_LE(ours.loads, libc.loads) << byte_count << ": only the bytes are loaded";
   }
+  // Fills: inline as the C library's up to 256 bytes.
+  for (const std::size_t byte_count : {1U, 3U, 5U, 8U, 16U, 32U, 64U, 128U, 256U, 512U}) {
+    const Cost libc = cost_of("fill_repeatedly", byte_count, {});
+    const Cost ours = cost_of("fill_repeatedly", byte_count, with());
+    EXPECT_LE(ours.instructions, libc.instructions + 4) << byte_count;
+    EXPECT_LE(ours.loads, libc.loads) << byte_count;
+  }
   const Ending unused =
       run({"env", "HEADRACE_PROFILE=none", HEADRACE_VICTIM, "some_lengths"}, with());
   EXPECT_EQ(unused.exit_code(), 0) << unused.said;
-  EXPECT_LE(cost_of_copy(64, {{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_PROFILE", "none"}})
+  EXPECT_LE(cost_of("copy_repeatedly", 64,
+                    {{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_PROFILE", "none"}})
                 .instructions,
-            cost_of_copy(64, {}).instructions + 4);
+            cost_of("copy_repeatedly", 64, {}).instructions + 4);
 }
 
 }  // namespace

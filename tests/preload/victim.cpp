@@ -477,11 +477,17 @@ int without_executable_memory() {
   return 1;
 }
 
-/// Makes equal copies, whose instructions valgrind counts.
-int copy_repeatedly(std::size_t byte_count, int count) {
+/// Makes equal calls, whose instructions valgrind counts.
+int call_repeatedly(bool fills, std::size_t byte_count, int count) {
   static char target[4096];
   static char source[4096];
-  for (int i = 0; i < count; ++i) std::memcpy(target, source, byte_count);
+  for (int i = 0; i < count; ++i) {
+    if (fills) {
+      std::memset(target, i, byte_count);
+    } else {
+      std::memcpy(target, source, byte_count);
+    }
+  }
   return 0;
 }
 
@@ -512,8 +518,9 @@ int main(int argument_count, char** arguments) {
   if (is("sigterm")) return ends_by(SIGTERM);
   if (is("sigkill")) return ends_by(SIGKILL);
   if (is("without_executable_memory")) return without_executable_memory();
-  if (is("copy_repeatedly") && argument_count == 4) {
-    return copy_repeatedly(std::strtoul(arguments[2], nullptr, 10), std::atoi(arguments[3]));
+  if (const bool fills = is("fill_repeatedly"); fills || is("copy_repeatedly")) {
+    EXPECT(argument_count == 4);
+    return call_repeatedly(fills, std::strtoul(arguments[2], nullptr, 10), std::atoi(arguments[3]));
   }
   std::fprintf(stderr, "there is no scenario '%s'\n", scenario);
   return 2;

@@ -3,19 +3,14 @@
 // kernels that a profile may name instead. Not for longer patterns (fill.hpp).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
-#include "headrace/base/atomic.hpp"
-#include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
 #include "headrace/base/names.hpp"
-#include "headrace/copy/dispatch.hpp"
 
 namespace headrace::copy {
 
@@ -53,41 +48,6 @@ inline constexpr std::size_t kCompareKernelCount = 4;
 /// Threading: shared.
 [[nodiscard]] HEADRACE_API Fill fill_of(FillKernel kernel);
 [[nodiscard]] HEADRACE_API FirstDifference first_difference_of(CompareKernel kernel);
-
-/// A function for each class of lengths, as in Dispatch. Constant-initialized; nothing in it
-/// allocates, locks or throws.
-///
-/// Threading: shared.
-template <typename Function>
-class KernelTable {
-  template <std::size_t... kIndices>
-  constexpr KernelTable(Function initial, std::index_sequence<kIndices...> /*indices*/) noexcept
-      : functions_{((void)kIndices, Atomic<Function>(initial))...}, fallback_(initial) {}
-
- public:
-  static constexpr std::size_t kClassCount = Dispatch::kClassCount;
-
-  constexpr explicit KernelTable(Function initial) noexcept
-      : KernelTable(initial, std::make_index_sequence<kClassCount>()) {}
-
-  [[nodiscard]] Function function_for(std::size_t byte_count) const noexcept {
-    // edge: copy-choice (acquire)
-    return functions_[Dispatch::class_of(byte_count)].load_acquire();
-  }
-  /// The function passed to the constructor.
-  [[nodiscard]] Function fallback() const noexcept { return fallback_; }
-  void choose(std::size_t class_index, Function function) noexcept {
-    // edge: copy-choice (release)
-    functions_[class_index].store_release(function);
-  }
-  void choose_fallback() noexcept {
-    for (std::size_t i = 0; i < kClassCount; ++i) choose(i, fallback_);
-  }
-
- private:
-  std::array<Atomic<Function>, kClassCount> functions_;
-  Function fallback_;
-};
 
 /// Fills `target` with the kernel that the profile in use names for the length; without one, with
 /// memset.

@@ -96,15 +96,15 @@ struct Profile {
 /// Threading: shared; of two concurrent calls, all tables hold the profile of the later one.
 /// Fails: hardware_absent if the profile is for another machine; permission_denied if the process
 ///        may not make memory executable; unsupported. On failure nothing has changed.
-[[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile, Dispatch& dispatch);
+[[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile,
+                                                    Dispatch<Move>& dispatch);
 /// The same for fills and comparisons.
 ///
 /// Threading: as use_profile.
 /// Fails: hardware_absent; unsupported if this build lacks a kernel. On failure nothing has
 /// changed.
-[[nodiscard]] HEADRACE_API Result<void> use_kernels(const Profile& profile,
-                                                    KernelTable<Fill>& fills,
-                                                    KernelTable<FirstDifference>& comparisons);
+[[nodiscard]] HEADRACE_API Result<void> use_kernels(const Profile& profile, Dispatch<Fill>& fills,
+                                                    Dispatch<FirstDifference>& comparisons);
 /// Both, for the tables of move_bytes, copy_bytes, set_bytes and first_difference.
 [[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile);
 /// Makes those tables use the C library's functions again.

@@ -7,6 +7,7 @@ to the subcommands.
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import headrace
@@ -16,6 +17,9 @@ EXIT_CANNOT_RUN = 126
 EXIT_NOT_FOUND = 127
 
 _RUN_FLAGS = {"--probe": "HEADRACE_PROBE"}
+
+PRELOAD, PRELOAD_COPIES = "libheadrace-preload.so", "libheadrace-preload-copies.so"
+_PROFILE_BYTES_MAX = 1 << 20
 
 
 def built(name: str) -> Path | None:
@@ -52,10 +56,29 @@ def cannot_run(word: str, problem: OSError) -> tuple[str, int]:
     return f"cannot run '{word}': it cannot be executed ({why}); check the file", EXIT_CANNOT_RUN
 
 
+def preload_name(environment: Mapping[str, str]) -> str:
+    """The library to preload: without memset and memcmp where the profile has nothing for them.
+
+    The program's calls of these then go to the C library without a way through ours.
+    """
+    if environment.get("HEADRACE_PATH") == "dsa":
+        return PRELOAD
+    config = environment.get("XDG_CONFIG_HOME") or environment.get("HOME", "") + "/.config"
+    path = Path(environment.get("HEADRACE_PROFILE", f"{config}/headrace/copy.json"))
+    try:
+        with path.open("rb") as file:
+            profile = file.read(_PROFILE_BYTES_MAX)
+    except OSError:
+        return PRELOAD_COPIES
+    tuned = (b'"kernel": "', b'"kernel":"', b'"dsa_bytes_min"')
+    return PRELOAD if any(each in profile for each in tuned) else PRELOAD_COPIES
+
+
 def preload_variable(library: str, given: str) -> str:
     """LD_PRELOAD with our library first; later ones serve what ours does not."""
-    others = [each for each in given.replace(":", " ").split() if each != library]
-    return ":".join((library, *others))
+    others = given.replace(":", " ").split()
+    ours = (PRELOAD, PRELOAD_COPIES)
+    return ":".join((library, *(each for each in others if Path(each).name not in ours)))
 
 
 def run_directly(arguments: list[str]) -> None:
@@ -81,10 +104,10 @@ def _emulate(words: list[str]) -> None:
 
 
 def _run(words: list[str]) -> None:
-    library = built("libheadrace-preload.so")
+    environment = environment_given()
+    library = built(preload_name(environment)) or built(PRELOAD)
     if library is None or any(each in str(library) for each in ": "):
         return
-    environment = environment_given()
     while words and words[0] in _RUN_FLAGS:
         environment[_RUN_FLAGS[words[0]]] = "1"
         words = words[1:]

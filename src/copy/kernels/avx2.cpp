@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX2 family: registers of 32 bytes. Compiled with -mavx2, see src/copy/CMakeLists.txt.
+#include <immintrin.h>
+
 #include "kernels.hpp"
 #include "vector_compare.hpp"
 #include "vector_fill.hpp"
-#include "vector_move.hpp"
 
 namespace headrace::copy::detail {
 namespace {
@@ -44,21 +45,9 @@ struct Ymm {
     }
     return _mm256_testz_si256(sum, sum) == 0;
   }
-  static void move_less_than_one(std::byte* target, const std::byte* source,
-                                 std::size_t byte_count) {
-    move_tiny(target, source, byte_count);
-  }
 };
 
 }  // namespace
-
-void move_avx2_temporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
-  move_temporal<Ymm>(target, source, byte_count);
-}
-
-void move_avx2_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
-  move_nontemporal<Ymm>(target, source, byte_count);
-}
 
 void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high) {
   fill_with<Ymm>(target, byte_count, low, high);

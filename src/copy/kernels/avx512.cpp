@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX-512 family: registers of 64 bytes, which are whole lines. Compiled with -mavx512f, see
 // src/copy/CMakeLists.txt.
+#include <immintrin.h>
+
 #include "kernels.hpp"
 #include "vector_compare.hpp"
 #include "vector_fill.hpp"
-#include "vector_move.hpp"
 
 namespace headrace::copy::detail {
 namespace {
-
-struct HalfZmm {
-  using Register = __m256i;
-  static constexpr std::size_t kBytes = 32;
-  static Register load(const std::byte* from) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  }
-  static void store(std::byte* to, Register value) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
-  }
-};
 
 struct Zmm {
   using Register = __m512i;
@@ -51,25 +41,9 @@ struct Zmm {
     }
     return _mm512_test_epi64_mask(sum, sum) != 0;
   }
-  static void move_less_than_one(std::byte* target, const std::byte* source,
-                                 std::size_t byte_count) {
-    if (byte_count >= HalfZmm::kBytes) {
-      move_ends<Block<HalfZmm, 1>>(target, source, byte_count);
-    } else {
-      move_tiny(target, source, byte_count);
-    }
-  }
 };
 
 }  // namespace
-
-void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
-  move_temporal<Zmm>(target, source, byte_count);
-}
-
-void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
-  move_nontemporal<Zmm>(target, source, byte_count);
-}
 
 void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high) {
   fill_with<Zmm>(target, byte_count, low, high);

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparing, and filling with one byte, through registers of one family; included only by the file
-// of that family.
+// of that family, whose -m flags the code depends on.
+//
+// Its register type is in an unnamed namespace, and what is no template is always inlined: the
+// linker would merge an inline function shared by two files with different -m flags into one,
+// perhaps one that this processor cannot run. For the same reason nothing here calls a std::
+// function.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace headrace::copy::detail {
 
 /// Bytes compared per branch, or stored per iteration. With half of it, comparisons from memory are
-/// 5 to 10 % slower (bench/copy/fill_compare_bench.cpp).
+/// slower.
 inline constexpr std::size_t kTurnBytes = 256;
 inline constexpr std::size_t kLine = 64;
 /// Prefetch distance. Twice and four times as much was not faster.

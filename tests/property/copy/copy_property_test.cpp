@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares every kernel that this machine can run, and the dispatch, with a loop over bytes: all
-// lengths around the kernels' thresholds, all alignments mod 64, all overlaps, guard pages at both
-// ends. Speed: bench/copy/copy_bench.cpp.
+// Compares copy_bytes with a loop over bytes: all lengths up to a page's quarter, all alignments
+// mod 64, all overlaps, guard pages at both ends. Generated copies: variant_property_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "headrace/base/random.hpp"
@@ -23,48 +20,26 @@ using test::fill_randomly;
 using test::kMarginBytes;
 using test::Span;
 
-// Beyond every threshold of the kernels: the longest loop-free move has 512 bytes, a step of a loop
-// 256.
+// The longest loop-free copy of an entry has 512 bytes.
 constexpr std::size_t kSeamBytesMax = 1100;
 constexpr std::size_t kLoopFreeBytesMax = 520;
 constexpr std::size_t kLargeBytesMax = std::size_t{2} << 20U;
 
-/// A kernel, or the dispatch.
-using Subject = std::optional<Kernel>;
-
-std::string subject_name(const Subject& subject) {
-  return subject ? std::string(name(*subject)) : "dispatch";
-}
-
-std::vector<Subject> subjects() {
-  std::vector<Subject> all{std::nullopt};
-  for (const Kernel kernel : available_kernels()) all.emplace_back(kernel);
-  return all;
-}
-
-class CopyProperty : public ::testing::TestWithParam<Subject> {
+class CopyProperty : public ::testing::Test {
  protected:
-  static void run(Span target, std::span<const std::byte> source) {
-    if (GetParam()) {
-      copy_bytes_with(*GetParam(), target, source);
-    } else {
-      copy_bytes(target, source);
-    }
-  }
-
   static ::testing::AssertionResult copies(Span room, Span target,
                                            std::span<const std::byte> source) {
-    return test::copies(run, room, target, source);
+    return test::copies(copy_bytes, room, target, source);
   }
   static ::testing::AssertionResult moves(Span arena, Span shadow, std::size_t target_offset,
                                           std::size_t source_offset, std::size_t byte_count) {
-    return test::moves(run, arena, shadow, target_offset, source_offset, byte_count);
+    return test::moves(copy_bytes, arena, shadow, target_offset, source_offset, byte_count);
   }
 
   Random random_{test::seed()};
 };
 
-TEST_P(CopyProperty, CopiesAreExactAtEveryLengthAndAlignment) {
+TEST_F(CopyProperty, CopiesAreExactAtEveryLengthAndAlignment) {
   test::GuardedBuffer from(2 * kSeamBytesMax);
   const test::GuardedBuffer to(2 * kSeamBytesMax);
   fill_randomly(from.bytes(), random_);
@@ -81,7 +56,7 @@ TEST_P(CopyProperty, CopiesAreExactAtEveryLengthAndAlignment) {
   }
 }
 
-TEST_P(CopyProperty, LongerCopiesAreExactAtEveryPairOfAlignments) {
+TEST_F(CopyProperty, LongerCopiesAreExactAtEveryPairOfAlignments) {
   constexpr std::size_t kBytesMax = 8192;
   test::GuardedBuffer from(kBytesMax + 64);
   const test::GuardedBuffer to(kBytesMax + 64 + 2 * kMarginBytes);
@@ -94,7 +69,7 @@ TEST_P(CopyProperty, LongerCopiesAreExactAtEveryPairOfAlignments) {
   }
 }
 
-TEST_P(CopyProperty, NothingOutsideTheBuffersIsTouched) {
+TEST_F(CopyProperty, NothingOutsideTheBuffersIsTouched) {
   test::GuardedBuffer from(kLargeBytesMax);
   const test::GuardedBuffer to(kLargeBytesMax);
   fill_randomly(from.bytes(), random_);
@@ -116,7 +91,7 @@ TEST_P(CopyProperty, NothingOutsideTheBuffersIsTouched) {
   ASSERT_NO_FATAL_FAILURE(copy_between_guards(kLargeBytesMax));
 }
 
-TEST_P(CopyProperty, ShortMovesSurviveEveryOverlap) {
+TEST_F(CopyProperty, ShortMovesSurviveEveryOverlap) {
   const test::GuardedBuffer arena(4 * kLoopFreeBytesMax);
   const test::GuardedBuffer shadow(4 * kLoopFreeBytesMax);
   fill_randomly(arena.bytes(), random_);
@@ -136,7 +111,7 @@ TEST_P(CopyProperty, ShortMovesSurviveEveryOverlap) {
   }
 }
 
-TEST_P(CopyProperty, MovesWithALoopSurviveOverlapInBothDirections) {
+TEST_F(CopyProperty, MovesWithALoopSurviveOverlapInBothDirections) {
   constexpr std::array<std::size_t, 14> kEdges = {1,  2,   31,  32,  33,  63,  64,
                                                   65, 127, 128, 129, 255, 256, 257};
   const test::GuardedBuffer arena(4 * kSeamBytesMax);
@@ -154,7 +129,7 @@ TEST_P(CopyProperty, MovesWithALoopSurviveOverlapInBothDirections) {
   }
 }
 
-TEST_P(CopyProperty, LargeMovesSurviveAnyOverlapAndAlignment) {
+TEST_F(CopyProperty, LargeMovesSurviveAnyOverlapAndAlignment) {
   const test::GuardedBuffer arena(3 * kLargeBytesMax);
   const test::GuardedBuffer shadow(3 * kLargeBytesMax);
   fill_randomly(arena.bytes(), random_);
@@ -170,9 +145,6 @@ TEST_P(CopyProperty, LargeMovesSurviveAnyOverlapAndAlignment) {
   }
   EXPECT_TRUE(std::ranges::equal(arena.bytes(), shadow.bytes()));
 }
-
-INSTANTIATE_TEST_SUITE_P(Kernels, CopyProperty, ::testing::ValuesIn(subjects()),
-                         [](const auto& instance) { return subject_name(instance.param); });
 
 }  // namespace
 }  // namespace headrace::copy

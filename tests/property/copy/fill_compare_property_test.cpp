@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares every fill and compare kernel that runs here, and the functions that a profile selects,
 // with loops over bytes: all lengths around the kernels' thresholds, all alignments mod 64, guard
-// pages, and a difference at every position. Speed: bench/copy/fill_compare_bench.cpp.
+// pages, and a difference at every position.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -270,7 +270,7 @@ TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
   const auto used = use_profile(profile, dispatch);
   ASSERT_TRUE(used.has_value()) << used.error().message();
   const test::Copy copy = [](Span target, std::span<const std::byte> source) {
-    dispatch.move_for(source.size())(target.data(), source.data(), source.size());
+    dispatch.function_for(source.size())(target.data(), source.data(), source.size());
   };
   for (std::size_t byte_count = 0; byte_count <= 2200; ++byte_count) {
     ASSERT_TRUE(test::copies(copy, to_.bytes(), to_.back(byte_count), from_.back(byte_count)));
@@ -294,7 +294,7 @@ TEST_F(VariantProperty, AnEntryIsExactWhicheverClassesStay) {
       profile.classes.push_back({.bytes_max = bytes_max, .variant = {}});
       if (random_.chance(1, 2)) profile.classes.back().variant = draw_variant(random_);
     }
-    for (Dispatch* dispatch : {&near, &far}) {
+    for (Dispatch<Move>* dispatch : {&near, &far}) {
       ASSERT_TRUE(use_profile(profile, *dispatch).has_value());
       const test::Copy copy = copy_by(dispatch->entry());
       for (std::size_t byte_count = 0; byte_count <= 2200; byte_count += 1 + random_.below(5)) {

@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "headrace/base/random.hpp"
@@ -16,45 +13,14 @@
 namespace headrace::copy {
 namespace {
 
-constexpr std::array<Kernel, kKernelCount> kAll = {Kernel::libc,
-                                                   Kernel::rep_movsb,
-                                                   Kernel::avx2_temporal,
-                                                   Kernel::avx2_nontemporal,
-                                                   Kernel::avx512_temporal,
-                                                   Kernel::avx512_nontemporal};
-
-TEST(Copy, EveryKernelHasANameOfItsOwn) {
-  std::set<std::string_view> names;
-  for (const Kernel kernel : kAll) {
-    names.insert(name(kernel));
-  }
-  EXPECT_EQ(names.size(), kKernelCount);
-}
-
-TEST(Copy, LibcIsAlwaysAvailableAndNoKernelIsListedTwice) {
-  const std::span<const Kernel> available = available_kernels();
-  EXPECT_EQ(std::ranges::count(available, Kernel::libc), 1);
-  EXPECT_EQ(std::set<Kernel>(available.begin(), available.end()).size(), available.size());
-}
-
 TEST(Copy, EmptySpansMayBeNull) {
   copy_bytes({}, {});
-  for (const Kernel kernel : available_kernels()) copy_bytes_with(kernel, {}, {});
 }
 
 TEST(CopyDeathTest, SpansOfDifferentLengthAreABrokenContract) {
   std::vector<std::byte> target(7);
   const std::vector<std::byte> source(8);
   EXPECT_DEATH(copy_bytes(target, source), "the same length \\[7, 8\\]");
-  EXPECT_DEATH(copy_bytes_with(Kernel::libc, target, source), "the same length \\[7, 8\\]");
-}
-
-TEST(CopyDeathTest, AKernelThatCannotRunHereIsABrokenContract) {
-  for (const Kernel kernel : kAll) {
-    if (std::ranges::count(available_kernels(), kernel) == 0) {
-      EXPECT_DEATH(copy_bytes_with(kernel, {}, {}), "is available on this machine \\[\\w+\\]");
-    }
-  }
 }
 
 TEST(Copy, AListIsCopiedInItsOrderWhateverOverlaps) {

@@ -32,13 +32,13 @@ TEST(Dispatch, CopiesBeforeMain) {
 }
 
 TEST(Dispatch, AClassHoldsTheLengthsUpToAPowerOfTwo) {
-  EXPECT_EQ(Dispatch::class_of(0), 63U);
-  EXPECT_EQ(Dispatch::class_of(1), 0U);
-  EXPECT_EQ(Dispatch::class_of(2), 0U);
+  EXPECT_EQ(class_of(0), 63U);
+  EXPECT_EQ(class_of(1), 0U);
+  EXPECT_EQ(class_of(2), 0U);
   for (std::size_t bits = 2; bits < 64; ++bits) {
     const std::size_t bytes_max = std::size_t{1} << bits;
-    EXPECT_EQ(Dispatch::class_of(bytes_max), bits - 1) << bytes_max;
-    EXPECT_EQ(Dispatch::class_of(bytes_max / 2 + 1), bits - 1) << bytes_max;
+    EXPECT_EQ(class_of(bytes_max), bits - 1) << bytes_max;
+    EXPECT_EQ(class_of(bytes_max / 2 + 1), bits - 1) << bytes_max;
   }
 }
 
@@ -49,18 +49,18 @@ void* other_move(void* target, const void* source, std::size_t byte_count) noexc
 TEST(Dispatch, EveryLengthIsTheFallbacksUntilAnotherIsChosen) {
   static constinit Dispatch dispatch(&other_move);
   for (std::size_t bits = 0; bits < 64; ++bits) {
-    EXPECT_EQ(dispatch.move_for(std::size_t{1} << bits), &other_move);
+    EXPECT_EQ(dispatch.function_for(std::size_t{1} << bits), &other_move);
   }
-  dispatch.choose(Dispatch::class_of(4096), libc_move());
-  EXPECT_EQ(dispatch.move_for(4096), libc_move());
-  EXPECT_EQ(dispatch.move_for(2049), libc_move());
-  EXPECT_EQ(dispatch.move_for(2048), &other_move);
-  EXPECT_EQ(dispatch.move_for(4097), &other_move);
+  dispatch.choose(class_of(4096), libc_move());
+  EXPECT_EQ(dispatch.function_for(4096), libc_move());
+  EXPECT_EQ(dispatch.function_for(2049), libc_move());
+  EXPECT_EQ(dispatch.function_for(2048), &other_move);
+  EXPECT_EQ(dispatch.function_for(4097), &other_move);
   EXPECT_EQ(dispatch.entry(), &other_move);
   dispatch.choose_entry(libc_move());
   EXPECT_EQ(dispatch.entry(), libc_move());
   dispatch.choose_fallback();
-  EXPECT_EQ(dispatch.move_for(4096), &other_move);
+  EXPECT_EQ(dispatch.function_for(4096), &other_move);
   EXPECT_EQ(dispatch.entry(), &other_move);
 }
 

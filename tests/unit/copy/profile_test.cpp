@@ -165,8 +165,8 @@ TEST(Profile, NamesKernelsThatFillAndCompare) {
 
 TEST(Profile, ItsKernelsServeTheirLengthsAndLongerOnes) {
   const Profile profile = with_kernels();
-  KernelTable<Fill> fills(nullptr);
-  KernelTable<FirstDifference> comparisons(nullptr);
+  Dispatch<Fill> fills(nullptr);
+  Dispatch<FirstDifference> comparisons(nullptr);
   ASSERT_TRUE(use_kernels(profile, fills, comparisons).has_value());
   const Fill fill = fill_of(FillKernel::rep_stosb);
   EXPECT_EQ(fills.function_for(4096), nullptr);
@@ -290,7 +290,7 @@ TEST(Profile, InUseItServesItsClassesAndLongerCopies) {
     std::vector<char> target(source.size());
     fallback_count = 0;
     const auto length = static_cast<std::size_t>(byte_count);
-    dispatch.move_for(length)(target.data(), source.data(), length);
+    dispatch.function_for(length)(target.data(), source.data(), length);
     EXPECT_EQ(fallback_count, by_fallback) << byte_count;
     EXPECT_EQ(std::string(target.data(), length), std::string(length, 'x'));
   }
@@ -319,7 +319,7 @@ TEST(Profile, InUseItsEntryServesWhatTheTableServes) {
                                          513U, 1024U, 1025U, 2048U, 2049U, 4097U, 9000U}) {
       std::vector<char> target(source.size());
       fallback_count = 0;
-      dispatch.move_for(byte_count)(target.data(), source.data(), byte_count);
+      dispatch.function_for(byte_count)(target.data(), source.data(), byte_count);
       const int by_table = fallback_count;
       std::ranges::fill(target, 'y');
       EXPECT_EQ(dispatch.entry()(target.data(), source.data(), byte_count), target.data());
@@ -345,7 +345,7 @@ TEST(Profile, OfAnotherMachineIsRefusedAndChangesNothing) {
   ASSERT_FALSE(used.has_value());
   EXPECT_EQ(used.error().code, Code::hardware_absent);
   EXPECT_THAT(used.error().message(), HasSubstr("another machine"));
-  EXPECT_EQ(dispatch.move_for(4096), &counting_move);
+  EXPECT_EQ(dispatch.function_for(4096), &counting_move);
 }
 
 TEST(Profile, IsLookedForWhereTheUserSays) {
@@ -418,7 +418,7 @@ TEST(Profile, ASecondThreadChangesNoTableBeforeTheFirstHasChangedAll) {
   tuned.fills.push_back({.bytes_max = 65536, .kernel = FillKernel::rep_stosb});
   use_no_profile();
   const auto is_tuned = [] {
-    return detail::default_dispatch.move_for(65536) != &std::memmove ||
+    return detail::default_dispatch.function_for(65536) != &std::memmove ||
            detail::default_fills().function_for(65536) != detail::default_fills().fallback();
   };
   Mutex& mutex = detail::profile_mutex();

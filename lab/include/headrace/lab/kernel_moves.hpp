@@ -13,10 +13,7 @@ inline constexpr unsigned char kFillValue = 0x5a;
 /// By memset and memcmp, each called through a pointer like a kernel.
 [[nodiscard]] Move libc_fill_move();
 [[nodiscard]] Move libc_compare_move();
-/// By set_bytes and first_difference.
-[[nodiscard]] Move tuned_fill_move();
-[[nodiscard]] Move tuned_compare_move();
-/// By a kernel, looked up in a table as in production. Null if it cannot run on this processor.
+/// By a kernel, called through a pointer. Null if it cannot run on this processor.
 [[nodiscard]] Move kernel_move(FillKernel kernel);
 [[nodiscard]] Move kernel_move(CompareKernel kernel);
 

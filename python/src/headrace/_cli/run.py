@@ -25,7 +25,14 @@ from headrace._cli._options import (
     refuse,
 )
 from headrace._cli._output import complain
-from headrace._direct import built, cannot_run, environment_given, preload_variable
+from headrace._direct import (
+    PRELOAD,
+    built,
+    cannot_run,
+    environment_given,
+    preload_name,
+    preload_variable,
+)
 from headrace._files import STDOUT
 from headrace._signals import as_we_found_them
 from headrace.errors import (
@@ -37,16 +44,14 @@ from headrace.errors import (
 )
 from headrace.machine import Machine, topo
 
-LIBRARY_NAME = "libheadrace-preload.so"
 
-
-def library_path() -> Path:
-    """Return the path of the library to preload."""
-    path = built(LIBRARY_NAME)
+def library_path(name: str = PRELOAD) -> Path:
+    """Return the path of a library to preload."""
+    path = built(name) or built(PRELOAD)
     if path is None:
         raise NotFoundError(
             "run a program with tuned copies",
-            f"'{LIBRARY_NAME}' is not in the package",
+            f"'{name}' is not in the package",
             "reinstall the package, on x86-64 and with vector code",
         )
     if any(each in str(path) for each in ": "):
@@ -56,6 +61,12 @@ def library_path() -> Path:
             "install the package elsewhere",
         )
     return path
+
+
+def library_for(profile: str | None) -> Path:
+    """Return the path of the library to preload with a profile; None is the user's."""
+    named = {} if profile is None else {"HEADRACE_PROFILE": profile}
+    return library_path(preload_name(os.environ | named))
 
 
 def has_queue(machine: Machine, *modes: str) -> bool:
@@ -123,9 +134,6 @@ def command(
     if path is not None:
         _check_path(path)
         environment["HEADRACE_PATH"] = path
-    environment["LD_PRELOAD"] = preload_variable(
-        str(library_path()), environment.get("LD_PRELOAD", "")
-    )
     if min_bytes is not None:
         environment["HEADRACE_MIN_BYTES"] = str(min_bytes)
     if profile is not None:
@@ -134,6 +142,8 @@ def command(
         environment["HEADRACE_PROBE"] = "1"
     if into_cache:
         environment["HEADRACE_INTO_CACHE"] = "1"
+    library = library_path(preload_name(environment) if stats is None else PRELOAD)
+    environment["LD_PRELOAD"] = preload_variable(str(library), environment.get("LD_PRELOAD", ""))
     started = list(words) if stats is None else _counted_words(stats, words)
     as_we_found_them()
     try:

@@ -57,7 +57,7 @@ from headrace._cli._tune_report import (
     summary_of,
     summary_of_profile,
 )
-from headrace._cli.run import has_queue, library_path
+from headrace._cli.run import has_queue, library_for, library_path
 from headrace._files import Output
 from headrace._signals import noticed
 from headrace._temporary import temporary_folder
@@ -230,13 +230,12 @@ def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
     if not adopted:
         return
     try:
-        library = library_path()
         with (
             _profile_beside(profile_of(tuning, settings)) as path,
             progress("judging the choices in a program") as share,
         ):
             program = door.measure(
-                door.ways_of(library, str(path)),
+                door.ways_of(library_for(str(path)), str(path)),
                 DOOR_ROUNDS,
                 share,
                 bytes_max=settings.bytes_max,

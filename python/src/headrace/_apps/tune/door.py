@@ -3,8 +3,9 @@
 
 Method. ``headrace-bench-copy`` calls memcpy, memmove, memset and memcmp through its PLT and prints
 the time of each point. A round runs it once in every way (without a preload, again without as a
-control, with Headrace's), each in a process of its own, in random order; only ratios within a round
-count, so that a slower minute does no harm.
+control, with Headrace's; and the same program with calls of libheadrace's own functions), each in a
+process of its own, in random order; only ratios within a round count, so that a slower minute does
+no harm.
 """
 
 import json
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +28,8 @@ from headrace._temporary import run_child
 from headrace.errors import Error, NotFoundError
 
 GLIBC, CONTROL, TUNED, BESIDE = "glibc", "glibc again", "headrace", "beside"
+LIBRARY = "library"
+"""The library's own functions, in the program of this name with "-library"."""
 FUNCTIONS = ("memcpy", "memmove", "memset", "memcmp")
 PROGRAM = "headrace-bench-copy"
 BYTES_MAX = 64 << 20
@@ -114,6 +118,13 @@ class Door:
             ]
         )
 
+    def time_ns(self, way: str, *points: Point) -> float:
+        """Time of a call, geometric mean over the points: median over the rounds."""
+        return statistics.median(
+            math.exp(statistics.fmean(math.log(max(each[point], 1e-3)) for point in points))
+            for each in self.times_ns[way]
+        )
+
     def objection(self, function: str, bytes_max: int) -> str:
         """Why lengths up to `bytes_max` must stay with the C library: a clause, or empty.
 
@@ -153,6 +164,8 @@ class Door:
             "random_geomean": [each for each in copies if each.temperature == "memory"],
             "long_geomean": [each for each in copies if each.bytes_max >= LONG_BYTES_MIN],
         }
+        if LIBRARY in self.ways:
+            known |= self._library_summary(copies)
         hot = [each for each in self.points if each.temperature == "hot"]
         worst_of = {
             "hot_worst": [
@@ -163,7 +176,7 @@ class Door:
             "memset_worst": [each for each in hot if each.function == "memset"],
             "memcmp_worst": [each for each in hot if each.function == "memcmp"],
         }
-        for way in self.ways:
+        for way in filter(prefixes.get, self.ways):
             figures = {name: self.ratio(way, *group) for name, group in groups.items() if group}
             for name, group in worst_of.items():
                 ratios = [self.ratio(way, each) for each in group]
@@ -174,12 +187,26 @@ class Door:
                 known[f"{prefixes[way]}_{name}_interval"] = figure.interval
         return known
 
+    def _library_summary(self, copies: Sequence[Point]) -> dict[str, Any]:
+        ratios = [self.ratio(LIBRARY, each) for each in copies]
+        best, worst = (pick(ratios, key=lambda ratio: ratio.median) for pick in (max, min))
+        figures = {
+            "geomean_vs_glibc_fixed": [each for each in copies if each.lengths == "fixed"],
+            "geomean_vs_glibc_random": [each for each in copies if each.lengths == "random"],
+        }
+        return {
+            **{name: self.ratio(LIBRARY, *group).median for name, group in figures.items()},
+            "best_vs_glibc": best.median,
+            "worst_vs_glibc": worst.median,
+            "worst_vs_glibc_interval": worst.interval,
+        }
+
     def document(self) -> list[dict[str, Any]]:
         """All points, for the JSON document."""
         return [
             {
                 **point._asdict(),
-                "glibc_ns": statistics.median(each[point] for each in self.times_ns[GLIBC]),
+                "glibc_ns": self.time_ns(GLIBC, point),
                 "vs_glibc": {way: self.ratio(way, point).document() for way in self.ways},
             }
             for point in self.points
@@ -208,19 +235,21 @@ def measure(
         CapacityExceededError: The pools do not fit into the free memory.
         Error: The program does not start, fails or times out.
     """
-    path = built(f"_bench/{PROGRAM}")
-    if path is None:
-        raise NotFoundError(_TRIED, f"'{PROGRAM}' is not in the package", "reinstall the package")
+    programs = {way: PROGRAM + "-library" * (way == LIBRARY) for way in ways}
+    paths = {name: built(f"_bench/{name}") for name in programs.values()}
+    for name, path in paths.items():
+        if path is None:
+            raise NotFoundError(_TRIED, f"'{name}' is not in the package", "reinstall the package")
     pool_bytes = max(_POOL_BYTES, 2 * bytes_max)
     free_bytes = available_bytes()
     if free_bytes is not None and 2 * pool_bytes > free_bytes:
         raise too_little(2 * pool_bytes, f"{_core.bytes_text(free_bytes)} are free")
-    words = [str(path), "time", *map(str, (bytes_max, pool_bytes, _BATCH_US)), *functions]
+    words = ["time", *map(str, (bytes_max, pool_bytes, _BATCH_US)), *functions]
     given = environment_given()
     for name in ("LD_PRELOAD", "HEADRACE_PROFILE"):
         given.pop(name, None)
     runs = {
-        way: (lambda added=added: _times_of(words, given | dict(added)))
+        way: partial(_times_of, [str(paths[programs[way]]), *words], given | dict(added))
         for way, added in ways.items()
     }
     return Door(alternated(runs, round_count, tell))
@@ -248,14 +277,15 @@ def _times_of(words: list[str], environment: dict[str, str]) -> dict[Point, floa
 
 
 def ways_of(
-    library: Path, profile: str | None, beside: str | None = None
+    preload: Path, profile: str | None, beside: str | None = None, *, library: bool = False
 ) -> dict[str, dict[str, str]]:
     """The variables of each way.
 
     Args:
-        library: Headrace's library.
+        preload: Headrace's library for programs with this profile.
         profile: Its profile: a path, "none", or None for the user's.
         beside: Another library to preload.
+        library: Whether to measure the library's own functions, too.
 
     Raises:
         NotFoundError: There is no such library.
@@ -264,7 +294,9 @@ def ways_of(
     if given not in {None, "none"}:
         given = str(Path(str(given)).absolute())
     named = {} if given is None else {"HEADRACE_PROFILE": given}
-    ways = {GLIBC: {}, CONTROL: {}, TUNED: {"LD_PRELOAD": str(library)} | named}
+    ways = {GLIBC: {}, CONTROL: {}, TUNED: {"LD_PRELOAD": str(preload)} | named}
+    if library:
+        ways[LIBRARY] = named
     if beside is not None:
         path = Path(beside).absolute()
         if not path.is_file():

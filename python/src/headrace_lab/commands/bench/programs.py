@@ -25,7 +25,7 @@ from headrace._apps.tune.door import alternated
 from headrace._cli._options import profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace._cli.run import library_path
+from headrace._cli.run import library_for
 from headrace._direct import environment_given
 from headrace._files import Output
 from headrace._signals import kill_child, undone_at_signals
@@ -137,7 +137,7 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     """
     given = environment_given()
     given.pop("LD_PRELOAD", None)
-    preloaded = given | {"LD_PRELOAD": str(library_path())} | _profile_variable(profile)
+    preloaded = given | {"LD_PRELOAD": str(library_for(profile))} | _profile_variable(profile)
     with _workplace() as place, progress("measuring programs") as share:
         outcomes = _measure(list(_subjects(place)), given, preloaded, rounds, share)
     whole = [outcome for outcome in outcomes if outcome.name != "start"]
