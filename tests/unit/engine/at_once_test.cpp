@@ -89,12 +89,10 @@ TEST(AtOnce, NotWhatIsLargerOrAskedForOtherwise) {
   EXPECT_EQ(job.state(), JobState::running);
   job.wait();
   EXPECT_EQ(made.device_calls, 1U);
-  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::dsa}),
-            Submit::accepted);
+  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::dsa}), Submit::accepted);
   job.wait();
   EXPECT_EQ(made.device_calls, 2U);
-  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::cpu}),
-            Submit::accepted);
+  ASSERT_EQ(made.engine->submit_copy(job, small.plan(), {.path = Path::cpu}), Submit::accepted);
   EXPECT_EQ(job.state(), JobState::running);
   job.wait();
   EXPECT_EQ(made.processor_calls, 1U);

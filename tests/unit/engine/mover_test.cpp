@@ -461,9 +461,8 @@ TEST(Mover, ARunThatWaitsForRoomIsOneRetryAndNoRefusal) {
       .answer = [](std::size_t call) { return call < 50 ? Submit::full : Submit::accepted; }});
   Buffers buffers(100);
   Completion end;
-  ASSERT_EQ(
-      engine->run(Operation::copy(buffers.target, buffers.source), end, {.path = Path::dsa}),
-      Submit::accepted);
+  ASSERT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, {.path = Path::dsa}),
+            Submit::accepted);
   EXPECT_EQ(end.state, JobState::done);
   EXPECT_EQ(end.retries, 1U);
   const EngineStatistics totals = engine->statistics();

@@ -303,8 +303,8 @@ TEST_F(RingFile, AForkedChildIsRefusedAndChangesNothing) {
   EXPECT_EQ(entry.ordinal, 1U);
 }
 
-/// A child that lives until it is destroyed, and does not exec. The constructor returns when fork() has returned in the
-/// child, which gives its roles in rings up before.
+/// A child that lives until it is destroyed, and does not exec. The constructor returns when fork()
+/// has returned in the child, which gives its roles in rings up before.
 ///
 /// Threading: owned.
 class IdleChild {
