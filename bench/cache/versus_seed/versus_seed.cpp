@@ -368,7 +368,7 @@ void submit(engine::Engine& engine, std::size_t count) {
 
 /// Regions of 64 KiB, in the cache's own memory: after `filled` of them, `count` more.
 constexpr std::size_t kLongBytes = std::size_t{64} << 10U;
-constexpr std::size_t kFullCount = 1024;
+constexpr std::size_t kFullCount = 4096;
 
 void miss_long(cache::Cache& cache, std::size_t first, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
