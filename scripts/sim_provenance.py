@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headrace._apps.sim import Result, find_machine
 from headrace._apps.sim.provenance import Number, numbers_of, published_series, simulate_series
+from headrace._scenarios import Result, find_machine
 from headrace.errors import Error
 
 _PATH = Path(__file__).parent.parent / "python/src/headrace/_apps/sim/provenance.json"

@@ -29,9 +29,9 @@ from conftest import (
 
 import headrace
 from headrace import _cli
-from headrace._apps.sim import find_machine
 from headrace._cli import _first
 from headrace._cli._app import Group, walk
+from headrace._scenarios import find_machine
 from headrace_lab.tpch.baseline import Baseline, BaselineRun
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"

@@ -84,6 +84,7 @@ def test_what_lies_in_the_package_is_public_or_says_that_it_is_not() -> None:
         "operation",
         "pmem",
         "queue",
+        "simulator",
         "sql",
         "table",
         "store",

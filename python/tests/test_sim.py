@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import find_machine, pace_of, run, scenario, scenarios
 from headrace._apps.sim.provenance import published_series
 from headrace._apps.sim.sweep import points_of
 from headrace._cli import run_command_line
+from headrace._scenarios import find_machine, pace_of, run, scenario, scenarios
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, replay
 from headrace_lab.commands.bench.engine import paced_device

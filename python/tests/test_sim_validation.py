@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import machines
 from headrace._apps.sim.provenance import numbers_of, published_series
 from headrace._cli import run_command_line
+from headrace._scenarios import machines
 from headrace.machine import Machine
 from headrace_lab.sim import here
 from headrace_lab.sim.measured import Effort, Figure, Sample, Task, hosts, measure_tasks

@@ -19,8 +19,8 @@ import pytest
 from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
 
 import headrace.sql
-from headrace._apps.sim import find_machine
 from headrace._plan import PlannedScan
+from headrace._scenarios import find_machine
 from headrace.table import Table
 from headrace_lab.sim.advice import predict_scans
 from headrace_lab.sim.plan import Scan

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace._apps.sim import machines
+from headrace._scenarios import machines
 
 from .conftest import TIME_LIMIT_S, Emulator, kept_by, needs
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _simulator
-from headrace._apps.sim import (
+from headrace._core import parse_bytes
+from headrace._scenarios import (
     Parameter,
     Result,
     Scenario,
@@ -29,7 +30,6 @@ from headrace._apps.sim import (
     run,
     scenarios,
 )
-from headrace._core import parse_bytes
 from headrace.errors import InvalidArgumentError
 
 __all__ = [

@@ -80,6 +80,6 @@ def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - T
 
 def _pace(text: str) -> str:
     """Convert the name of a machine to a pace; pass other values on to the emulator."""
-    from headrace._apps.sim import machines, pace_of  # noqa: PLC0415 - Few runs need it.
+    from headrace._scenarios import machines, pace_of  # noqa: PLC0415 - Few runs need it.
 
     return pace_of(text) if "," not in text and text in machines() else text

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace._apps.sim import find_machine, run, scenario
 from headrace._apps.sim.provenance import published_figures, published_series
 from headrace._core import bytes_text
+from headrace._scenarios import find_machine, run, scenario
 from headrace_lab.families.measure import Outcome
 from headrace_lab.families.picture import Line, Panel, panels_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace._apps.sim import Result, find_machine, run
+from headrace._scenarios import Result, find_machine, run
 from headrace.errors import UnsupportedError
 from headrace.machine import replay
 from headrace.simulator import replay as replay_trace

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.sim import run
+from headrace._scenarios import run
 from headrace.cache import Cache
 from headrace.engine import Engine
 from headrace.machine import Machine

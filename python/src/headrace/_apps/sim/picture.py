@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.picture import matplotlib_defaults, save_picture
-from headrace._apps.sim import Result
 from headrace._files import Output
+from headrace._scenarios import Result
 from headrace.errors import Error
 
 SUBJECT = "the simulated figures"

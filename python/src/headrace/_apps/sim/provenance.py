@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.sim import Result, find_machine, run, scenario
+from headrace._scenarios import Result, find_machine, run, scenario
 
 
 @dataclass(slots=True)

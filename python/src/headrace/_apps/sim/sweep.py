@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable
 
 from headrace import _core
-from headrace._apps.sim import Parameter, Scenario
+from headrace._scenarios import Parameter, Scenario
 from headrace.errors import Error, InvalidArgumentError, NotFoundError
 
 POINTS_MAX = 100_000

@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from headrace._apps.sim import find_machine
 from headrace._cli._options import Decorator, FilePath, option, refuse_value
+from headrace._scenarios import find_machine
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 

@@ -3,11 +3,11 @@
 
 import click
 
-from headrace._apps.sim import machines, scenarios
 from headrace._cli._app import Command
 from headrace._cli._options import json_option
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report
+from headrace._scenarios import machines, scenarios
 
 
 @click.command("list", cls=Command)

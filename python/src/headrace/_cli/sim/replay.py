@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from headrace import _core
-from headrace._apps.sim import Parameter, Scenario
 from headrace._apps.sim.picture import draw_timeline
 from headrace._apps.sim.sweep import points_of
 from headrace._cli._app import Command
@@ -28,6 +27,7 @@ from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
+from headrace._scenarios import Parameter, Scenario
 from headrace.errors import Error, InvalidArgumentError, NotFoundError
 from headrace.simulator import Message, Place, Replayed, replay
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from headrace._apps.sim import Result, run, scenario
 from headrace._apps.sim.picture import draw_results
 from headrace._apps.sim.provenance import published_figures
 from headrace._apps.sim.sweep import points_of
@@ -23,6 +22,7 @@ from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report
 from headrace._cli.sim._machine import machine_of, machine_option
 from headrace._files import Output
+from headrace._scenarios import Result, run, scenario
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.figures import Figure
-from headrace._apps.sim import run
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
+from headrace._scenarios import run
 from headrace.machine import Machine
 from headrace_lab.commands.bench import _engine_counts
 from headrace_lab.commands.bench._measure import (

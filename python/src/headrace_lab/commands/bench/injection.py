@@ -6,10 +6,10 @@ from typing import Any
 from headrace import _core
 from headrace._apps.figures import Figure
 from headrace._apps.picture import drawing
-from headrace._apps.sim import run as simulate
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
+from headrace._scenarios import run as simulate
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from headrace import _core
-from headrace._apps.sim import machines
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -25,6 +24,7 @@ from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
 from headrace._files import read_file
+from headrace._scenarios import machines
 from headrace_lab.sim.advice import (
     GAIN_MIN,
     Advice,
