@@ -16,6 +16,12 @@ namespace {
 constexpr double kLine = 64;
 constexpr std::size_t kWays = 16;
 
+}  // namespace
+
+// Named, because Receivers::State has a member of Node: a file compiled together with others warns
+// of members of unnamed namespaces.
+namespace caches {
+
 /// Set-associative, LRU replacement.
 ///
 /// Threading: confined.
@@ -134,6 +140,10 @@ class Node {
   Cache l3_;
 };
 
+}  // namespace caches
+
+namespace {
+
 Result<Place> ask(const NicFunction& function, const Message& message, std::uint32_t cores) {
   const auto refuse = [&](const std::string& cause, const char* remedy) {
     return fail(Code::invalid_argument, fmt::format("place message {}", message.index), cause,
@@ -177,7 +187,7 @@ struct Receivers::State {
 
   const InjectionModel& model;
   const Options options;
-  Node node;
+  caches::Node node;
 };
 
 Receivers::Receivers(const InjectionModel& model, const Options& options)
