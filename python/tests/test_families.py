@@ -14,7 +14,7 @@ from conftest import TIME_LIMIT_S, Here, wait_until
 from fabricated import FACTS, fabricated
 from jsonschema import Draft202012Validator
 
-from headrace._apps import sim
+from headrace import _scenarios
 from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench._family import find_measuring_program
@@ -30,7 +30,7 @@ ALONE = replace(FACTS, queues=(), no_queue="there is none", folders=(), nodes=FA
 
 
 def test_the_simulator_and_the_benchmarks_share_one_list() -> None:
-    simulated = {each.name for each in sim.scenarios()}
+    simulated = {each.name for each in _scenarios.scenarios()}
     of_families = {name for family in FAMILIES.values() for name in family.scenarios}
     assert simulated == of_families | MEASURED_ELSEWHERE.keys() | set(ONLY_SIMULATED)
     for family in FAMILIES.values():

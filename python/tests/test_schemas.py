@@ -62,6 +62,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
+    "sim-replay": [["sim", "replay", "made.trace", "--machine", "spr-1dsa"]],
     "machine-list": [["machine", "list"]],
     "machine-show": [["machine", "show", "xeon-max-flat"], ["machine", "show", "ddr-optane"]],
     "report": [["report", "--rounds", "1", "--output", "report.html"]],
@@ -119,6 +120,10 @@ def test_a_document_validates(
     # The pictures of a report take seconds, and are none of its document.
     monkeypatch.setattr("headrace_lab.report.page._drawings", lambda cards: [""] * len(cards))
     Ring("ring.pmem", capacity="64KiB")
+    headrace.start_trace("made.trace")
+    with headrace.Engine() as engine:
+        engine.copy(source=bytes(65536), target=bytearray(65536))
+    headrace.stop_trace()
     document = json.loads(here(*words, "--json").stdout)
     Draft202012Validator(schema_of(name)).validate(document)
     assert document["schema"]["name"] == f"headrace-{name}".removesuffix("-info")

@@ -283,8 +283,8 @@ def test_each_command_says_what_holds_without_a_machine(command: Command) -> Non
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "--bytes, --query and --sql"),
-        (["--bytes", "1GiB", "--query", "q6"], "--bytes, --query and --sql"),
+        ([], "--bytes, --query, --sql and --trace"),
+        (["--bytes", "1GiB", "--query", "q6"], "--bytes, --query, --sql and --trace"),
         (["--bytes", "1 league"], "is not a size"),
         (["--bytes", "1GiB", "--passes", "0"], "--passes"),
         (["--query", "q7"], "q6"),
