@@ -183,6 +183,8 @@ def _promising(trials: Trials[C, K], candidates: Sequence[C], goal: str | None) 
     if not candidates:
         return []
     fitted = trials.best(len(trials.logs), goal=goal)
+    if not fitted:  # Nothing is measured that could predict them.
+        return list(candidates)
     if len(fitted) > FITTED_MAX:
         half = FITTED_MAX // 2
         fitted = fitted[:half] + fitted[half :: -(-(len(fitted) - half) // half)]
