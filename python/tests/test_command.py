@@ -208,6 +208,13 @@ def test_a_document_has_the_agreed_figures(
     }
     values = [*summary.pop("copies_by_node").values(), *summary.values()]
     assert all(not isinstance(value, dict | list) for value in values)
+    assert summary["answer"] == summary["answer_duckdb"] == 1193053.2253
+    assert document["results"]["modes"].keys() == {"off", "auto", "on", "duckdb"}
+    assert document["results"]["timelines"]["off"]
+    assert (summary["bytes_moved"] > 0) == (summary["mover"] != "none")
+    assert picture.stat().st_size > 0
+    documents[mode] = summary["answer"]
+    assert len(set(documents.values())) == 1
 
 
 def test_memory_stays_below_columns_cache_and_200_mb(command: Command) -> None:
