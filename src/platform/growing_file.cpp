@@ -26,7 +26,7 @@ Result<GrowingFile> GrowingFile::open(const std::string& path, std::string_view 
     return failure;
   };
   struct stat status{};
-  // Whoever holds the file alone may empty it: no process has a mapping of it. The lock belongs to
+  // A process that holds the lock alone may empty the file: no other maps it. The lock belongs to
   // the open file, so a child of fork() keeps it.
   const bool alone = ::flock(opened, LOCK_EX | LOCK_NB) == 0;
   if ((!alone && ::flock(opened, LOCK_SH) != 0) || ::fstat(opened, &status) != 0) {

@@ -11,7 +11,7 @@ model is a Gaussian process over the parameters, fitted to the measurements; it 
 candidates with the highest predicted figure plus uncertainty. Each turn it evaluates some thousand
 candidates, not the whole space, so that its time does not grow with the space, and measuring takes
 at least as long as selecting. Then successive halving: fewer candidates, more rounds, until few are
-left, which are measured anew, because the rounds that selected them are biased by luck.
+left, which are measured again, because the rounds that selected them are biased by luck.
 """
 
 import math

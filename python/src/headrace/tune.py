@@ -437,7 +437,7 @@ class _Measured(Trials[Point, None]):
         return typical(times)
 
     def finish(self, finalists: Sequence[Point]) -> None:
-        """Select the best finalist, and measure it anew: rounds that select are biased by luck."""
+        """Select the best finalist, and measure it again: rounds that select are biased by luck."""
         share = self._budget.count_left / 2 / (len(finalists) + 2)
         logs: dict[Point, list[float]] = {each: [] for each in finalists}
         while len(finalists) > 1 and len(logs[finalists[0]]) < min(share, SELECTING_ROUNDS_MAX):
