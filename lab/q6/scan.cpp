@@ -13,7 +13,7 @@ namespace headrace::query::lab {
 namespace {
 
 /// Prefetch distance of the 8-byte columns. Hardware prefetchers stop at page ends and are shared
-/// by three streams; see bench/lab/q6_bench.cpp.
+/// by three streams.
 constexpr std::size_t kRowsAhead = 256;
 constexpr std::size_t kRowsPerLine = 8;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of copies: short ones without a call, and prefetches for the next ones. The constants come
-// from bench/copy/copy_many_bench.cpp.
+// from the measurements in docs/concepts/copy.md.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

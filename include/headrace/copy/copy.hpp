@@ -38,7 +38,7 @@ struct CopyItem {
 ///
 /// Threading: shared.
 /// Fails: never.
-/// Cost: less than that of single copies; see bench/copy/copy_many_bench.cpp.
+/// Cost: less than that of single copies; see docs/concepts/copy.md.
 HEADRACE_API void copy_many(std::span<const CopyItem> items) noexcept;
 
 }  // namespace headrace::copy

@@ -104,7 +104,7 @@ struct Q6Result {
 /// Fails: invalid_argument if the columns differ in length, a chunk is smaller than 4 KiB, or
 ///        prefetching is on without a cache; out_of_range if the sum does not fit 64 bits;
 ///        out_of_memory; capacity_exceeded if threads cannot be started.
-/// Cost: see bench/lab/q6_bench.cpp.
+/// Cost: see `headrace query`.
 [[nodiscard]] Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache,
                                       const Q6Columns& columns, const Q6Parameters& parameters,
                                       const Q6Options& options);
