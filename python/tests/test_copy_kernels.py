@@ -9,7 +9,7 @@ import pytest
 from headrace import _core
 from headrace._apps.tune import kernels as copy_kernels
 from headrace._apps.tune.kernels import CELLS, KINDS, PASSES, Logs, choose, tune_kernels
-from headrace._apps.tune.search import StoppedError
+from headrace._apps.tune.search import Cell, StoppedError
 from headrace.errors import CapacityExceededError, Error, OutOfMemoryError
 
 NOISE = 0.01
@@ -21,11 +21,11 @@ def passes_of(gains: dict[str, dict[str, float]], seed: int = 1) -> list[Logs]:
     return [
         {
             kernel: {
-                (temperature, fixed): [
-                    by_temperature[temperature] + float(each)
+                cell: [
+                    by_temperature[cell.temperature] + float(each)
                     for each in generator.normal(0, NOISE, 24)
                 ]
-                for temperature, fixed in CELLS
+                for cell in CELLS
             }
             for kernel, by_temperature in gains.items()
         }
@@ -53,7 +53,7 @@ def test_what_loses_anywhere_is_not_chosen() -> None:
 def test_what_loses_in_one_pass_is_not_chosen() -> None:
     passes = passes_of({"ymm": {"hot": 0.2, "cold": 0.2}})
     assert choose(4096, passes).kernel == "ymm"
-    passes[1]["ymm"]["cold", True] = [-0.1] * 24
+    passes[1]["ymm"][Cell("cold", True, 1, 1.0)] = [-0.1] * 24
     chosen = choose(4096, passes)
     assert chosen.kernel is None
     assert "in one pass when cold fixed" in chosen.reason

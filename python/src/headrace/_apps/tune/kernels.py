@@ -18,25 +18,26 @@ from dataclasses import dataclass, field
 
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
-from headrace._apps.tune.search import LIKELY_LOSS_MAX, WIDE_BYTES_MIN, WIDE_HANDICAP
+from headrace._apps.tune.search import (
+    GAIN_MIN,
+    LIKELY_LOSS_MAX,
+    LONG_BYTES,
+    Bench,
+    Cell,
+    handicap,
+)
 from headrace._trials import LOSS_MAX, interval, typical
 from headrace.errors import OutOfMemoryError
 
-LIBC = "libc"
 KINDS = ("fills", "comparisons")
 """Names in the profile."""
-CELLS = tuple((t, fixed) for t in ("hot", "cold") for fixed in (True, False))
+CELLS = tuple(Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False))
 ROUNDS, ROUNDS_LONG = 24, 8
 PASSES = 3
-GAIN_MIN = 0.03
-"""Minimum overall gain of a kernel. The C library's are good, so a smaller gain is often the
-luck of one run."""
-LONG_BYTES = 4 << 20
-"""From this length on a round takes long, so a third of the rounds is measured."""
 CACHE_BYTES_MAX = 64 << 20
 """Maximum assumed size of a last-level cache: hypervisors report larger ones than a guest has."""
 
-Logs = dict[str, dict[tuple[str, bool], list[float]]]
+Logs = dict[str, dict[Cell, list[float]]]
 """Logarithms of the speed relative to the C library, of each kernel in each cell."""
 
 
@@ -125,11 +126,11 @@ def choose(bytes_max: int, passes: Sequence[Logs]) -> KernelChoice:
     ranked.reverse()
     objections = {each: _objection(each, bytes_max, passes, figures[each]) for each in ranked}
     best = next((each for each in ranked if not objections[each]), ranked[0])
-    less = _handicap(best, bytes_max)
+    less = handicap(best, bytes_max)
     return KernelChoice(
         bytes_max,
         None if objections[best] else best,
-        {_name(cell): math.exp(value + less) for cell, value in figures[best].items()},
+        {cell.name: math.exp(value + less) for cell, value in figures[best].items()},
         objections[best] or "it is the fastest",
     )
 
@@ -146,38 +147,17 @@ def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
 
 def _measure(meter: _core.KernelMeter, bytes_max: int, check_stop: Callable[[], None]) -> Logs:
     kernels = meter.kernels()
-    logs: Logs = {each: {cell: [] for cell in CELLS} for each in kernels}
+    bench = Bench(meter, bytes_max, check_stop)
     for _ in range(ROUNDS if bytes_max < LONG_BYTES else ROUNDS_LONG):
         check_stop()
-        for temperature, fixed in CELLS:
-            times_ns = meter.measure_round(
-                [LIBC, *kernels, LIBC],
-                bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
-                bytes_max=bytes_max,
-                temperature=temperature,
-                aligned=fixed,
-                thread_count=1,
-            )
-            # A broken clock may give 0.
-            base, *ours, again = [max(time_ns, 1e-3) for time_ns in times_ns]
-            for kernel, time_ns in zip(kernels, ours, strict=True):
-                log = math.log(math.sqrt(base * again) / time_ns)
-                logs[kernel][temperature, fixed].append(log)
-    return logs
+        for cell in CELLS:
+            bench.measure(kernels, cell)
+    return bench.logs
 
 
-def _name(cell: tuple[str, bool]) -> str:
-    temperature, fixed = cell
-    return f"{temperature} {'fixed' if fixed else 'random'}"
-
-
-def _handicap(kernel: str, bytes_max: int) -> float:
-    return WIDE_HANDICAP if kernel.startswith("zmm") and bytes_max < WIDE_BYTES_MIN else 0.0
-
-
-def _figures(kernel: str, bytes_max: int, passes: Sequence[Logs]) -> dict[tuple[str, bool], float]:
+def _figures(kernel: str, bytes_max: int, passes: Sequence[Logs]) -> dict[Cell, float]:
     """For each cell the mean over the passes, equally weighted."""
-    less = _handicap(kernel, bytes_max)
+    less = handicap(kernel, bytes_max)
     return {
         cell: statistics.fmean(typical(logs[kernel][cell]) for logs in passes) - less
         for cell in CELLS
@@ -188,18 +168,18 @@ def _objection(
     kernel: str,
     bytes_max: int,
     passes: Sequence[Logs],
-    figures: dict[tuple[str, bool], float],
+    figures: dict[Cell, float],
 ) -> str:
     """Why the C library is preferred; empty if it is not."""
     worst = min(figures, key=lambda cell: figures[cell])
     if figures[worst] < -LOSS_MAX:
-        return f"it loses {1 - math.exp(figures[worst]):.0%} when {_name(worst)}"
-    less = _handicap(kernel, bytes_max)
+        return f"it loses {1 - math.exp(figures[worst]):.0%} when {worst.name}"
+    less = handicap(kernel, bytes_max)
     for cell in CELLS:
         for logs in passes:
             _, high = interval(logs[kernel][cell])
             if high - less < -LIKELY_LOSS_MAX:
-                return f"it loses {1 - math.exp(high - less):.0%} in one pass when {_name(cell)}"
+                return f"it loses {1 - math.exp(high - less):.0%} in one pass when {cell.name}"
     if statistics.fmean(figures.values()) < math.log(1 + GAIN_MIN):
         return f"it gains less than {GAIN_MIN:.0%}"
     return ""

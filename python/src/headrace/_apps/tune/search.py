@@ -66,7 +66,7 @@ PREFETCH_WORD = 3
 PAIR = " | "
 """Separates the two variants of a pair: for cached and for uncached bytes."""
 PAIRED_BYTES_MIN = 1 << 16
-"""Smallest upper bound of a class with pairs; bench/copy/copy_bench.cpp, cold_then_read."""
+"""Smallest upper bound of a class with pairs; docs/concepts/copy.md has the figures."""
 PAIRED_WARM, PAIRED_COLD = 2, 2
 """Variants that are paired, beside memmove."""
 
@@ -87,7 +87,7 @@ LONG_BYTES = 4 << 20
 
 
 class Meter(Protocol):
-    """The interface of `headrace._core.CopyMeter`."""
+    """The interface of the meters of copies and of kernels."""
 
     def measure_round(
         self,
@@ -238,8 +238,13 @@ class Bench(Trials[str, Cell]):
 
     def handicap(self, variant: str) -> float:
         """The handicap of a variant, subtracted from its figures, as a logarithm."""
-        is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
-        return self._wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
+        return handicap(variant, self.bytes_max, self._wide_handicap)
+
+
+def handicap(subject: str, bytes_max: int, wide: float = WIDE_HANDICAP) -> float:
+    """The handicap of a short copy or kernel through 64-byte registers."""
+    is_wide = any(each.startswith("zmm") for each in subject.split(PAIR))
+    return wide if is_wide and bytes_max < WIDE_BYTES_MIN else 0.0
 
 
 def wide_handicap(cost: float | None) -> float:
