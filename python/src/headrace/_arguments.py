@@ -29,12 +29,7 @@ def whole_number(
     greatest: int = COUNT_MAX,
     wanted: str = "a whole number",
 ) -> int:
-    """Accept any integer type, including NumPy's, but not bool.
-
-    Raises:
-        TypeMismatchError: It has another type.
-        InvalidArgumentError: It is not from `least` to `greatest`.
-    """
+    """Accept any integer type, including NumPy's, but not bool."""
     if isinstance(value, bool):
         raise TypeMismatchError(tried, "a bool was given", f"pass {wanted}")
     try:
@@ -51,12 +46,7 @@ def whole_number(
 
 
 def seconds(value: object, tried: str) -> float:
-    """Accept seconds >= 0, also infinite, of any number type, including NumPy's.
-
-    Raises:
-        TypeMismatchError: It has another type.
-        InvalidArgumentError: It is negative or NaN.
-    """
+    """Accept seconds >= 0, also infinite, of any number type, including NumPy's."""
     kind = type(value)
     # NumPy's bool is not a `bool`, but has both methods.
     if "bool" in kind.__name__ or not (hasattr(kind, "__index__") or hasattr(kind, "__float__")):
@@ -77,24 +67,14 @@ def seconds(value: object, tried: str) -> float:
 
 
 def node_list(value: object, tried: str) -> list[int]:
-    """Accept a list of nodes.
-
-    Raises:
-        TypeMismatchError: It is not a list of numbers.
-        InvalidArgumentError: A number is out of range.
-    """
+    """Accept a list of nodes."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeMismatchError(tried, f"{_described(value)} was given", "pass a list of numbers")
     return [whole_number(node, tried, 0, NODE_MAX) for node in value]
 
 
 def path_text(value: object, tried: str) -> str:
-    """Accept a path, as text.
-
-    Raises:
-        TypeMismatchError: It has another type, such as bytes.
-        InvalidArgumentError: It is empty or contains a zero byte.
-    """
+    """Accept a path, as text."""
     remedy = "pass a str or a pathlib.Path"
     try:
         text = os.fspath(value)  # type: ignore[call-overload]
@@ -127,23 +107,14 @@ def not_picklable(what: str, why: str) -> TypeMismatchError:
 
 
 def byte_count(value: object, tried: str, least: int = 1) -> int:
-    """Accept a number of bytes, or a text such as "64MiB".
-
-    Raises:
-        TypeMismatchError: It is neither.
-        InvalidArgumentError: It is not a size, or less than `least`.
-    """
+    """Accept a number of bytes, or a text such as "64MiB"."""
     if isinstance(value, str):
         value = _core.parse_bytes(value)
     return whole_number(value, tried, least, wanted="a text such as '64MiB' or a number of bytes")
 
 
 def instance_of(value: object, kind: type[_T], tried: str) -> _T:
-    """Accept an instance of `kind`.
-
-    Raises:
-        TypeMismatchError: It has another type.
-    """
+    """Accept an instance of `kind`."""
     if not isinstance(value, kind):
         raise TypeMismatchError(
             tried, f"{_described(value)} was given", f"pass a headrace.{kind.__name__}"

@@ -25,9 +25,6 @@ def missing_package(tried: str, problem: ModuleNotFoundError) -> UnsupportedErro
     Args:
         tried: What needs the package.
         problem: The failed import.
-
-    Raises:
-        ModuleNotFoundError: `problem` itself, because no extra installs the module: a defect.
     """
     package = (problem.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

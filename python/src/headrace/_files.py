@@ -79,12 +79,7 @@ class Output:
             self._stream = None
 
     def write(self, content: str | bytes) -> None:
-        """Write all of the content; a regular file is replaced, or unchanged on failure.
-
-        Raises:
-            IoFailedError: It cannot be written.
-            CapacityExceededError: The disk or device is full.
-        """
+        """Write all of the content; a regular file is replaced, or unchanged on failure."""
         data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
         try:
             if self.is_stdout:
@@ -180,15 +175,7 @@ def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -
 
 
 def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes:
-    """Read a regular file.
-
-    Raises:
-        NotFoundError: There is no such file.
-        PermissionDeniedError: Reading it is not permitted.
-        InvalidArgumentError: It is not a regular file, or not a path.
-        CapacityExceededError: It is longer than `bytes_max`.
-        IoFailedError: It cannot be read.
-    """
+    """Read a regular file."""
     with _open_regular(path, tried) as file:
         try:
             data = file.read(bytes_max + 1)
@@ -202,21 +189,12 @@ def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes
 
 
 def require_readable(path: str | os.PathLike[str], tried: str) -> None:
-    """Refuse a file that is not regular or not readable, before another library opens it.
-
-    Raises:
-        Error: As `read_file`.
-    """
+    """Refuse a file that is not regular or not readable, before another library opens it."""
     _open_regular(path, tried).close()
 
 
 def is_there(path: Path, tried: str) -> bool:
-    """Whether a path exists.
-
-    Raises:
-        PermissionDeniedError: A directory of the path may not be searched.
-        IoFailedError: The file system fails.
-    """
+    """Whether a path exists."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

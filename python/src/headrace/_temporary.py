@@ -18,15 +18,7 @@ from headrace._signals import held, kill_child, undone_at_signals
 
 @contextmanager
 def temporary_folder(prefix: str, parent: str | Path | None = None) -> Iterator[Path]:
-    """Make a directory for the block.
-
-    Args:
-        prefix: Start of its name.
-        parent: Where it lies; None for the default of `tempfile`.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make a directory for the block."""
     with ExitStack() as ending:
         with held():
             name = tempfile.mkdtemp(prefix=prefix, dir=parent)
@@ -39,12 +31,7 @@ def temporary_folder(prefix: str, parent: str | Path | None = None) -> Iterator[
 def run_child(
     command: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program and capture its output.
-
-    Raises:
-        OSError: It does not start.
-        subprocess.TimeoutExpired: It did not end in time, and was killed.
-    """
+    """Run a program and capture its output."""
     with ExitStack() as ending:
         with held():
             child = subprocess.Popen(  # noqa: S603 - Programs and arguments of the package.

@@ -37,7 +37,6 @@ class Unit:
     """The counters of a device, as described in sysfs.
 
     Attributes:
-        name: Name of the device: "dsa0".
         cpu: The processor to open counters on; they count for all processors.
         format: For each field: number of the config word, lowest and highest bit.
     """

@@ -21,12 +21,7 @@ PICTURE_SUFFIXES = (".png", ".svg")
 
 
 def open_picture(path: str, subject: str) -> Output:
-    """Open the file of a picture, before anything is measured.
-
-    Args:
-        path: Path of the file.
-        subject: What it shows, for messages: "the timeline".
-    """
+    """Open the file of a picture, before anything is measured."""
     tried = f"draw {subject} into '{path}'"
     if find_spec("matplotlib") is None:
         raise missing_package(tried, ModuleNotFoundError(name="matplotlib"))
@@ -66,14 +61,7 @@ def _can_be_made(directory: Path) -> bool:
 def drawing(
     picture: Output, title: str, caption: str, size: tuple[float, float]
 ) -> Iterator["Figure"]:
-    """Draw a picture in the block, which is then written, with title and caption.
-
-    Args:
-        picture: A .svg or .png file.
-        title: Title above the picture.
-        caption: Caption below it: machine and parameters.
-        size: Width and height in inches.
-    """
+    """Draw a picture in the block, which is then written, with title and caption."""
     with matplotlib_defaults():
         # Loading it is slow: only for pictures.
         from matplotlib.figure import Figure  # noqa: PLC0415

@@ -34,7 +34,6 @@ class Line:
     Attributes:
         process: PID; 0: the kernel's driver, for all processes.
         kind: "engine", "device", "cache", "emulated device", "emulated wq" or "idxd device".
-        name: Name of the engine, device or cache.
         values: Totals since its creation, by name.
         rates: Increase per second since the previous read; empty at the first.
     """
@@ -57,7 +56,6 @@ class Look:
     """Everything that was published at one time.
 
     Attributes:
-        time_ns: Time of the read, since 1970.
         processes: From the extension, without their rows.
         unreadable: Files that could not be read, each with the reason.
     """

@@ -21,13 +21,7 @@ _STYLES = {
 
 
 def print_diagnosis(report: Report, diagnosis: Diagnosis, origin: str | None) -> None:
-    """Print the root cause, then every check with its cause and remedy.
-
-    Args:
-        report: The output.
-        diagnosis: The diagnosis.
-        origin: Source of the facts; None for this machine.
-    """
+    """Print the root cause, then every check with its cause and remedy."""
     report.say(diagnosis.headline, "bold green" if diagnosis.exit_code == 0 else "bold red")
     root = diagnosis.root
     if root is not None and root.remedy:

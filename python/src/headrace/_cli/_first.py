@@ -27,12 +27,7 @@ def profile_note() -> str:
 
 
 def lines(machine: Machine, profile: str) -> Iterator[str]:
-    """Yield ten lines of at most 80 columns, unless a name is wider.
-
-    Args:
-        machine: The machine to describe.
-        profile: Path of the copy profile in use; empty without one.
-    """
+    """Yield ten lines of at most 80 columns, unless a name is wider."""
     cpu_count = sum(len(node.cpus) for node in machine.nodes)
     memory = sum(node.capacity_bytes for node in machine.nodes)
     yield f"Headrace {_core.version()}: asynchronous memory copies, and a cache near the readers"

@@ -47,14 +47,7 @@ def print_document(
     results: object,
     summary: Mapping[str, object],
 ) -> None:
-    """Print the document of ``--json``, which has the same structure for every subcommand.
-
-    Args:
-        name: Name of the command and its schema.
-        machine: Record of the machine.
-        results: All results.
-        summary: The key figures, flat.
-    """
+    """Print the document of ``--json``, which has the same structure for every subcommand."""
     named = schema_of(name)["properties"]["schema"]["properties"]
     document = {
         "schema": {key: value["const"] for key, value in named.items()},

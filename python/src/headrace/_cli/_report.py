@@ -25,7 +25,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        title: Title; folded between words if wider than the cells.
         right: Align right, for figures.
         folds: The cells may be folded between words.
         optional: 0: always shown; otherwise the highest is left out first.

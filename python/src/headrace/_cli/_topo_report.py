@@ -19,12 +19,7 @@ _MOVER_REASONS = {
 
 
 def print_machine(report: Report, machine: _Document) -> None:
-    """Print nodes, accesses between them, caches, movers and notes.
-
-    Args:
-        report: The output.
-        machine: Document of the schema "headrace-machine".
-    """
+    """Print nodes, accesses between them, caches, movers and notes."""
     _print_heading(report, machine)
     report.say()
     _print_nodes(report, machine)

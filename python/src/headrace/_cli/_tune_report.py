@@ -273,11 +273,7 @@ def _parameters(variant: str) -> list[str]:
 
 
 def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
-    """Draw the ratio to memmove over the length: hot, cold and overall.
-
-    Raises:
-        IoFailedError: The file cannot be written.
-    """
+    """Draw the ratio to memmove over the length: hot, cold and overall."""
     with matplotlib_defaults():
         # Imported only for a picture, because it loads slowly.
         from matplotlib.figure import Figure  # noqa: PLC0415

@@ -16,7 +16,6 @@ class Family:
     """A set of related measurements of movers.
 
     Attributes:
-        name: Name of the subcommand of ``headrace bench``.
         scenarios: Scenarios that simulate the same.
     """
 

@@ -18,12 +18,7 @@ class Queue:
     """A work queue that this process can use.
 
     Attributes:
-        name: The engine's name for it: "dsa0/wq0.0".
-        device: Name of its device: "dsa0".
-        mode: "shared" or "dedicated".
         block_on_fault: Whether its engines may wait for pages.
-        priority: Priority at the arbiter, 1 to 15.
-        engines: Number of engines of its group.
     """
 
     name: str
@@ -72,8 +67,6 @@ class Facts:
     """Facts of the machine.
 
     Attributes:
-        nodes: Memory nodes, ascending.
-        cpus: Number of processors that this process may use.
         perf_allowed: Whether a process may count its cycles.
         monitors_cache: Whether resctrl reports cache occupancy.
         transfer_bytes: Bytes of one write to persistent memory.

@@ -34,7 +34,6 @@ class Shown:
     """A figure of a point at one place.
 
     Attributes:
-        place: Panel, line and place on the axis.
         emulated: Whether an emulated device did the work; it says nothing about a real one.
         values: One of each round.
     """
@@ -71,7 +70,6 @@ class Outcome:
     """The measurements of a family.
 
     Attributes:
-        shown: All figures, in the order of the points.
         left_out: Points that were skipped, and why.
         partial: Whether it was stopped early: some points have fewer rounds, or none.
         not_pinned: Why memory was not locked; empty if all of it was.
@@ -146,16 +144,7 @@ def measure_family(
     stop: Stop,
     share: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
-    """Measure all points of a family once in each round.
-
-    Args:
-        family: Name of the family.
-        facts: Facts of this machine.
-        program: Path of the measuring program.
-        rounds: Number of rounds.
-        stop: Requests to stop early.
-        share: Called with the completed share.
-    """
+    """Measure all points of a family once in each round."""
     plan = plan_of(family, facts)
     records: list[list[dict[str, Any]]] = [[] for _ in plan.points]
     wanted = max(1, rounds * len(plan.points))

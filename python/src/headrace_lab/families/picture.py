@@ -48,11 +48,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes.
-
-    Attributes:
-        lines: Lines in the order of the legend.
-    """
+    """One set of axes."""
 
     title: str
     metric: str

@@ -26,7 +26,6 @@ class Simulated:
     """A line of simulated values.
 
     Attributes:
-        values: Values of that parameter.
         machine: Machine to simulate; empty: the scenario's default.
     """
 
@@ -60,7 +59,6 @@ class Spec:
     """The definition of a figure.
 
     Attributes:
-        name: Name in links and in comparisons.
         family: The family that measures it; empty if none.
         panel: Prefix of the title of the family's panel.
         names: Names on the axis for values that have another one there.
@@ -81,7 +79,6 @@ class Card:
     """A figure of the report.
 
     Attributes:
-        name: Name in links and in comparisons.
         absent: Why nothing was measured; empty if something was.
     """
 

@@ -23,8 +23,6 @@ class Difference:
     """One figure in both reports.
 
     Attributes:
-        family: The family that measured it.
-        metric: What was measured; the name ends in the unit.
         probability: The p-value of the difference, by the Mann-Whitney rank test.
         certain: Whether it is below 5 %; None with too few rounds.
     """
@@ -51,12 +49,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two reports.
-
-    Attributes:
-        only_before: Number of figures only in the first.
-        only_after: Number of figures only in the second.
-    """
+    """The comparison of two reports."""
 
     differences: tuple[Difference, ...]
     only_before: int

@@ -23,7 +23,6 @@ class Verdict:
 
     Attributes:
         state: One of `HOLDS`, `BROKEN`, `UNKNOWN` and `EMULATED`.
-        reason: The figures behind it, or why there are none.
     """
 
     state: str
@@ -35,7 +34,6 @@ class Guideline:
     """A guideline and its verdict.
 
     Attributes:
-        name: Short name, for tables.
         figure: The figure of the report behind the verdict.
     """
 

@@ -33,9 +33,6 @@ class Advice:
 
     Attributes:
         tier: Kind of memory to read from: "ddr", "hbm", ...
-        node: Node of that memory.
-        mover: "none", "cpu" or "dsa".
-        devices: Number of DSA devices.
         chunk_bytes: Bytes to move at a time; 0 if nothing is moved.
         gain: Gain in throughput over not moving; simulated.
         bound: The saturated resource.
@@ -90,12 +87,7 @@ class TraceAdvice:
     """One way to run a traced program.
 
     Attributes:
-        machine: Name of the machine.
         tier: Kind of memory of the copies of caches; "as recorded" if they stay.
-        node: Its node; 0 if they stay.
-        mover: "cpu" or "dsa".
-        devices: Number of DSA devices.
-        policy: How devices are chosen.
         time_s: Simulated time of the program.
         gain: In throughput over processors and the recorded nodes, on the same machine.
         bound: What limits the time.
@@ -148,13 +140,7 @@ def advise_trace(trace: str, names: Iterable[str]) -> list[TraceAdvice]:
 
 
 def cache_mode_gain(machine: Path, byte_count: int, *, passes: int) -> float | None:
-    """Gain of HBM as a cache of the same machine, over reading in place; None without HBM nodes.
-
-    Args:
-        machine: Path of the record.
-        byte_count: Size of the data, which is read in order by all cores of its node.
-        passes: How often all of it is read.
-    """
+    """Gain of HBM as a cache of the same machine, over reading in place; None without HBM nodes."""
     model = _model(machine)
     hbm = [each["node"] for each in _other_nodes(model) if each["kind"] == "hbm"]
     if not hbm:

@@ -70,11 +70,7 @@ class Point:
     """One point, measured and predicted.
 
     Attributes:
-        what: Description.
-        unit: Unit of both figures.
-        measured: The median of all rounds.
         spread: Interquartile range over the median.
-        simulated: The prediction.
         bound: The saturated resource in the model.
     """
 
@@ -96,9 +92,6 @@ class Decision:
     """The model's choice and the measured best.
 
     Attributes:
-        what: The decision.
-        advised: The model's choice.
-        best: The measured best.
         regret: How much slower the advised option was measured than the best, as a share.
         tolerance: Accepted regret: the spread of the best, at least the smallest gain that advice
             is given for, at most `REGRET_MAX`.
@@ -121,9 +114,7 @@ class Comparison:
     """All points, and the model that predicted them.
 
     Attributes:
-        points: In the order of measurement.
-        decisions: The model's choices among them.
-        model: Field `model` of a record.
+        decisions: The model's choices among the points.
         disturbed: Share of short rounds in which other processes took a processor; discarded.
         rounds: Rounds of calibration and validation.
     """
@@ -193,11 +184,7 @@ def compare(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),  # noqa: B008 - It is immutable.
 ) -> Comparison:
-    """Calibrate and validate in alternating rounds, and compare.
-
-    Raises:
-        Error: There is too little memory, or a processor may not be used.
-    """
+    """Calibrate and validate in alternating rounds, and compare."""
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
     calibration = calibration_tasks(machine)

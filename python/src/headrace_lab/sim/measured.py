@@ -68,9 +68,7 @@ class Figure:
     """One figure over several rounds.
 
     Attributes:
-        values: One of each round.
-        rounds: Number of short rounds.
-        disturbed: Those of them in which a thread was preempted; discarded.
+        disturbed: Short rounds in which a thread was preempted; discarded.
     """
 
     values: list[float] = field(default_factory=list)
@@ -93,12 +91,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A measurement to run once in each round.
-
-    Attributes:
-        key: Its name.
-        ask: Runs it.
-    """
+    """A measurement to run once in each round."""
 
     key: str
     ask: Callable[["Effort"], "Sample"]
@@ -106,13 +99,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a task may take in a round.
-
-    Attributes:
-        samples: Wanted number of undisturbed short rounds.
-        round_us: Length of a short round.
-        time_max_ms: When to give up.
-    """
+    """How long a task may take in a round."""
 
     samples: int = 15
     round_us: int = 500
@@ -157,16 +144,10 @@ def load_of(figures: Iterable[Figure]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Bandwidth and latency from the processors of one node to the memory of another.
+    """Bandwidth of all threads on a node, and latency of a load, to the memory of a node.
 
     Attributes:
-        initiator: Node of the processors.
-        target: Node of the memory.
-        threads: Number of processors, with a thread on each.
-        read_gb_per_s: All threads together.
-        fill_gb_per_s: All threads together.
-        copy_gb_per_s: All threads together; each byte is read and written.
-        latency_ns: Latency of one load.
+        copy_gb_per_s: Each byte is read and written.
     """
 
     initiator: int
@@ -180,18 +161,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Bandwidth of a cache to its cores.
+    """Bandwidth of a cache to one core, and to all that share it, concurrently.
 
     Attributes:
         level: 2 for L2.
-        capacity_bytes: Capacity of one instance.
-        cores: Cores that share it.
-        read_gb_per_s: One core.
-        fill_gb_per_s: One core.
-        copy_gb_per_s: One core.
-        read_all_gb_per_s: All cores that share it, concurrently.
-        fill_all_gb_per_s: All cores that share it, concurrently.
-        copy_all_gb_per_s: All cores that share it, concurrently.
     """
 
     level: int
@@ -207,13 +180,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Memory bandwidth of one thread with calls of one size.
-
-    Attributes:
-        byte_count: Bytes of a call.
-        fill_gb_per_s: With memset.
-        copy_gb_per_s: With memcpy.
-    """
+    """Memory bandwidth of one thread with calls of memset and memcpy of one size."""
 
     byte_count: int
     fill_gb_per_s: float
@@ -225,10 +192,6 @@ class Measurement:
     """All measurements of a machine.
 
     Attributes:
-        pairs: Pairs of nodes.
-        levels: Caches, the smallest first.
-        calls: Calls on memory, the smallest first.
-        call_ns: Time of a copy of a few bytes.
         handover_ns: Half of a round trip of one line between two cores; 0 with one core.
         handover_gb_per_s: Bandwidth of further lines.
         compute_gb_per_s: Speed of one core on query 6.
@@ -252,11 +215,7 @@ def measure(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),
 ) -> Measurement:
-    """Measure the inputs of the model.
-
-    Raises:
-        Error: There is too little memory, or a processor may not be used.
-    """
+    """Measure the inputs of the model."""
     tasks = calibration_tasks(machine)
     return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
 
@@ -272,11 +231,7 @@ def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
 
 @contextmanager
 def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator[Path]:
-    """Measure this machine, and write its record to a temporary file for the block.
-
-    Raises:
-        Error: There is too little memory, or a processor may not be used.
-    """
+    """Measure this machine, and write its record to a temporary file for the block."""
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
     with record_of(text, model_of(machine, measure(machine, share))) as path:
@@ -319,11 +274,7 @@ def span_of(machine: Machine, threads: int) -> int:
 
 
 def hosts(machine: Machine) -> list[Node]:
-    """Nodes with processors.
-
-    Raises:
-        UnsupportedError: There is none.
-    """
+    """Nodes with processors."""
     found = [node for node in machine.nodes if node.cpus]
     if not found:
         raise UnsupportedError("describe this machine", "no node has processors", "use another")
@@ -497,11 +448,7 @@ def _levels(machine: Machine) -> list[dict[str, int]]:
 def model_of(
     machine: Machine, measurement: Measurement, name: str = "this machine"
 ) -> dict[str, Any]:
-    """Make the field `model` of the machine's record.
-
-    Raises:
-        UnsupportedError: The machine has no node whose memory its own processors use.
-    """
+    """Make the field `model` of the machine's record."""
     pairs = measurement.pairs
     of = {(each.initiator, each.target, each.threads): each for each in pairs}
     sockets = {node.id: node.package or 0 for node in machine.nodes}

@@ -31,8 +31,6 @@ class Scan:
     """A query's scan of one table.
 
     Attributes:
-        table: Name of the table.
-        rows: Number of rows.
         filters: Columns of the filter, with the average bytes of a value.
         others: Columns read for the rows that pass, likewise; may include columns of the filter.
     """
@@ -49,13 +47,7 @@ class Scan:
 
 
 def scans_of(sql: str, folder: Path) -> list[Scan]:
-    """Ask DuckDB for the plan of a query over the Parquet files of a folder.
-
-    Raises:
-        NotFoundError: The folder has no Parquet file.
-        IoFailedError: One of them cannot be read.
-        InvalidArgumentError: It is not one SELECT, DuckDB refuses it, or it reads no column.
-    """
+    """Ask DuckDB for the plan of a query over the Parquet files of a folder."""
     # Loading it takes longer than the rest of the command.
     import duckdb  # noqa: PLC0415
 

@@ -22,7 +22,6 @@ class Point:
     """One published figure beside the simulated one.
 
     Attributes:
-        series: Name of the series.
         use: "fit", "held_out", "doubtful" or "not_modelled".
         source: Who published it.
         where: The parameter that varies in the series, with its value.
@@ -58,11 +57,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """All points, and the figures for the thresholds.
-
-    Attributes:
-        points: In the order of the file.
-    """
+    """All points, and the figures for the thresholds."""
 
     points: tuple[Point, ...]
 

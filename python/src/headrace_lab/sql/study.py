@@ -53,8 +53,6 @@ class Settings:
     """Options of the study.
 
     Attributes:
-        prefetch: The mode of the report's figures.
-        round_count: Counted rounds.
         capacity_bytes: Capacity of the cache per node; None is enough for all tables.
         placement: Where copies go; None is the fastest memory, or the caller's node if no memory
             is faster, so that "on" moves something.
@@ -75,10 +73,7 @@ class QueryStudy:
     """One query.
 
     Attributes:
-        plan: The scans to prefetch for it.
-        rows: Its result, from DuckDB on the Arrow tables.
         is_equal: Whether every run of every mode gave the same result.
-        times_ns: Times of the counted rounds, by mode.
         timeline: When chunks were submitted and read in the first run.
     """
 
@@ -111,7 +106,6 @@ class Study:
         column_nodes: Bytes of all columns by node; None is unknown.
         bytes_moved: Bytes of the copies made in all runs.
         bytes_by_device: Those of them that devices moved.
-        capacity_bytes: Capacity of the cache per node.
         peak_bytes: Peak memory of this process during the first runs; None if unknown.
         peak_limit_bytes: Limit for the peak: the tables, the capacity and 300 MiB.
     """

@@ -82,10 +82,6 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
 
     Dates must be date32, numbers decimals of at most two digits after the point; both without
     nulls. Nothing is rounded.
-
-    Args:
-        path: The file.
-        progress: Called with the share that is read, 0 to 1.
     """
     require_readable(path, f"read '{path}'")
     try:

@@ -25,8 +25,6 @@ class Event:
 
     Attributes:
         pipeline: "scan", "prefetch" (the submission; the move is the mover's) or "aggregate".
-        begin_ns: Begin, since the start of the query.
-        end_ns: End, since the start of the query.
     """
 
     pipeline: str
@@ -43,12 +41,10 @@ class Q6Run:
     Attributes:
         revenue: The exact answer in ten-thousandths.
         rows_selected: Rows that passed the filter.
-        time_ns: From the start of the workers to the end of the last.
         prefetched: Whether it prefetched, as requested or as "auto" decided.
         chunks_from_cache: Column chunks that the aggregate read from a copy.
         chunks_from_source: Column chunks that it read from the source.
         copies_by_node: Column chunks read from copies, by the node of the copy.
-        timeline: Events by begin, if requested.
     """
 
     revenue: int

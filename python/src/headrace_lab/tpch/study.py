@@ -48,10 +48,7 @@ class Settings:
     """Options of the study.
 
     Attributes:
-        prefetch: The mode of the report's answer and figures.
         chunk_bytes: Bytes of one 8-byte column per chunk.
-        thread_count: Workers, and threads of DuckDB.
-        round_count: Counted rounds; None: as many as take `MEASURE_S`, within bounds.
         capacity_bytes: Capacity of the cache per node; None is enough for all moved data.
         placement: As for `headrace.Cache`; None is the fastest memory, or the caller's node if no
             memory is faster, so that "on" moves something.
@@ -160,13 +157,8 @@ class Study:
     """The results.
 
     Attributes:
-        rows_selected: Rows that passed the filter.
-        answer: Headrace's answer, the same in every mode.
         answer_baseline: DuckDB's answer, if measured.
         baseline_version: DuckDB's version, if measured.
-        capacity_bytes: Capacity of the cache per node.
-        placement: Placement used for "on".
-        movers: The movers: processors, then the queues of devices.
         device_statistics: Statistics of each queue over all runs.
         bytes_by_device: Bytes that each device wrote in all runs, for all processes.
         engine_notes: Why devices, or some of their queues, are not among the movers.
@@ -222,15 +214,7 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure all modes.
-
-    Args:
-        path: The file that `columns` were read from; DuckDB reads it again.
-        columns: The columns.
-        machine: This machine.
-        settings: The options.
-        progress: Called with the completed share, 0 to 1.
-    """
+    """Measure all modes."""
     placement = settings.placement
     if placement is None:
         placement = "fastest" if machine.has_faster_node() else "local"

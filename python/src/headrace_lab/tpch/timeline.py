@@ -58,14 +58,7 @@ def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str
 
 
 def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
-    """Draw runs below each other on the same axis; the file is written atomically.
-
-    Args:
-        picture: A .svg or .png file.
-        runs: By mode of prefetching.
-        title: Title above the picture.
-        caption: Caption below it: machine and parameters.
-    """
+    """Draw runs below each other on the same axis; the file is written atomically."""
     worker_count = max(len(_workers(run.timeline)) for run in runs.values())
     lane_inches = min(0.22, 6.0 / (worker_count * len(PIPELINES) * len(runs)))
     panel_inches = 0.55 + lane_inches * worker_count * len(PIPELINES)

@@ -25,7 +25,6 @@ class Check:
     """A check and its dependencies: if one failed, it is skipped.
 
     Attributes:
-        needs: Names of earlier checks that it depends on.
         of_what_is_on: It tests only enabled WQs, so it also runs if a check of `_OF_PARTS` failed
             for others.
     """

@@ -39,11 +39,7 @@ _TRIED = "apply the configuration"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step and its result.
-
-    Attributes:
-        what: The step, as a clause.
-    """
+    """One step and its result."""
 
     what: str
     done: bool
@@ -63,13 +59,7 @@ class Undo:
 
 
 def check_applicable(configuration: Configuration, facts: Facts) -> None:
-    """Check the preconditions; changes nothing.
-
-    Raises:
-        HardwareAbsentError: A device is not in this machine.
-        NotFoundError: accel-config is not installed.
-        CapacityExceededError: A device is in use.
-    """
+    """Check the preconditions; changes nothing."""
     by_name = {device.name: device for device in facts.devices or ()}
     for name in [device["dev"] for device in configuration]:
         device = by_name.get(name)
@@ -93,9 +83,6 @@ def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
     """Save the present configuration of the devices that will change.
 
     An existing file is not replaced: it may hold the configuration before an earlier change.
-
-    Raises:
-        IoFailedError: The file exists, or cannot be written.
     """
     names = {device["dev"] for device in configuration}
     before = [device for device in present(facts) if device["dev"] in names]
@@ -115,16 +102,8 @@ def apply(
 ) -> list[Step]:
     """Load the configuration and enable its devices and WQs.
 
-    Args:
-        configuration: What to load.
-        facts: The machine before.
-        read_again: Reads the machine afterwards.
-
     Returns:
         All steps; failed ones with their cause.
-
-    Raises:
-        IoFailedError: accel-config cannot be started, or does not exit in time.
     """
     names = {device["dev"] for device in configuration}
     program = facts.accel_config.program or "accel-config"

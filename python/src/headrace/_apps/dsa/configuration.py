@@ -102,9 +102,6 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
     """Names of the devices to configure: the machine's, or dsa0, dsa1, ... if it has none.
 
     On some machines the driver numbers DSA and IAA together, so names cannot be assumed.
-
-    Raises:
-        HardwareAbsentError: The machine has fewer DSA devices than requested.
     """
     there = [device.name for device in facts.devices or ()]
     if not there:
@@ -120,11 +117,7 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
 
 
 def check(wish: Wish, limits: Limits, name: str) -> None:
-    """Check a request against the limits of a device.
-
-    Raises:
-        InvalidArgumentError: It exceeds a limit; the message names it.
-    """
+    """Check a request against the limits of a device."""
     for cause, remedy in _impossible(wish, limits):
         raise InvalidArgumentError(f"divide {name} so", cause, remedy)
 
@@ -183,17 +176,7 @@ def entry_count(wish: Wish, limits: Limits, number: int) -> int:
 
 
 def configure(wish: Wish, facts: Facts, names: Iterable[str] | None = None) -> Configuration:
-    """Make the configuration for a request.
-
-    Args:
-        wish: The request.
-        facts: The machine, for the names and limits of its devices.
-        names: Devices to configure; None for those of `device_names`.
-
-    Raises:
-        InvalidArgumentError: The request exceeds a limit; the message names it.
-        HardwareAbsentError: The machine has fewer DSA devices than requested.
-    """
+    """Make the configuration for a request."""
     by_name = {device.name: device for device in facts.devices or ()}
     result = []
     for name in names if names is not None else device_names(wish, facts):

@@ -46,8 +46,6 @@ class CharacterDevice:
     """The file in /dev/dsa through which programs submit to a WQ.
 
     Attributes:
-        owner: User that owns it.
-        group: Group that owns it.
         mode: Permission bits in octal, such as "0600".
         writable: Whether this process may read and write it, ACLs included.
         opened: Name of the errno of a trial open(), "" if it worked.
@@ -139,9 +137,7 @@ class Platform:
     """The processor, and whether a VM, container or emulator is in use.
 
     Attributes:
-        architecture: From uname.
         cpu_flags: The processor's flags, of those that `gather` looks for.
-        hypervisor: Whether this is a virtual machine.
         machine_vendor: The name in the firmware, such as "QEMU Standard PC".
         container: Kind of container of this process, "" if none.
         emulated: Whether the devices are those of `headrace emulate`.
@@ -162,10 +158,8 @@ class Kernel:
     """The kernel: its build, its command line, and its driver for the devices.
 
     Attributes:
-        release: From uname.
         parameters: Command-line parameters that concern the IOMMU or modules.
         config: Build options by name without CONFIG_: "y", "m" or "n".
-        module_loaded: Whether the driver idxd is loaded or built in.
         module_available: Whether the module is installed for this kernel.
         module_blacklisted_by: What blacklists it, such as a file of /etc/modprobe.d.
         dmar_table: Whether the firmware has an ACPI table DMAR (an Intel IOMMU).
@@ -189,7 +183,6 @@ class AccelConfig:
     """libaccel-config and the program of the same package.
 
     Attributes:
-        found: Whether the loader finds the library.
         program: Path of the program accel-config, "" if it is not installed.
     """
 
@@ -212,7 +205,6 @@ class MemoryNode:
     """A NUMA node.
 
     Attributes:
-        name: Such as "node0".
         side_cache_bytes: Size of its memory-side cache, 0 if it has none.
     """
 
@@ -273,10 +265,6 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
 
     Returns:
         The facts and their origin.
-
-    Raises:
-        CorruptDataError: It is not a record; the message names the field.
-        VersionMismatchError: This build does not read that version of a record.
     """
     remedy = "make a record by 'headrace doctor --record FILE'"
     if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
@@ -308,17 +296,7 @@ def record_text(facts: Facts, origin: str) -> str:
 
 
 def load_record(path: str) -> tuple[Facts, str]:
-    """Read a record from a file.
-
-    Raises:
-        NotFoundError: There is no such file.
-        PermissionDeniedError: Reading it is not permitted.
-        InvalidArgumentError: It is not a regular file.
-        CapacityExceededError: It is too large for a record.
-        IoFailedError: The file cannot be read.
-        CorruptDataError: It is not a record; the message names the field.
-        VersionMismatchError: This build does not read that version of a record.
-    """
+    """Read a record from a file."""
     tried = f"read the record {path}"
     data = read_file(path, tried, _RECORD_BYTES_MAX)
     try:

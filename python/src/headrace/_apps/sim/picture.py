@@ -21,11 +21,7 @@ _BAND = 9.0
 
 
 def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None:
-    """Draw the first figure of each result over the parameter with the most values.
-
-    Raises:
-        Error: The file cannot be written.
-    """
+    """Draw the first figure of each result over the parameter with the most values."""
     swept = {
         key: list(dict.fromkeys(each.parameters[key] for each in results))
         for key in results[0].parameters
@@ -91,11 +87,7 @@ def _tick(text: str) -> str:
 
 
 def draw_timeline(picture: Output, title: str, replayed: Any) -> None:  # noqa: ANN401 - Replayed
-    """Draw what each thread does over time: computing, moving, waiting.
-
-    Raises:
-        Error: The file cannot be written.
-    """
+    """Draw what each thread does over time: computing, moving, waiting."""
     threads = replayed.timeline[:_THREADS_MAX]
     with matplotlib_defaults():
         import matplotlib as mpl  # noqa: PLC0415 - costs half a second

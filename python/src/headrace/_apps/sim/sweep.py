@@ -16,9 +16,6 @@ def points_of(scenario: Scenario, texts: Iterable[str]) -> list[dict[str, str]]:
 
     A range doubles. Without a sweep all values of all parameters are combined; with one, each other
     parameter takes its first value.
-
-    Raises:
-        Error: A sweep cannot be parsed, names no parameter, or has too many points.
     """
     sweeps: dict[str, list[str]] = {}
     known = {each.name: each for each in scenario.parameters}

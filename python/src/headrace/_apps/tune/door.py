@@ -50,7 +50,6 @@ class Point(NamedTuple):
     """One function, length and condition.
 
     Attributes:
-        function: One of `FUNCTIONS`.
         bytes_max: The length; random lengths are in (bytes_max / 2, bytes_max].
         temperature: "hot", or "memory": random places in a pool of 128 MiB.
         lengths: "fixed" (aligned), or "random" (at any address).
@@ -81,11 +80,7 @@ def alternated(
 
 @dataclass(frozen=True)
 class Door:
-    """Times by way and round.
-
-    Attributes:
-        times_ns: For each way, the time of each point in each round.
-    """
+    """Times by way and round."""
 
     times_ns: dict[str, list[dict[Point, float]]] = field(default_factory=dict)
 
@@ -221,20 +216,7 @@ def measure(
     bytes_max: int = BYTES_MAX,
     functions: Sequence[str] = FUNCTIONS,
 ) -> Door:
-    """Time the program in several ways.
-
-    Args:
-        ways: Variables of the environment for each way; `GLIBC` and `CONTROL` have none.
-        round_count: Measured rounds.
-        tell: Receives the share that is done.
-        bytes_max: The longest length.
-        functions: The functions that are called.
-
-    Raises:
-        NotFoundError: The package was built without the program.
-        CapacityExceededError: The pools do not fit into the free memory.
-        Error: The program does not start, fails or times out.
-    """
+    """Time the program in several ways."""
     programs = {way: PROGRAM + "-library" * (way == LIBRARY) for way in ways}
     paths = {name: built(f"_bench/{name}") for name in programs.values()}
     for name, path in paths.items():
@@ -286,9 +268,6 @@ def ways_of(
         profile: Its profile: a path, "none", or None for the user's.
         beside: Another library to preload.
         library: Whether to measure the library's own functions, too.
-
-    Raises:
-        NotFoundError: There is no such library.
     """
     given = os.environ.get("HEADRACE_PROFILE") if profile is None else profile
     if given not in {None, "none"}:

@@ -67,15 +67,7 @@ def find_threshold(
     progress: Callable[[float], None],
     rounds: int = ROUNDS,
 ) -> DsaFinding:
-    """Compare the two paths at each length.
-
-    Args:
-        measure: Measures one path.
-        lengths: Lengths, ascending.
-        check_stop: Raises StoppedError if the user has asked to stop.
-        progress: Called with the completed share.
-        rounds: Measurements of each path.
-    """
+    """Compare the two paths at each length."""
     logs: dict[int, list[list[float]]] = {length: [[], []] for length in lengths}
     for index in range(rounds):
         times = {}
@@ -103,8 +95,6 @@ class ChildMeasure:
     """Measures in processes with the preload library.
 
     Attributes:
-        preload_path: `libheadrace-preload.so`.
-        profile: Profile for the processor's copies.
         pool_bytes: Size of the source pool and of the target pool; cold copies walk through both.
     """
 

@@ -46,8 +46,6 @@ class KernelChoice:
     """The kernel of a class of lengths.
 
     Attributes:
-        bytes_max: The lengths are (bytes_max / 2, bytes_max].
-        kernel: The chosen kernel; None is the C library.
         ratios: Speed relative to the C library in each cell, of the kernel or, if none is chosen,
             of the best one.
         reason: Why it was chosen, as a clause.
@@ -91,12 +89,7 @@ def tune_kernels(
     check_stop: Callable[[], None],
     progress: Callable[[float], None],
 ) -> KernelTuning:
-    """Choose a kernel for every class, ascending.
-
-    Raises:
-        StoppedError: Raised by `check_stop`.
-        Error: The library fails.
-    """
+    """Choose a kernel for every class, ascending."""
     tuning = KernelTuning()
     cpus = sorted(os.sched_getaffinity(0))
     try:

@@ -131,7 +131,6 @@ class Choice:
     """The choice for a class of lengths.
 
     Attributes:
-        bytes_max: The lengths are (bytes_max / 2, bytes_max].
         variant: The chosen variant or pair; None is memmove.
         others: Acceptable alternatives, the best first.
         best: The best variant found, chosen or not.
@@ -142,9 +141,6 @@ class Choice:
         confidence_best: Confidence that no other finalist is better.
         bytes_per_s: Speed of `best` when cold, with one thread.
         bytes_per_s_hot: The same when hot.
-        variant_count: Variants in the grid.
-        tried_count: Variants measured.
-        batch_count: Batches timed.
         reason: Reason of the choice, as a clause.
     """
 
@@ -174,7 +170,6 @@ class Bench(Trials[str, Cell]):
     Attributes:
         meter: The meter; None after the last measurement, to free its memory.
         times_ns: Times of each variant in each cell.
-        batch_count: Batches timed.
     """
 
     def __init__(
@@ -286,15 +281,7 @@ def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float]
 def screen(
     bench: Bench, variants: Sequence[str], *, deadline: float, seed: int, paired: bool = False
 ) -> None:
-    """Measure variants that the model selects, until there are enough or time is up.
-
-    Args:
-        bench: Measures.
-        variants: The grid.
-        deadline: Time of `time.monotonic()`.
-        seed: Seed of the first sample.
-        paired: Whether to look also for variants that are good only when cold.
-    """
+    """Measure variants that the model selects, until there are enough or time is up."""
     share = round(len(variants) * SCREENED_SHARE)
     count_max = min(len(variants), max(SCREENED_MIN, min(SCREENED_MAX, share)))
     draw = random.Random(seed)  # noqa: S311 - Nothing is secret here.
@@ -427,14 +414,7 @@ def likely_low(logs: Sequence[float]) -> float:
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
-    """Choose one of the finalists, or memmove.
-
-    Args:
-        bench: Has the measurements.
-        finalists: Variants measured in all of `cells`.
-        cells: All cells of the class.
-        count: Variants in the grid.
-    """
+    """Choose one of the finalists, or memmove."""
     if not finalists:
         return Choice(
             bench.bytes_max,

@@ -75,12 +75,9 @@ class Settings:
     """Options of the search.
 
     Attributes:
-        search: "model" or "exhaustive".
         seconds: Time limit of the search by a model; the exhaustive one has none.
         bytes_min: End of the first class.
         bytes_max: End of the last class.
-        thread_count: Threads of the cells with all threads.
-        seed: Seed of places, orders and samples.
     """
 
     search: str = "model"
@@ -102,7 +99,6 @@ class Duel:
     """A comparison of two choices for a class, in rounds and pages not used to choose either.
 
     Attributes:
-        bytes_max: The class.
         cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
             faster, and its confidence interval.
         resampled: The same over all cells, for resampled rounds.
@@ -136,10 +132,7 @@ class Tuning:
     """The results so far.
 
     Attributes:
-        choices: For each finished class, the choice for the profile.
-        model_choices: The model's choices, if the search was exhaustive.
         duels: Comparisons of the model's and the exhaustive search's choices, if both ran.
-        seconds: Duration.
         stopped: Whether it was stopped before all classes were finished.
         kernels: Choices for fills and comparisons; None if not measured.
         dsa: Result of sharing copies with DSA; None without a DSA, or if not measured.
@@ -249,11 +242,7 @@ class Tuner:
         )
 
     def run(self, tuning: Tuning, progress: Callable[[float], None]) -> None:
-        """Search every class, updating `tuning` continuously.
-
-        Raises:
-            Error: The library fails.
-        """
+        """Search every class, updating `tuning` continuously."""
         begin = time.monotonic()
         tuning.cold_probe = self._probe
         tuning.wide_cost = self._wide_cost
@@ -528,12 +517,7 @@ def default_path() -> Path | None:
 
 
 def open_profile(path: Path) -> Output:
-    """Open a profile for writing, before measuring; creates its directory.
-
-    Raises:
-        InvalidArgumentError: It is a directory, or not a path.
-        Error: It cannot be created or written.
-    """
+    """Open a profile for writing, before measuring; creates its directory."""
     tried = f"save the profile '{path}'"
     if str(path) != STDOUT:
         try:
@@ -544,11 +528,7 @@ def open_profile(path: Path) -> Output:
 
 
 def save_profile(output: Output, text: str) -> None:
-    """Write a profile, after the library has validated it.
-
-    Raises:
-        Error: The library rejects it, which is a bug, or it cannot be written.
-    """
+    """Write a profile, after the library has validated it."""
     try:
         _core.use_copy_profile(text)
     except Error as error:

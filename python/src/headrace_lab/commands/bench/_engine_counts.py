@@ -41,12 +41,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Cost of one engine operation, by the mode of the program.
-
-    Attributes:
-        instructions: Instructions, without the device's.
-        document: All counts, for the JSON document.
-    """
+    """Cost of one engine operation, by the mode of the program."""
 
     instructions: dict[str, float]
     allocations: dict[str, float]

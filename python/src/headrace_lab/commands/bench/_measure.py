@@ -77,11 +77,7 @@ def run_program(
 
 @dataclass(frozen=True)
 class Series:
-    """Times of one subject in several rounds.
-
-    Attributes:
-        times_ns: One per round, in ns.
-    """
+    """Times of one subject in several rounds."""
 
     times_ns: Sequence[float]
 
@@ -170,14 +166,7 @@ def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> S
 def benchmark(
     name: str, rounds: int, note: str = "", *options: Decorator
 ) -> Callable[[Callable[..., object]], click.Command]:
-    """Make a benchmark's command with --rounds, further options, --plot and --json.
-
-    Args:
-        name: Name of the command.
-        rounds: Default of --rounds.
-        note: Note on the rounds, for help.
-        options: Further options.
-    """
+    """Make a benchmark's command with --rounds, further options, --plot and --json."""
 
     def made(function: Callable[..., object]) -> click.Command:
         for each in (json_option, plot_option("the figures"), *reversed(options)):
@@ -193,8 +182,6 @@ class Outcome:
     """Results of a benchmark.
 
     Attributes:
-        rounds: Measured rounds.
-        results: All results, for the JSON document.
         draw: Draws the picture, with the machine in its caption.
     """
 
@@ -228,14 +215,7 @@ def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
 def bars(
     title: str, rounds: int, panels: Mapping[str, Mapping[str, Figure]], note: str = ""
 ) -> Callable[[Output, Machine], None]:
-    """Draw the figures of a benchmark as bars with whiskers, a panel for each unit.
-
-    Args:
-        title: Title of the picture.
-        rounds: Measured rounds.
-        panels: Figures by name, by the label of the axis.
-        note: Note on the conditions.
-    """
+    """Draw the figures of a benchmark as bars with whiskers, a panel for each unit."""
 
     def draw(plot: Output, machine: Machine) -> None:
         known = [machine.cpu_model, note, f"medians of {rounds} rounds, whiskers: quartiles"]

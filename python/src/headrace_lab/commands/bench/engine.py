@@ -71,8 +71,6 @@ class Line:
 
     Attributes:
         group: counts, cpu, run or auto.
-        name: Name of the figure within its group.
-        byte_count: Bytes per operation; 0: always 4 KiB.
         figure: The figure with its spread; counts have none.
     """
 

@@ -75,11 +75,7 @@ CREATE INDEX tb ON t(b); COMMIT; SELECT sum(length(d)) FROM t WHERE b % 3 = 0; V
 
 @dataclass(frozen=True)
 class Subject:
-    """A measured program.
-
-    Attributes:
-        run: Runs it in an environment and returns its processor time in ns.
-    """
+    """A measured program."""
 
     name: str
     run: Callable[[dict[str, str]], float]
@@ -92,7 +88,6 @@ class Measured:
     Attributes:
         without: Processor times of the unmodified program.
         again: The same once more: the error of the measurement.
-        within: Processor times with the library preloaded.
         share: Share of the time in the tuned functions, counted in a separate run.
     """
 
