@@ -115,7 +115,6 @@ bool stays_in_cache(const Model& model, double footprint_bytes) {
 // ---- submission, alignment, operations
 
 Result<Outcome> submission(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   DeviceSetup setup = setup_of(point.count("engines"));
   setup.kind = point.word("queue") == "dedicated" ? Queue::dedicated : Queue::shared;
   setup.hold_ns = hold_ns(model.dsa, point.count("alignment"));
@@ -138,12 +137,10 @@ Result<Outcome> submission(const Model& model, const Point& point) {
                   {"cpu_gb_per_s", cpu_rate},
                   {"cpu_mib_per_s", cpu_rate * kMibPerS},
                   {"over_cpu", rate / cpu_rate}},
-                 moved.bound,
-                 {}};
+                 moved.bound};
 }
 
 Result<Outcome> alignment(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   DeviceSetup setup = setup_of(1);
   setup.hold_ns = hold_ns(model.dsa, point.count("alignment"));
   const double bytes = point.size("bytes");
@@ -151,12 +148,10 @@ Result<Outcome> alignment(const Model& model, const Point& point) {
       use_one(model, setup, {.bytes = bytes, .batch = 32, .submissions = 64, .traffic = {}});
   return Outcome{
       {{"gb_per_s", moved.steady_gb_per_s}, {"time_us", bytes / moved.steady_gb_per_s / 1e3}},
-      moved.bound,
-      {}};
+      moved.bound};
 }
 
 Result<Outcome> operations(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const Work work = work_of(point.word("operation"));
   DeviceSetup setup = setup_of(4);
   setup.fabric_weight = work.fabric;
@@ -175,7 +170,6 @@ Result<Outcome> operations(const Model& model, const Point& point) {
 // ---- threads, batch-size, wq-size, engines-per-group, priorities
 
 Result<Outcome> threads(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   constexpr std::uint64_t kCopies = 120;
   const DeviceSetup setup = setup_of(1);
   const auto rate = [&](std::uint32_t thread_count) {
@@ -189,11 +183,10 @@ Result<Outcome> threads(const Model& model, const Point& point) {
   const Moved alone = rate(1);
   const double one = alone.bytes / alone.elapsed_ns;
   const double all = moved.bytes / moved.elapsed_ns;
-  return Outcome{{{"gb_per_s", all}, {"over_one_thread", all / one}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", all}, {"over_one_thread", all / one}}, moved.bound};
 }
 
 Result<Outcome> batch_size(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const Work work = work_of(point.word("operation"));
   DeviceSetup setup = setup_of(1);
   setup.fabric_weight = work.fabric;
@@ -213,12 +206,10 @@ Result<Outcome> batch_size(const Model& model, const Point& point) {
   return Outcome{{{"sync_time_us", each_ns * batch / 1e3},
                   {"saved_share", 1 - each_ns / one_ns},
                   {"gb_per_s", moved.steady_gb_per_s}},
-                 moved.bound,
-                 {}};
+                 moved.bound};
 }
 
 Result<Outcome> wq_size(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const std::uint32_t entries = point.count("entries");
   if (entries < 1 || entries > 128) {
     return refuse("entries", fmt::format("{} is not from 1 to 128", entries),
@@ -227,11 +218,10 @@ Result<Outcome> wq_size(const Model& model, const Point& point) {
   DeviceSetup setup = setup_of(1);
   setup.entry_counts = {entries};
   const Moved moved = use_one(model, setup, {.bytes = point.size("bytes"), .depth = entries});
-  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound};
 }
 
 Result<Outcome> engines_per_group(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const std::uint32_t engines = point.count("engines");
   if (engines < 1 || engines > 4) {
     return refuse("engines", fmt::format("{} is not from 1 to 4", engines),
@@ -240,11 +230,10 @@ Result<Outcome> engines_per_group(const Model& model, const Point& point) {
   const Moved moved =
       use_one(model, setup_of(engines),
               {.bytes = point.size("bytes"), .depth = std::max(1U, point.count("depth"))});
-  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound};
 }
 
 Result<Outcome> priorities(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const std::uint32_t high = point.count("high");
   const std::uint32_t low = point.count("low");
   for (const std::uint32_t priority : {high, low}) {
@@ -265,8 +254,7 @@ Result<Outcome> priorities(const Model& model, const Point& point) {
   const double both = moved.queue_bytes[0] + moved.queue_bytes[1];
   return Outcome{
       {{"high_share", moved.queue_bytes[0] / both}, {"gb_per_s", moved.bytes / moved.elapsed_ns}},
-      moved.bound,
-      {}};
+      moved.bound};
 }
 
 // ---- ddr-to-hbm, remote, leaky-ddio
@@ -279,9 +267,8 @@ struct Split {
 /// Splits `bytes` among the devices, of the first `count`, that the named mover policy chooses.
 Result<Split> split_by(const Model& model, const std::string& policy, std::size_t count,
                        double bytes, const Traffic& traffic) {
-  auto chosen = choose_devices(model, policy, count, traffic.source, traffic.target,
-                               static_cast<std::size_t>(bytes));
-  if (!chosen) return fail(std::move(chosen.error()));
+  HEADRACE_TAKE(chosen, choose_devices(model, policy, count, traffic.source, traffic.target,
+                                       static_cast<std::size_t>(bytes)));
   std::vector<Submitter> submitters;
   const std::vector<double> parts = split(bytes, chosen->size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -305,10 +292,8 @@ double ceiling_of(const Model& model, const Traffic& traffic, double devices) {
 }
 
 Result<Outcome> ddr_to_hbm(const Model& model, const Point& point) {
-  const auto source = node_of(model, point, "source");
-  if (!source) return fail(source.error());
-  const auto target = node_of(model, point, "target");
-  if (!target) return fail(target.error());
+  HEADRACE_TAKE(source, node_of(model, point, "source"));
+  HEADRACE_TAKE(target, node_of(model, point, "target"));
   const Traffic traffic{.source = *source, .target = *target};
   const double bytes = point.size("bytes");
   const std::string& policy = point.word("policy");
@@ -320,16 +305,13 @@ Result<Outcome> ddr_to_hbm(const Model& model, const Point& point) {
                     {"gib_per_s", moved.steady_gb_per_s / 1.073741824},
                     {"ceiling_gb_per_s", ceiling_of(model, traffic, 0)},
                     {"device_count", 0}},
-                   moved.bound,
-                   {}};
+                   moved.bound};
   }
   const std::size_t count = point.count("devices");
-  if (const auto there = needs_devices(model, count); !there) return fail(there.error());
-  const auto split = split_by(model, policy, count, bytes, traffic);
-  if (!split) return fail(split.error());
-  const auto smart =
-      split_by(model, "smart_copy", model.machine.dsa_devices.size(), bytes, traffic);
-  if (!smart) return fail(smart.error());
+  HEADRACE_TRY(needs_devices(model, count));
+  HEADRACE_TAKE(split, split_by(model, policy, count, bytes, traffic));
+  HEADRACE_TAKE(smart,
+                split_by(model, "smart_copy", model.machine.dsa_devices.size(), bytes, traffic));
   const double rate = split->moved.bytes / split->moved.elapsed_ns;
   const auto used = static_cast<double>(split->devices.size());
   return Outcome{{{"gb_per_s", rate},
@@ -337,12 +319,10 @@ Result<Outcome> ddr_to_hbm(const Model& model, const Point& point) {
                   {"over_smart_gb_per_s", rate - smart->moved.bytes / smart->moved.elapsed_ns},
                   {"ceiling_gb_per_s", ceiling_of(model, traffic, used)},
                   {"device_count", used}},
-                 split->moved.bound,
-                 {}};
+                 split->moved.bound};
 }
 
 Result<Outcome> remote(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const std::uint32_t own = model.nodes.front().node;
   const auto far = std::find_if(model.nodes.begin(), model.nodes.end(), [&](const NodeModel& node) {
     return node.socket != model.nodes.front().socket && node.kind == model.nodes.front().kind;
@@ -362,8 +342,7 @@ Result<Outcome> remote(const Model& model, const Point& point) {
   const double local = rate({.source = own, .target = own}, false).steady_gb_per_s;
   return Outcome{
       {{"gb_per_s", moved.steady_gb_per_s}, {"over_local", moved.steady_gb_per_s / local}},
-      moved.bound,
-      {}};
+      moved.bound};
 }
 
 /// Copies by `devices` devices that write into the cache.
@@ -381,7 +360,7 @@ Moved cached_copies(const Model& model, std::uint32_t devices, std::uint32_t dep
 
 Result<Outcome> leaky_ddio(const Model& model, const Point& point) {
   const std::uint32_t devices = point.count("devices");
-  if (const auto there = needs_devices(model, devices); !there) return fail(there.error());
+  HEADRACE_TRY(needs_devices(model, devices));
   const std::uint32_t depth = std::max(1U, point.count("depth"));
   const double bytes = point.size("bytes");
   const Moved moved = cached_copies(model, devices, depth, bytes);
@@ -390,12 +369,10 @@ Result<Outcome> leaky_ddio(const Model& model, const Point& point) {
   return Outcome{{{"gb_per_s", moved.steady_gb_per_s},
                   {"kept_bytes_max", kept},
                   {"leaks", stays_in_cache(model, bytes * depth * devices) ? 0.0 : 1.0}},
-                 moved.bound,
-                 {}};
+                 moved.bound};
 }
 
 Result<Outcome> cache_control(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const std::string& flag = point.word("flag");
   const double bytes = point.size("bytes");
   const double footprint = bytes * 32;
@@ -414,13 +391,12 @@ Result<Outcome> cache_control(const Model& model, const Point& point) {
     if (flag == "read-back") setup.fabric_weight = 1 / model.dsa.read_back_share;
     moved = use_one(model, setup, {.bytes = bytes});
   }
-  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}, {"l3_bytes_taken", taken}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}, {"l3_bytes_taken", taken}}, moved.bound};
 }
 
 // ---- page-faults, huge-pages, overtaking, break-even
 
 Result<Outcome> page_faults(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   constexpr double kPage = 4096;
   constexpr double kHugePage = 2 << 20;
   const std::string& fault = point.word("fault");
@@ -437,23 +413,20 @@ Result<Outcome> page_faults(const Model& model, const Point& point) {
   // A fault stalls its transfer and, as the queue is in order, those behind it.
   const double page_ns = page / moved.steady_gb_per_s + fault_ns;
   return Outcome{{{"gb_per_s", page / page_ns}, {"page_us", page_ns / 1e3}},
-                 fault_ns > page / moved.steady_gb_per_s ? "faults" : moved.bound,
-                 {}};
+                 fault_ns > page / moved.steady_gb_per_s ? "faults" : moved.bound};
 }
 
 Result<Outcome> huge_pages(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   DeviceSetup setup = setup_of(4);
   const double bytes = point.size("bytes");
   // Translations of sequential pages are prefetched; only random pages of 4 KiB wait for theirs.
   const bool huge = point.word("pages") == "2MiB";
   setup.begin_ns = point.word("order") == "random" && !huge ? model.dsa.random_ns : 0;
   const Moved moved = use_one(model, setup, {.bytes = bytes, .batch = 32, .submissions = 64});
-  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound};
 }
 
 Result<Outcome> overtaking(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const double small = point.size("small");
   const double large = point.size("bytes");
   const auto count = static_cast<std::uint64_t>(std::min(2048.0, 4 * large / small + 64));
@@ -466,12 +439,10 @@ Result<Outcome> overtaking(const Model& model, const Point& point) {
   const double behind = std::max(0.0, moved.queue_bytes[0] - large);
   return Outcome{
       {{"overtaken_by", std::round(behind / small)}, {"large_us", moved.ends_ns[0] / 1e3}},
-      moved.bound,
-      {}};
+      moved.bound};
 }
 
 Result<Outcome> break_even(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const bool sync = point.word("mode") == "sync";
   double from = 0;
   double gain_max = 0;
@@ -483,12 +454,11 @@ Result<Outcome> break_even(const Model& model, const Point& point) {
     if (gain > 1 && from == 0) from = bytes;
     gain_max = std::max(gain_max, gain);
   }
-  return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, "", {}};
+  return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, ""};
 }
 
 /// Compares the choice of path `auto` with the best one.
 Result<Outcome> automatic(const Model& model, const Point& point) {
-  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
   const double bytes = point.size("bytes");
   const bool waits = point.word("mode") == "sync";
   const std::uint32_t batch = waits ? 1 : std::max(1U, point.count("batch"));
@@ -506,6 +476,12 @@ Result<Outcome> automatic(const Model& model, const Point& point) {
                  {"a worker thread costs as much as the calling thread"}};
 }
 
+template <Result<Outcome> (*kRun)(const Model& model, const Point& point)>
+Result<Outcome> with_device(const Model& model, const Point& point) {
+  HEADRACE_TRY(needs_devices(model, 1));
+  return kRun(model, point);
+}
+
 }  // namespace
 
 std::vector<Scenario> device_scenarios() {
@@ -519,44 +495,44 @@ std::vector<Scenario> device_scenarios() {
   submission_of.push_back({"engines", Kind::count, {"1"}});
   return {
       {"submission", "copy rate of one device by size and kind of submission", "spr-1dsa",
-       submission_of, submission},
+       submission_of, with_device<submission>},
       {"threads",
        "effect of several threads on one shared queue",
        "xeon-max-9468",
        {{"threads", Kind::count, {"1", "2", "12"}}, {"bytes", Kind::size, {"1MiB", "1GiB"}}},
-       threads},
+       with_device<threads>},
       {"batch-size",
        "time saved by batches",
        "spr-1dsa",
        {{"batch", Kind::count, {"1", "2", "4", "8", "16", "32", "64", "128"}},
         {"bytes", Kind::size, {"4KiB"}},
         one_copy},
-       batch_size},
+       with_device<batch_size>},
       {"wq-size",
        "how many entries a queue needs",
        "spr-1dsa",
        {{"entries", Kind::count, {"1", "2", "4", "8", "16", "32", "64", "128"}},
         {"bytes", Kind::size, {"4KiB", "64KiB"}}},
-       wq_size},
+       with_device<wq_size>},
       {"engines-per-group",
        "throughput by number of engines",
        "spr-1dsa",
        {{"engines", Kind::count, {"1", "2", "3", "4"}},
         {"bytes", Kind::size, {"1KiB", "64KiB"}},
         kDepth},
-       engines_per_group},
+       with_device<engines_per_group>},
       {"priorities",
        "how the arbiter shares a device between two queues",
        "spr-1dsa",
        {{"high", Kind::count, {"1", "5", "10", "15"}},
         {"low", Kind::count, {"1"}},
         {"bytes", Kind::size, {"64KiB"}}},
-       priorities},
+       with_device<priorities>},
       {"operations",
        "how fast each operation is",
        "spr-1dsa",
        {kOperation, {"bytes", Kind::size, {"4KiB", "64KiB"}}},
-       operations},
+       with_device<operations>},
       {"ddr-to-hbm",
        "rate of copies from one node to another, by mover",
        "xeon-max-9468",
@@ -573,19 +549,19 @@ std::vector<Scenario> device_scenarios() {
        "what page faults cost",
        "spr-1dsa",
        {{"fault", Kind::word, {"none", "iotlb", "retry", "block", "major", "touch", "touch-huge"}}},
-       page_faults},
+       with_device<page_faults>},
       {"huge-pages",
        "gain of pages of 2 MiB",
        "spr-1dsa",
        {{"pages", Kind::word, {"4KiB", "2MiB"}},
         {"order", Kind::word, {"sequential", "random"}},
         {"bytes", Kind::size, {"1KiB", "64KiB"}}},
-       huge_pages},
+       with_device<huge_pages>},
       {"alignment",
        "cost of misaligned targets in batches",
        "spr-1dsa",
        {{"alignment", Kind::count, {"8", "32", "64"}}, {"bytes", Kind::size, {"4KiB", "64KiB"}}},
-       alignment},
+       with_device<alignment>},
       {"overtaking",
        "how many small copies overtake a large one",
        "spr-1dsa",
@@ -593,13 +569,13 @@ std::vector<Scenario> device_scenarios() {
         {"small", Kind::size, {"32KiB"}},
         kDepth,
         {"engines", Kind::count, {"4"}}},
-       overtaking},
+       with_device<overtaking>},
       {"cache-control",
        "last-level cache taken by a copy, and its rate",
        "spr-1dsa",
        {{"flag", Kind::word, {"memory", "cache", "read-back", "cpu"}},
         {"bytes", Kind::size, {"64KiB", "1MiB"}}},
-       cache_control},
+       with_device<cache_control>},
       {"leaky-ddio",
        "when devices write more than the DDIO ways hold",
        "spr-4dsa",
@@ -611,13 +587,17 @@ std::vector<Scenario> device_scenarios() {
        "cost of the other socket's memory to a device",
        "spr-4dsa",
        {{"where", Kind::word, {"both", "source", "target"}}, kBytes},
-       remote},
-      {"break-even", "from which size on a device beats one core", "spr-1dsa", {mode}, break_even},
+       with_device<remote>},
+      {"break-even",
+       "from which size on a device beats one core",
+       "spr-1dsa",
+       {mode},
+       with_device<break_even>},
       {"automatic",
        "which path the engine chooses, and the time of the alternative",
        "spr-1dsa",
        {kBytes, mode, one_batch},
-       automatic}};
+       with_device<automatic>}};
 }
 
 }  // namespace headrace::sim::detail

@@ -198,8 +198,7 @@ Result<double> Receivers::receive(const Message& message, const NicFunction& fun
                                   double read_share) {
   const InjectionModel& model = state_->model;
   const Options& options = state_->options;
-  const auto place = ask(function, message, options.core_count);
-  if (!place) return fail(place.error());
+  HEADRACE_TAKE(place, ask(function, message, options.core_count));
   const std::uint64_t lines = std::max<std::uint64_t>(1, lines_of(message.bytes));
   const std::uint64_t header = lines_of(place->header_bytes);
   const std::uint64_t buffer = buffer_of(message.receiver_core);
@@ -307,8 +306,7 @@ Result<Outcome> injection(const Model& model, const Point& point) {
                    {"time_us_without", without.time_ns / 1e3},
                    {"memory_lines", with.memory_lines},
                    {"memory_lines_saved", without.memory_lines - with.memory_lines}},
-                  gain < 0 ? "the working set is pushed out" : "latency",
-                  {}};
+                  gain < 0 ? "the working set is pushed out" : "latency"};
   if (point.word("search") == "yes") {
     double best = 0;
     double best_bytes = 0;

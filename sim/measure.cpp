@@ -46,9 +46,8 @@ class Memory {
   /// Takes huge pages if `bytes` is large enough: the measurement is of memory, not of the TLB.
   [[nodiscard]] Result<void> take(std::size_t bytes, NodeId node) {
     const bool fits = platform::huge_page_bytes() > 0 && bytes >= platform::huge_page_bytes();
-    auto pages = platform::allocate_pages(bytes, node,
-                                          fits ? platform::Pages::huge : platform::Pages::plain);
-    if (!pages) return fail(pages.error());
+    HEADRACE_TAKE(pages, platform::allocate_pages(
+                             bytes, node, fits ? platform::Pages::huge : platform::Pages::plain));
     pages_ = *pages;
     return platform::prefault_pages(pages_);
   }
@@ -195,11 +194,9 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
       return refuse("a call moves less than a line, or more than all memory",
                     "use 64 bytes to the length of the memory");
     }
-    if (auto taken = sources[i].take(stream.span, stream.node); !taken) return fail(taken.error());
+    HEADRACE_TRY(sources[i].take(stream.span, stream.node));
     if (stream.access == Access::copy) {
-      if (auto taken = targets[i].take(stream.span, stream.node); !taken) {
-        return fail(taken.error());
-      }
+      HEADRACE_TRY(targets[i].take(stream.span, stream.node));
     }
     std::byte* const source = sources[i].data();
     std::byte* const target = targets[i].data();
@@ -242,7 +239,7 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
     return refuse("there are less than two lines, or over 2^32", "use 128 bytes to 256 GiB");
   }
   Memory memory;
-  if (auto taken = memory.take(count * kLine, node); !taken) return fail(taken.error());
+  HEADRACE_TRY(memory.take(count * kLine, node));
   // One cycle through all lines (Sattolo); each line holds the index of the next.
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0U);

@@ -62,8 +62,7 @@ Stream stream(const Model& model, const std::vector<Group>& groups, double write
 }
 
 Result<Outcome> memory(const Model& model, const Point& point) {
-  const auto node = node_of(model, point, "node");
-  if (!node) return fail(node.error());
+  HEADRACE_TAKE(node, node_of(model, point, "node"));
   const std::string& pattern = point.word("pattern");
   const std::string& load = point.word("load");
   const SocketModel& socket = model.sockets.front();
@@ -116,7 +115,7 @@ Result<Outcome> memory(const Model& model, const Point& point) {
                         (1 + model.core.queueing_share * wanted / full.gb_per_s);
     result.bound = "demand";
   }
-  Outcome outcome{{{"gb_per_s", result.gb_per_s}}, result.bound, {}};
+  Outcome outcome{{{"gb_per_s", result.gb_per_s}}, result.bound};
   if (writes == 0) {
     outcome.figures.emplace_back("latency_ns", result.latency_ns);
     const auto ddr = of_kind("ddr", socket.socket);
@@ -134,10 +133,8 @@ Result<Outcome> memory(const Model& model, const Point& point) {
 /// Data of one node that is read several times: in place, or after a move that overlaps with the
 /// first pass.
 Result<Outcome> placement(const Model& model, const Point& point) {
-  const auto source = node_of(model, point, "source");
-  if (!source) return fail(source.error());
-  const auto target = node_of(model, point, "target");
-  if (!target) return fail(target.error());
+  HEADRACE_TAKE(source, node_of(model, point, "source"));
+  HEADRACE_TAKE(target, node_of(model, point, "target"));
   const std::uint32_t socket = model.node(*source)->socket;
   const double bytes = point.size("bytes");
   const double passes = std::max(1U, point.count("passes"));
@@ -287,7 +284,7 @@ Result<Outcome> streams(const Model& model, const Point& point) {
     const auto rate = [&](std::size_t kind) {
       return kind < counters.size() ? world.fluid().utilisation(counters[kind]) * kAnyRate : 0;
     };
-    outcome = {{{"gb_per_s", rate(0)}, {"beside_gb_per_s", rate(1)}}, world.bound(), {}};
+    outcome = {{{"gb_per_s", rate(0)}, {"beside_gb_per_s", rate(1)}}, world.bound()};
   });
   world.fluid().run();
   return outcome;
@@ -309,13 +306,11 @@ Result<Outcome> messages(const Model& model, const Point& point) {
   return Outcome{{{"trip_ns", 3 * core.handover_ns + 2 * body_ns},
                   {"message_ns", message_ns},
                   {"gb_per_s", bytes / message_ns}},
-                 bytes <= kLine ? "latency" : "lines between cores",
-                 {}};
+                 bytes <= kLine ? "latency" : "lines between cores"};
 }
 
 Result<Outcome> cxl(const Model& model, const Point& point) {
-  const auto node = node_of(model, point, "node");
-  if (!node) return fail(node.error());
+  HEADRACE_TAKE(node, node_of(model, point, "node"));
   const std::uint32_t own = model.nodes.front().node;
   const bool in = point.word("direction") == "from";
   const Traffic traffic{.source = in ? *node : own, .target = in ? own : *node};
@@ -331,7 +326,7 @@ Result<Outcome> cxl(const Model& model, const Point& point) {
     moved = move_by_cores(model, model.sockets.front().socket, std::max(1U, point.count("threads")),
                           bytes * 256, traffic);
   }
-  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound, {}};
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound};
 }
 
 Result<Outcome> optane(const Model& model, const Point& point) {
@@ -357,8 +352,7 @@ Result<Outcome> optane(const Model& model, const Point& point) {
                   {"dimm_gb_per_s", dimm * share},
                   {"ring_s", kRingBytes / entry * entry_ns / 1e9},
                   {"ring_gb_per_s", entry / entry_ns}},
-                 "dimms",
-                 {}};
+                 "dimms"};
 }
 
 /// Share of hits of each pass over `bytes` in a direct-mapped cache of `room` bytes. Later passes
@@ -487,8 +481,7 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
                   {"hit_share", hits[std::min(hits.size(), passes) - 1]},
                   {"cache_mode_gain", flat_ns / cached_ns - 1},
                   {"prefetched_over_cache_mode", cached_ns / prefetched_ns}},
-                 bytes > room ? "capacity" : "bandwidth",
-                 {}};
+                 bytes > room ? "capacity" : "bandwidth"};
 }
 
 }  // namespace

@@ -428,11 +428,9 @@ Result<Model> parse_model(const std::string& text, const std::string& path, topo
 }
 
 Result<Model> read_model(const std::string& path) {
-  auto machine = topo::replay(path);
-  if (!machine) return fail(std::move(machine.error()));
+  HEADRACE_TAKE(machine, topo::replay(path));
   constexpr std::size_t kRecordBytesMax = std::size_t{64} << 20U;  // As replay().
-  auto text = platform::load_file(path, kRecordBytesMax);
-  if (!text) return fail(std::move(text.error()));
+  HEADRACE_TAKE(text, platform::load_file(path, kRecordBytesMax));
   return parse_model(*text, path, std::move(*machine));
 }
 

@@ -259,8 +259,7 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
   Plan plan;
   for (const auto& [key, node] :
        {std::pair{"a", &plan.a}, std::pair{"b", &plan.b}, std::pair{"target", &plan.target}}) {
-    const auto found = node_of(model, point, key);
-    if (!found) return fail(found.error());
+    HEADRACE_TAKE(found, node_of(model, point, key));
     *node = *found;
   }
   const std::size_t devices = point.count("devices");
@@ -294,12 +293,9 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
     plan.is_there = is_there;
     return Query(model, plan).run();
   };
-  const auto off = end_of(false, false);
-  if (!off) return fail(off.error());
-  const auto on = end_of(true, false);
-  if (!on) return fail(on.error());
-  const auto best = end_of(false, true);
-  if (!best) return fail(best.error());
+  HEADRACE_TAKE(off, end_of(false, false));
+  HEADRACE_TAKE(on, end_of(true, false));
+  HEADRACE_TAKE(best, end_of(false, true));
   return Outcome{{{"gain", off->ns / on->ns - 1},
                   {"off_ms", off->ns * factor / 1e6},
                   {"on_ms", on->ns * factor / 1e6},

@@ -57,7 +57,7 @@ class Replayer {
         device_count_(model.has_dsa ? model.machine.dsa_devices.size() : 0) {}
 
   Result<Replayed> run() {
-    if (auto ready = prepare(); !ready) return fail(ready.error());
+    HEADRACE_TRY(prepare());
     for (std::uint32_t t = 0; t < trace_.threads.size(); ++t) {
       world_.fluid().after(trace_.threads[t].begin_ns * options_.compute_scale,
                            [this, t] { go(t); });

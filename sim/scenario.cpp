@@ -135,7 +135,7 @@ Result<Outcome> run_scenario(const Model& model, std::string_view name,
     known.push_back(parameter.name);
     const auto given = values.find(parameter.name);
     const std::string& value = given == values.end() ? parameter.values.front() : given->second;
-    if (const auto checked = check(parameter, value); !checked) return fail(checked.error());
+    HEADRACE_TRY(check(parameter, value));
     all.emplace(parameter.name, value);
   }
   for (const auto& [key, value] : values) {

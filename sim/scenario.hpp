@@ -49,8 +49,8 @@ class Point {
 
 struct Outcome {
   std::vector<std::pair<std::string, double>> figures;
-  std::string bound;               ///< The limiting resource.
-  std::vector<std::string> notes;  ///< Remarks on the figures.
+  std::string bound;                 ///< The limiting resource.
+  std::vector<std::string> notes{};  ///< Remarks on the figures.
 
   [[nodiscard]] double figure(std::string_view name) const;
 };

@@ -213,7 +213,7 @@ class Reader {
     for (std::size_t begin = kHeadBytes; begin < file.size(); begin += block_bytes) {
       const std::size_t length = std::min(block_bytes, file.size() - begin);
       trace_.cut_off_bytes += static_cast<double>(length % sizeof(Record));
-      if (auto read = block(file.subspan(begin, length)); !read) return fail(read.error());
+      HEADRACE_TRY(block(file.subspan(begin, length)));
     }
     return make(1e9 / ticks);
   }
@@ -236,7 +236,7 @@ class Reader {
       if (!event.is_object() || !event.contains("event")) {
         return damaged(fmt::format("line {} is no event", number));
       }
-      if (auto read = descriptor(event, submitted); !read) return fail(read.error());
+      HEADRACE_TRY(descriptor(event, submitted));
     }
     return make(1);
   }

@@ -26,7 +26,7 @@ std::span<std::byte> from_a_line_on(std::span<std::byte> room) {
 }
 
 Result<void> can_generate(const Variant& variant) {
-  if (const auto valid = check(variant); !valid) return fail(valid.error());
+  HEADRACE_TRY(check(variant));
   if (can_run(variant)) return {};
   return fail(Code::unsupported, fmt::format("generate a copy '{}'", to_text(variant)),
               detail::kHasGenerator ? "this processor lacks its instructions"
@@ -75,7 +75,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     Begins& each = begins.emplace_back();
     for (const auto& variant : {routine.warm, routine.cold}) {
       if (!variant) continue;
-      if (const auto possible = can_generate(*variant); !possible) return fail(possible.error());
+      HEADRACE_TRY(can_generate(*variant));
     }
     if (routine.warm) each.warm = append(detail::generate(*routine.warm, fallback, room));
     if (routine.cold) each.cold = append(detail::generate(*routine.cold, fallback, room));
@@ -87,8 +87,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   }
   const std::size_t probes_begin = code.size();
   code.resize(probes_begin + probe_count * detail::kProbeCodeBytesMax);
-  auto pages = platform::ExecutablePages::make(code.size());
-  if (!pages) return fail(std::move(pages.error()));
+  HEADRACE_TAKE(pages, platform::ExecutablePages::make(code.size()));
   std::memcpy(pages->bytes().data(), code.data(), code.size());
   const auto function_at = [&](std::optional<std::size_t> begin) {
     return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
@@ -106,7 +105,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     moves.push_back(function_at(next));
     next += detail::kProbeCodeBytesMax;
   }
-  if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
+  HEADRACE_TRY(pages->seal());
   return GeneratedCode(std::make_unique<State>(
       State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));
 }
@@ -116,13 +115,12 @@ Result<GeneratedCode> GeneratedCode::make_entry(std::span<const Range> ranges, M
     return fail(Code::unsupported, "generate an entry", "this build generates no code",
                 "call the fallback");
   }
-  auto pages = platform::ExecutablePages::make(detail::kEntryCodeBytesMax +
-                                               ranges.size() * detail::kRangeCodeBytesMax);
-  if (!pages) return fail(std::move(pages.error()));
+  HEADRACE_TAKE(pages, platform::ExecutablePages::make(detail::kEntryCodeBytesMax +
+                                                       ranges.size() * detail::kRangeCodeBytesMax));
   const std::span<std::byte> room = pages->bytes();
   const auto place = reinterpret_cast<std::uintptr_t>(room.data());
   const std::size_t used = detail::generate_entry(ranges, fallback, room, place);
-  if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
+  HEADRACE_TRY(pages->seal());
   return GeneratedCode(std::make_unique<State>(State{.pages = std::move(*pages),
                                                      .moves = {reinterpret_cast<Move>(room.data())},
                                                      .code_bytes = used}));

@@ -108,8 +108,7 @@ Result<std::uint64_t> read_bytes_max(const Json& json) {
 }
 
 Result<SizeClass> read_class(const Json& json) {
-  const auto bytes_max = read_bytes_max(json);
-  if (!bytes_max) return fail(bytes_max.error());
+  HEADRACE_TAKE(bytes_max, read_bytes_max(json));
   SizeClass made{.bytes_max = *bytes_max, .variant = {}};
   for (const auto& [key, variant] :
        {std::pair{"variant", &made.variant}, {kColdVariant, &made.cold_variant}}) {
@@ -130,8 +129,7 @@ Result<SizeClass> read_class(const Json& json) {
 
 template <typename Kernel>
 Result<KernelClass<Kernel>> read_kernel_class(const Json& json) {
-  const auto bytes_max = read_bytes_max(json);
-  if (!bytes_max) return fail(bytes_max.error());
+  HEADRACE_TAKE(bytes_max, read_bytes_max(json));
   KernelClass<Kernel> made{.bytes_max = *bytes_max, .kernel = {}};
   const Json& found = member(json, "kernel");
   if (found.is_null()) return made;
@@ -151,8 +149,7 @@ Result<void> read_classes(const Json& list, std::string_view name, Read read_one
     return corrupt(fmt::format("its {} are not a list, or too many", name));
   }
   for (const Json& entry : list) {
-    Result<Class> made = read_one(entry);
-    if (!made) return fail(std::move(made.error()));
+    HEADRACE_TAKE(made, read_one(entry));
     if (!classes.empty() && made->bytes_max <= classes.back().bytes_max) {
       return corrupt(fmt::format("its {} are not in ascending order", name));
     }
@@ -242,7 +239,7 @@ struct Moves {
 
 /// Generates the functions of the profile and puts them into `chosen`, which is no other thread's.
 Result<Moves> generate(const Profile& profile, Dispatch<Move>& chosen) {
-  if (auto ours = check_machine(profile); !ours) return fail(std::move(ours.error()));
+  HEADRACE_TRY(check_machine(profile));
   const bool probes = profile.cold_probe && platform::may_read_ticks();
   std::vector<Routine> routines;
   routines.reserve(profile.classes.size());
@@ -361,7 +358,7 @@ Result<Profile> parse_profile(std::string_view text) {
       !done) {
     return fail(std::move(done.error()));
   }
-  if (auto done = read_kernels(json, profile); !done) return fail(std::move(done.error()));
+  HEADRACE_TRY(read_kernels(json, profile));
   if (!read_cold_probe(member(json, kColdProbe), profile)) {
     return corrupt(fmt::format("its {} is missing or invalid", kColdProbe));
   }
@@ -420,8 +417,7 @@ Result<Profile> load_profile(const std::string& path) {
 
 Result<void> use_profile(const Profile& profile, Dispatch<Move>& dispatch) {
   Dispatch chosen(dispatch.fallback());
-  Result<Moves> moves = generate(profile, chosen);
-  if (!moves) return fail(std::move(moves.error()));
+  HEADRACE_TAKE(moves, generate(profile, chosen));
   const Lock lock(detail::profile_mutex());
   choose_moves(std::move(*moves), chosen, dispatch);
   return {};
@@ -441,8 +437,7 @@ Result<void> use_profile(const Profile& profile) {
   // Everything that can fail comes first, so that a failure changes nothing.
   if (auto there = check_kernels(profile); !there) return there;
   Dispatch chosen(detail::default_dispatch.fallback());
-  Result<Moves> moves = generate(profile, chosen);
-  if (!moves) return fail(std::move(moves.error()));
+  HEADRACE_TAKE(moves, generate(profile, chosen));
   const Lock lock(detail::profile_mutex());
   choose_moves(std::move(*moves), chosen, detail::default_dispatch);
   choose_kernels(profile.fills, fill_of, detail::default_fills());

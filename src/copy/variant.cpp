@@ -166,7 +166,7 @@ Result<Variant> parse_variant(std::string_view text) {
                 fmt::format("'{}' is not complete", text.substr(0, 256)),
                 fmt::format("write it as in '{}'", to_text(Variant{})));
   }
-  if (const auto valid = check(variant); !valid) return fail(valid.error());
+  HEADRACE_TRY(check(variant));
   return variant;
 }
 
