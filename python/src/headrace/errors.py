@@ -145,21 +145,8 @@ class UnsupportedError(Error, RuntimeError):
 
 _BY_CODE: dict[str, type[Error]] = {
     kind.code: kind
-    for kind in (
-        InvalidArgumentError,
-        NotFoundError,
-        OutOfRangeError,
-        IoFailedError,
-        CorruptDataError,
-        VersionMismatchError,
-        TypeMismatchError,
-        ClosedError,
-        HardwareAbsentError,
-        OutOfMemoryError,
-        CapacityExceededError,
-        PermissionDeniedError,
-        UnsupportedError,
-    )
+    for kind in (*Error.__subclasses__(), *_SystemError.__subclasses__())
+    if "code" in vars(kind)
 }
 
 

@@ -17,8 +17,9 @@ import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from headrace._apps.dsa.facts import (
     AccelConfig,
@@ -35,6 +36,8 @@ from headrace._apps.dsa.facts import (
     Process,
     Queue,
 )
+
+_T = TypeVar("_T")
 
 CPU_FLAGS = ("enqcmd", "movdir64b", "waitpkg", "la57", "hypervisor")
 KERNEL_OPTIONS = (
@@ -53,8 +56,6 @@ _PARAMETERS = ("intel_iommu", "iommu", "module_blacklist", "modprobe.blacklist",
 # https://github.com/torvalds/linux, drivers/dma/idxd/registers.h and include/linux/pci_ids.h.
 DSA_PCI_DEVICES = ("0b25", "11fb", "1212")
 IAA_PCI_DEVICES = ("0cfe", "1216", "b02d")
-
-_GROUP_ATTRIBUTES = tuple(field.name for field in fields(Group))[1:]
 
 _FILE_BYTES_MAX = 1 << 20
 _PAGE_BYTES = 4096
@@ -315,40 +316,23 @@ def _devices(root: Path) -> tuple[Device, ...] | None:
 
 
 def _device(root: Path, folder: Path) -> Device:
-    def number(name: str) -> int | None:
-        return _integer(folder / name)
-
     # The device's directory: the bus mixes WQs and engines of all devices.
     inside = _names(folder) or []
     index = folder.name.removeprefix("dsa")
     real = Path(os.path.realpath(folder))
     address = re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", real.parent.name)
-    return Device(
-        name=folder.name,
+    return _read(
+        Device,
+        folder,
         pci_address=address[0] if address else None,
-        version=_word(folder / "version"),
-        state=_word(folder / "state"),
-        cmd_status=_word(folder / "cmd_status"),
-        errors=_word(folder / "errors"),
-        node=number("numa_node"),
-        pasid_enabled=number("pasid_enabled"),
-        configurable=number("configurable"),
-        clients=number("clients"),
-        read_buffer_limit=number("read_buffer_limit"),
-        max_groups=number("max_groups"),
-        max_engines=number("max_engines"),
-        max_work_queues=number("max_work_queues"),
-        max_work_queues_size=number("max_work_queues_size"),
-        max_batch_size=number("max_batch_size"),
-        max_transfer_size=number("max_transfer_size"),
-        max_read_buffers=number("max_read_buffers"),
+        node=_integer(folder / "numa_node"),
         groups=tuple(
-            Group(name, *(_integer(folder / name / attribute) for attribute in _GROUP_ATTRIBUTES))
+            _read(Group, folder / name)
             for name in inside
             if re.fullmatch(rf"group{index}\.\d+", name)
         ),
         engines=tuple(
-            Engine(name, _integer(folder / name / "group_id"))
+            _read(Engine, folder / name)
             for name in inside
             if re.fullmatch(rf"engine{index}\.\d+", name)
         ),
@@ -359,35 +343,23 @@ def _device(root: Path, folder: Path) -> Device:
 
 
 def _queue(root: Path, folder: Path) -> Queue:
-    def number(name: str) -> int | None:
-        return _integer(folder / name)
-
-    state, mode, kind = (_word(folder / name) for name in ("state", "mode", "type"))
-    clients = number("clients")
-    # Opening a dedicated WQ claims it: only if it is known to be free.
-    free = mode == "shared" or clients == 0
     file = None
-    if kind == "user":
-        file = _character_device(root, folder.name, tried=state == "enabled" and free)
-    return Queue(
-        name=folder.name,
-        state=state,
-        mode=mode,
-        type=kind,
-        label=_word(folder / "name"),
-        driver_name=_word(folder / "driver_name"),
-        size=number("size"),
-        threshold=number("threshold"),
-        priority=number("priority"),
-        group_id=number("group_id"),
-        block_on_fault=number("block_on_fault"),
-        max_batch_size=number("max_batch_size"),
-        max_transfer_size=number("max_transfer_size"),
-        ats_disable=number("ats_disable"),
-        clients=clients,
-        occupancy=number("occupancy"),
-        file=file,
-    )
+    found = _read(Queue, folder, label=_word(folder / "name"), file=None)
+    if found.type == "user":
+        # Opening a dedicated WQ claims it: only if it is known to be free.
+        free = found.mode == "shared" or found.clients == 0
+        file = _character_device(root, folder.name, tried=found.state == "enabled" and free)
+    return replace(found, file=file)
+
+
+def _read(kind: type[_T], folder: Path, **known: object) -> _T:
+    """Make facts whose fields are named as the attributes in a directory, but for the known."""
+    known["name"] = folder.name
+    for each in fields(cast("Any", kind)):  # They are dataclasses.
+        if each.name not in known:
+            read = _integer if each.type == int | None else _word
+            known[each.name] = read(folder / each.name)
+    return kind(**known)
 
 
 def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
