@@ -52,7 +52,7 @@ class Place:
     panel: str
     line: str
     x: str
-    metric: str
+    metric: str = "gb_per_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,7 @@ class Plan:
         """Add a skipped measurement."""
         self.left_out.append(LeftOut(what, why))
 
-    def add(
-        self,
-        words: dict[str, object],
-        *places: Place,
-        queue: Queue | None = None,
-        without_memory: bool = False,
-    ) -> None:
+    def add(self, words: dict[str, object], *places: Place, without_memory: bool = False) -> None:
         """Add a point, or skip it if memory is too small; files need none (`without_memory`)."""
         each = max(int(str(words.get("bytes", 4096))), _POOL_BYTES)
         span = int(str(words.get("span", 0)))
@@ -115,7 +109,8 @@ class Plan:
                 * (span > 0),
             )
             return
-        self.points.append(Point(words, places, bool(queue and queue.emulated)))
+        by_device = words["by"] not in {"cpu", "none"} and words.get("path") != "software"
+        self.points.append(Point(words, places, by_device and self.facts.emulated))
 
     def need(self, what: str, mode: str = "") -> Queue | None:
         """Return a queue; if there is none, skip `what` and return None."""
@@ -151,28 +146,25 @@ def _submission(plan: Plan) -> None:
             place = bytes_text(size)
             plan.add(
                 _channel(queue, size),
-                Place("by size", f"{mode}, waited for", place, "gb_per_s"),
+                Place("by size", f"{mode}, waited for", place),
                 Place("time of a copy, by size", f"{mode}, waited for", place, "time_us"),
-                queue=queue,
             )
             if size > 16 * MIB:
                 continue
             plan.add(
                 _channel(queue, size, depth=_DEPTH),
-                Place("by size", f"{mode}, {_DEPTH} in flight", place, "gb_per_s"),
-                queue=queue,
+                Place("by size", f"{mode}, {_DEPTH} in flight", place),
             )
             if size <= MIB and queue.batch_max > 1:
                 plan.add(
                     _channel(queue, size, batch=_BATCH),
-                    Place("by size", f"{mode}, batches of {_BATCH}", place, "gb_per_s"),
-                    queue=queue,
+                    Place("by size", f"{mode}, batches of {_BATCH}", place),
                 )
         _depths(plan, queue, (4 * KIB,), mode)
     for size in _SIZES:
         plan.add(
             _cpu(size),
-            Place("by size", "one processor", bytes_text(size), "gb_per_s"),
+            Place("by size", "one processor", bytes_text(size)),
             Place("time of a copy, by size", "one processor", bytes_text(size), "time_us"),
         )
 
@@ -183,10 +175,7 @@ def _depths(plan: Plan, queue: Queue, sizes: Iterable[int], label: str) -> None:
         for depth in fit:
             plan.add(
                 _channel(queue, size, depth=depth),
-                Place(
-                    "by copies in flight", f"{label}, {bytes_text(size)}", str(depth), "gb_per_s"
-                ),
-                queue=queue,
+                Place("by copies in flight", f"{label}, {bytes_text(size)}", str(depth)),
             )
     if len(fit) < len(_DEPTHS):
         least = _DEPTHS[len(fit)]
@@ -211,13 +200,12 @@ def _threads(plan: Plan) -> None:
             if queue is not None:
                 plan.add(
                     {**_channel(queue, size), "threads": count, "count": _SHARED_COPIES},
-                    Place("by threads", f"one shared queue, {line}", str(count), "gb_per_s"),
-                    queue=queue,
+                    Place("by threads", f"one shared queue, {line}", str(count)),
                 )
             if size == MIB:
                 plan.add(
                     {**_cpu(size, count), "count": _SHARED_COPIES},
-                    Place("by threads", f"processors, {line}", str(count), "gb_per_s"),
+                    Place("by threads", f"processors, {line}", str(count)),
                 )
 
 
@@ -238,33 +226,25 @@ def _movement(plan: Plan) -> None:
         place = f"{source.id} to {target.id} ({target.tier})"
         panel = f"by target, {bytes_text(size)} from node {source.id} ({source.tier})"
         # Place in the panel that compares pairs of nodes.
-        pair = (
-            f"from node {source.id} ({source.tier})",
-            f"{target.id} ({target.tier})",
-            "gb_per_s",
-        )
+        pair = (f"from node {source.id} ({source.tier})", f"{target.id} ({target.tier})")
         if devices:
             for policy, label in (
                 ("all", "brute force"),
                 ("smart_copy", "smart"),
                 ("push_pull", "push-pull"),
             ):
-                places = [Place(panel, label, place, "gb_per_s")]
+                places = [Place(panel, label, place)]
                 if policy == "smart_copy" and across:
                     places.append(Place("by source and target, smart", *pair))
-                plan.add(
-                    {"by": "engine", "policy": policy, **ends, "bytes": size},
-                    *places,
-                    queue=facts.queues[0],
-                )
+                plan.add({"by": "engine", "policy": policy, **ends, "bytes": size}, *places)
         threads = len(source.cpus) or max(1, len(facts.home.cpus))
-        places = [Place(panel, f"{threads} processors", place, "gb_per_s")]
+        places = [Place(panel, f"{threads} processors", place)]
         if across:
             places.append(Place("by source and target, processors", *pair))
         plan.add({**_cpu(4 * MIB, threads), **ends}, *places)
         plan.add(
             {"by": "engine", "path": "software", "policy": "smart_copy", **ends, "bytes": size},
-            Place(panel, "processors, smart", place, "gb_per_s"),
+            Place(panel, "processors, smart", place),
         )
 
 
@@ -285,8 +265,7 @@ def _devices(plan: Plan) -> None:
                     "queues": names,
                     "threads": count,
                 },
-                Place("by devices", bytes_text(size), str(count), "gb_per_s"),
-                queue=queues[0],
+                Place("by devices", bytes_text(size), str(count)),
             )
 
 
@@ -305,8 +284,7 @@ def _device_engines(plan: Plan) -> None:
         for size in (KIB, 64 * KIB):
             plan.add(
                 _channel(queue, size, depth=_DEPTH),
-                Place("by engines of the group", bytes_text(size), str(count), "gb_per_s"),
-                queue=queue,
+                Place("by engines of the group", bytes_text(size), str(count)),
             )
 
 
@@ -328,8 +306,7 @@ def _queues(plan: Plan) -> None:
             if batch <= queue.batch_max:
                 plan.add(
                     _channel(queue, size, batch=batch),
-                    Place("by copies of a batch", bytes_text(size), str(batch), "gb_per_s"),
-                    queue=queue,
+                    Place("by copies of a batch", bytes_text(size), str(batch)),
                 )
     _queue_sizes(plan)
     _priorities(plan)
@@ -349,8 +326,7 @@ def _queue_sizes(plan: Plan) -> None:
         for size in (4 * KIB, 64 * KIB):
             plan.add(
                 _channel(queue, size, depth=queue.depth_max),
-                Place("by entries of the queue", bytes_text(size), str(entries), "gb_per_s"),
-                queue=queue,
+                Place("by entries of the queue", bytes_text(size), str(entries)),
             )
 
 
@@ -380,7 +356,6 @@ def _priorities(plan: Plan) -> None:
                 str(priority),
                 "share",
             ),
-            queue=high,
         )
 
 
@@ -398,7 +373,6 @@ def _operations(plan: Plan) -> None:
                 plan.add(
                     {**_channel(queue, size, depth=_DEPTH), **words},
                     Place(panel, "device", name, metric),
-                    queue=queue,
                 )
             plan.add({**_cpu(size), **words}, Place(panel, "one processor", name, metric))
 
@@ -416,7 +390,6 @@ def _latency(plan: Plan) -> None:
                     Place(f"{mode} queue, by size", part, bytes_text(size), f"{part}_ns")
                     for part in ("prepare", "submit", "wait")
                 ),
-                queue=queue,
             )
     for size in sizes:
         place = Place("one processor, by size", "copy", bytes_text(size), "time_us")
@@ -432,14 +405,10 @@ def _faults(plan: Plan) -> None:
             ways.remove("block")
             plan.leave_out("block", f"{queue.name} has block_on_fault off")
         for way in ways:
-            plan.add(
-                {**_channel(queue, size), "faults": way},
-                Place(panel, "device", way, "gb_per_s"),
-                queue=queue,
-            )
+            plan.add({**_channel(queue, size), "faults": way}, Place(panel, "device", way))
     for way, label in (("none", "none"), ("block", "by the kernel")):
         words = {**_cpu(size), "faults": way}
-        plan.add(words, Place(panel, "one processor", label, "gb_per_s"))
+        plan.add(words, Place(panel, "one processor", label))
 
 
 def _pages(plan: Plan) -> None:
@@ -450,28 +419,26 @@ def _pages(plan: Plan) -> None:
             if queue is not None:
                 plan.add(
                     {**_channel(queue, size, depth=_DEPTH), "huge": huge},
-                    Place(place[0], f"device, {place[1]}", pages, "gb_per_s"),
-                    queue=queue,
+                    Place(place[0], f"device, {place[1]}", pages),
                 )
             plan.add(
-                {**_cpu(size), "huge": huge},
-                Place(place[0], f"one processor, {place[1]}", pages, "gb_per_s"),
+                {**_cpu(size), "huge": huge}, Place(place[0], f"one processor, {place[1]}", pages)
             )
 
 
 def _destination(plan: Plan) -> None:
     queue = plan.need("cache control")
-    lines: list[tuple[str, dict[str, object], Queue | None]] = []
+    lines: list[tuple[str, dict[str, object]]] = []
     if queue is not None:
         lines = [
-            ("device, to memory", {**_channel(queue, 0), "cache": 0}, queue),
-            ("device, to the cache", {**_channel(queue, 0), "cache": 1}, queue),
+            ("device, to memory", {**_channel(queue, 0), "cache": 0}),
+            ("device, to the cache", {**_channel(queue, 0), "cache": 1}),
         ]
-    lines.append(("one processor", _cpu(0), None))
+    lines.append(("one processor", _cpu(0)))
     for size in (4 * KIB, 64 * KIB, MIB):
-        for label, words, used in lines:
+        for label, words in lines:
             places = [
-                Place("rate, by size", label, bytes_text(size), "gb_per_s"),
+                Place("rate, by size", label, bytes_text(size)),
                 Place(
                     "reading a line afterwards, by size",
                     label,
@@ -484,7 +451,7 @@ def _destination(plan: Plan) -> None:
                     "in last-level caches, by size", label, bytes_text(size), "cache_bytes"
                 )
                 places.append(place)
-            plan.add({**words, "bytes": size, "read": 1}, *places, queue=used)
+            plan.add({**words, "bytes": size, "read": 1}, *places)
     if not plan.facts.monitors_cache:
         plan.leave_out("occupancy of caches", "resctrl is not mounted or cannot monitor them here")
 
@@ -496,17 +463,16 @@ def _pollution(plan: Plan) -> None:
     queue = plan.need("a device beside a working set")
     last = plan.facts.last_cache_bytes or 32 * MIB
     for working_set in (64 * KIB, MIB, last // 4, last // 2, last):
-        ways: list[tuple[str, dict[str, object], Queue | None]] = [
-            ("alone", {"by": "none", "bytes": 1}, None),
-            ("beside copies by a processor", _cpu(MIB), None),
+        ways: list[tuple[str, dict[str, object]]] = [
+            ("alone", {"by": "none", "bytes": 1}),
+            ("beside copies by a processor", _cpu(MIB)),
         ]
         if queue is not None:
-            ways.append(("beside copies by a device", _channel(queue, MIB, depth=_DEPTH), queue))
-        for label, words, used in ways:
+            ways.append(("beside copies by a device", _channel(queue, MIB, depth=_DEPTH)))
+        for label, words in ways:
             plan.add(
                 {**words, "beside": working_set},
                 Place("reading, by working set", label, bytes_text(working_set), "beside_gb_per_s"),
-                queue=used,
             )
 
 
@@ -518,19 +484,15 @@ def _cycles(plan: Plan) -> None:
     if plan.facts.perf_allowed:
         metrics.append(("cycles of a copy", "cycles"))
     for size in (4 * KIB, 64 * KIB, MIB):
-        ways: list[tuple[str, dict[str, object], Queue | None]] = [
-            ("one processor", _cpu(size), None)
-        ]
+        ways: list[tuple[str, dict[str, object]]] = [("one processor", _cpu(size))]
         if queue is not None:
             ways += [
-                (f"device, {way}", {**_channel(queue, size), "waiting": way}, queue)
+                (f"device, {way}", {**_channel(queue, size), "waiting": way})
                 for way in ("spin", "umwait", "sleep")
             ]
-        for label, words, used in ways:
+        for label, words in ways:
             plan.add(
-                words,
-                *(Place(panel, label, bytes_text(size), metric) for panel, metric in metrics),
-                queue=used,
+                words, *(Place(panel, label, bytes_text(size), metric) for panel, metric in metrics)
             )
 
 
@@ -566,7 +528,6 @@ def _persistent(plan: Plan, sizes: Iterable[int], ways: Iterable[bool]) -> None:
                     f"durable copies of {bytes_text(span)}, by size",
                     f"{folder.label}, {way}",
                     bytes_text(size),
-                    "gb_per_s",
                 ),
                 Place(
                     f"time of {bytes_text(span)}, durable",
