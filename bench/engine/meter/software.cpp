@@ -28,6 +28,7 @@
 namespace {
 
 using headrace::bench::die;
+using headrace::bench::must;
 using headrace::engine::Completion;
 using headrace::engine::DifBlock;
 using headrace::engine::Engine;
@@ -125,6 +126,12 @@ void execute(const Operation& operation) {
   keep(headrace::engine::software::execute(operation));
 }
 
+/// Compares an operation on one processor with what a program would call instead.
+template <typename Theirs>
+Times beside(const Setting& setting, const Operation& operation, const Theirs& theirs) {
+  return compare(setting, [&] { execute(operation); }, theirs);
+}
+
 unsigned char* data(std::span<std::byte> bytes) {
   return reinterpret_cast<unsigned char*>(bytes.data());
 }
@@ -143,20 +150,16 @@ int compared(std::span<std::byte> one, std::span<std::byte> other) {
 Times copy(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation = Operation::copy(memory.to(size), memory.from(size));
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] { std::memmove(memory.to(size).data(), memory.from(size).data(), size); });
+  return beside(setting, Operation::copy(memory.to(size), memory.from(size)),
+                [&] { std::memmove(memory.to(size).data(), memory.from(size).data(), size); });
 }
 
 /// Copies sequentially through a source and a target pool of `pool_bytes` each.
 Times run_in_pool(const Setting& setting, std::size_t pool_bytes) {
   const std::size_t size = setting.byte_count;
   Memory memory(pool_bytes);
-  const auto machine = headrace::topo::discover({.find_movers = false});
-  if (!machine) die(machine.error().message());
-  auto engine = Engine::make(*machine, {.threads_per_node = 1, .devices = {.use = false}});
-  if (!engine) die(engine.error().message());
+  const auto engine = must(Engine::make(must(headrace::topo::discover({.find_movers = false})),
+                                        {.threads_per_node = 1, .devices = {.use = false}}));
   const std::size_t place_count = pool_bytes / size;
   std::size_t turn = 0;
   const auto next = [&] {
@@ -168,9 +171,9 @@ Times run_in_pool(const Setting& setting, std::size_t pool_bytes) {
       [&] {
         const std::size_t at = next();
         Completion end;
-        if ((*engine)->run(Operation::copy(memory.to(pool_bytes).subspan(at, size),
-                                           memory.from(pool_bytes).subspan(at, size)),
-                           end) != Submit::accepted) {
+        if (engine->run(Operation::copy(memory.to(pool_bytes).subspan(at, size),
+                                        memory.from(pool_bytes).subspan(at, size)),
+                        end) != Submit::accepted) {
           std::abort();
         }
         keep(end);
@@ -193,18 +196,15 @@ Times run_of_cold_copy(const Setting& setting) {
 Times fill(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation = Operation::fill(memory.to(size), 0x0102030405060708);
-  return compare(
-      setting, [&] { execute(operation); }, [&] { std::memset(memory.to(size).data(), 7, size); });
+  return beside(setting, Operation::fill(memory.to(size), 0x0102030405060708),
+                [&] { std::memset(memory.to(size).data(), 7, size); });
 }
 
 Times compare_equal(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation = Operation::compare(memory.to(size), memory.from(size));
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] { keep(compared(memory.to(size), memory.from(size))); });
+  return beside(setting, Operation::compare(memory.to(size), memory.from(size)),
+                [&] { keep(compared(memory.to(size), memory.from(size))); });
 }
 
 Times compare_pattern(const Setting& setting) {
@@ -212,52 +212,41 @@ Times compare_pattern(const Setting& setting) {
   Memory memory(size);
   std::memset(memory.from(size).data(), 7, size);
   std::memset(memory.to(size).data(), 7, size);
-  const Operation operation = Operation::compare_pattern(memory.from(size), 0x0707070707070707);
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] { keep(compared(memory.to(size), memory.from(size))); });
+  return beside(setting, Operation::compare_pattern(memory.from(size), 0x0707070707070707),
+                [&] { keep(compared(memory.to(size), memory.from(size))); });
 }
 
 Times create_delta(const Setting& setting) {
   const std::size_t size = std::min(setting.byte_count, headrace::engine::kDeltaBytesMax);
   Memory memory(size);
-  const Operation operation =
-      Operation::create_delta(memory.other(4096), memory.to(size), memory.from(size));
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] { keep(compared(memory.to(size), memory.from(size))); });
+  return beside(setting,
+                Operation::create_delta(memory.other(4096), memory.to(size), memory.from(size)),
+                [&] { keep(compared(memory.to(size), memory.from(size))); });
 }
 
 Times dualcast(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation =
-      Operation::dualcast(memory.to(size), memory.other(size), memory.from(size));
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] {
-        std::memcpy(memory.to(size).data(), memory.from(size).data(), size);
-        std::memcpy(memory.other(size).data(), memory.from(size).data(), size);
-      });
+  return beside(setting,
+                Operation::dualcast(memory.to(size), memory.other(size), memory.from(size)), [&] {
+                  std::memcpy(memory.to(size).data(), memory.from(size).data(), size);
+                  std::memcpy(memory.other(size).data(), memory.from(size).data(), size);
+                });
 }
 
 Times crc(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation = Operation::crc(memory.from(size));
-  return compare(setting, [&] { execute(operation); }, [&] { keep(sum(memory.from(size))); });
+  return beside(setting, Operation::crc(memory.from(size)), [&] { keep(sum(memory.from(size))); });
 }
 
 Times copy_crc(const Setting& setting) {
   const std::size_t size = setting.byte_count;
   Memory memory(size);
-  const Operation operation = Operation::copy_crc(memory.to(size), memory.from(size));
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] {
-        std::memcpy(memory.to(size).data(), memory.from(size).data(), size);
-        keep(sum(memory.from(size)));
-      });
+  return beside(setting, Operation::copy_crc(memory.to(size), memory.from(size)), [&] {
+    std::memcpy(memory.to(size).data(), memory.from(size).data(), size);
+    keep(sum(memory.from(size)));
+  });
 }
 
 /// Blocks in about `size` bytes; at least one.
@@ -271,11 +260,9 @@ struct Blocks {
 Times dif_insert(const Setting& setting) {
   const Blocks blocks(setting.byte_count);
   Memory memory(std::max(setting.byte_count, blocks.plain()));
-  const Operation operation =
-      Operation::dif_insert(memory.to(blocks.whole()), memory.from(blocks.plain()), {}, {});
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] {
+  return beside(
+      setting,
+      Operation::dif_insert(memory.to(blocks.whole()), memory.from(blocks.plain()), {}, {}), [&] {
         for (std::size_t i = 0; i < blocks.count; ++i) {
           unsigned char* const target = data(memory.to(blocks.whole())) + i * 520;
           const std::uint16_t guard =
@@ -289,28 +276,23 @@ Times dif_check(const Setting& setting) {
   const Blocks blocks(setting.byte_count);
   Memory memory(std::max(setting.byte_count, blocks.plain()));
   execute(Operation::dif_insert(memory.to(blocks.whole()), memory.from(blocks.plain()), {}, {}));
-  const Operation operation = Operation::dif_check(memory.to(blocks.whole()), {}, {});
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] {
-        for (std::size_t i = 0; i < blocks.count; ++i) {
-          const unsigned char* const block = data(memory.to(blocks.whole())) + i * 520;
-          std::uint16_t guard = 0;
-          std::memcpy(&guard, block + 512, sizeof guard);
-          if (__builtin_bswap16(guard) != crc16_t10dif(0, block, 512)) std::abort();
-        }
-      });
+  return beside(setting, Operation::dif_check(memory.to(blocks.whole()), {}, {}), [&] {
+    for (std::size_t i = 0; i < blocks.count; ++i) {
+      const unsigned char* const block = data(memory.to(blocks.whole())) + i * 520;
+      std::uint16_t guard = 0;
+      std::memcpy(&guard, block + 512, sizeof guard);
+      if (__builtin_bswap16(guard) != crc16_t10dif(0, block, 512)) std::abort();
+    }
+  });
 }
 
 Times dif_strip(const Setting& setting) {
   const Blocks blocks(setting.byte_count);
   Memory memory(std::max(setting.byte_count, blocks.plain()));
   execute(Operation::dif_insert(memory.to(blocks.whole()), memory.from(blocks.plain()), {}, {}));
-  const Operation operation =
-      Operation::dif_strip(memory.other(blocks.plain()), memory.to(blocks.whole()), {}, {});
-  return compare(
-      setting, [&] { execute(operation); },
-      [&] {
+  return beside(
+      setting,
+      Operation::dif_strip(memory.other(blocks.plain()), memory.to(blocks.whole()), {}, {}), [&] {
         for (std::size_t i = 0; i < blocks.count; ++i) {
           keep(crc16_t10dif_copy(0, data(memory.other(blocks.plain())) + i * 512,
                                  data(memory.to(blocks.whole())) + i * 520, 512));
@@ -322,10 +304,9 @@ Times dif_update(const Setting& setting) {
   const Blocks blocks(setting.byte_count);
   Memory memory(std::max(setting.byte_count, blocks.plain()));
   execute(Operation::dif_insert(memory.to(blocks.whole()), memory.from(blocks.plain()), {}, {}));
-  const Operation operation =
-      Operation::dif_update(memory.other(blocks.whole()), memory.to(blocks.whole()), {}, {}, {});
-  return compare(
-      setting, [&] { execute(operation); },
+  return beside(
+      setting,
+      Operation::dif_update(memory.other(blocks.whole()), memory.to(blocks.whole()), {}, {}, {}),
       [&] {
         for (std::size_t i = 0; i < blocks.count; ++i) {
           unsigned char* const target = data(memory.other(blocks.whole())) + i * 520;
