@@ -177,6 +177,10 @@ def test_old_names_are_refused_with_the_new_one() -> None:
             producer.nothing()  # type: ignore[attr-defined]
     with pytest.raises(headrace.InvalidArgumentError, match=r"Ring\.open opens a ring"):
         headrace.pmem.Ring("ring")
+    with pytest.raises(headrace.InvalidArgumentError, match=r"'Ring\.make' is 'Ring' now"):
+        headrace.pmem.Ring.make("ring", capacity=4096)  # type: ignore[attr-defined]
+    with pytest.raises(headrace.InvalidArgumentError, match="is 'device_timeout' now"):
+        headrace.Engine(answer_ns_max=5)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

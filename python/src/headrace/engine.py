@@ -12,6 +12,7 @@ from typing import (
     ClassVar,
     Literal,
     NoReturn,
+    Self,
     TypedDict,
     Unpack,
     get_args,
@@ -130,6 +131,15 @@ class Engine(Closing):
     """
 
     _renamed: ClassVar = {"stats": "statistics"}
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_: object, **options: object) -> Self:
+            """Refuse the name of an earlier version."""
+            if "answer_ns_max" in options:
+                cause = "'answer_ns_max' is 'device_timeout' now"
+                raise InvalidArgumentError("make an engine", cause, "give it in seconds")
+            return super().__new__(cls)
 
     def __init__(  # noqa: PLR0913 - Keyword options.
         self,

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NoReturn, Self, TypeVar
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable, path_text
@@ -117,6 +117,14 @@ class Ring:
                 "make a ring", "no capacity was given", "give one; Ring.open opens a ring"
             )
         _core.make_ring(self.path, byte_count(capacity, "take the capacity of a ring"))
+
+    if not TYPE_CHECKING:
+
+        @staticmethod
+        def make(*_: object, **__: object) -> NoReturn:
+            """Refuse the name of an earlier version."""
+            cause = "'Ring.make' is 'Ring' now"
+            raise InvalidArgumentError("make a ring", cause, "call Ring(path, capacity=...)")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
