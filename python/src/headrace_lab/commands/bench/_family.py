@@ -10,11 +10,11 @@ import click
 from headrace._apps.idxd_events import Counters
 from headrace._apps.picture import matplotlib_defaults, save_picture
 from headrace._cli._options import FilePath, Size, option, refuse_value
-from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
+from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
-from headrace.machine import Machine, topo
-from headrace_lab.commands.bench._measure import benchmark, find_program
+from headrace.machine import Machine
+from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program
 from headrace_lab.families import FAMILIES
 from headrace_lab.families.facts import folder_at, gather_facts
 from headrace_lab.families.measure import (
@@ -22,12 +22,12 @@ from headrace_lab.families.measure import (
     PROGRAM,
     TRIED,
     UNITS,
-    Outcome,
     Shown,
     interruptible,
     measure_family,
     value_text,
 )
+from headrace_lab.families.measure import Outcome as Measured
 from headrace_lab.families.picture import draw_panels, panels_of
 
 ROUNDS = 7
@@ -55,14 +55,7 @@ _METHOD = """Memory is written and locked before the clock starts, threads are p
 def family_command(name: str) -> click.Command:
     """Make the command of a family."""
 
-    def command(
-        rounds: int,
-        plot: Output | None,
-        size: int | None = None,
-        directory: str | None = None,
-        *,
-        as_json: bool,
-    ) -> int:
+    def command(rounds: int, size: int | None = None, directory: str | None = None) -> Outcome:
         if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
             refuse_value(
                 "--directory", f"'{directory}' is not a directory that this user can reach"
@@ -74,9 +67,17 @@ def family_command(name: str) -> click.Command:
                 facts = replace(facts, folders=(folder_at(directory),))
             if size is not None:
                 facts = replace(facts, transfer_bytes=size)
-            outcome = measure_family(name, facts, program, rounds, stop, share)
-            driver = (events.state, events.read())
-        return _publish(outcome, driver, rounds, plot, as_json=as_json)
+            found = measure_family(name, facts, program, rounds, stop, share)
+            counts = events.read()
+        return Outcome(
+            "family",
+            rounds,
+            results={**found.document(), "idxd_events": events.state, "idxd_counts": counts},
+            summary=summary_of(found),
+            show=lambda report: _print(report, found, rounds, counts),
+            draw=lambda plot, machine: _draw(found, machine, plot),
+            exit_code=EXIT_INTERRUPTED if found.partial else EXIT_OK,
+        )
 
     example = f"Example: headrace bench {name} --json"
     command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
@@ -89,41 +90,7 @@ def find_measuring_program() -> str:
     return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
 
 
-def _publish(
-    outcome: Outcome,
-    driver: tuple[str, dict[str, dict[str, int]]],
-    rounds: int,
-    plot: Output | None,
-    *,
-    as_json: bool,
-) -> int:
-    machine = topo()
-    if plot is not None:
-        _draw(outcome, machine, plot)
-    if as_json:
-        print_document(
-            "bench-family",
-            machine=machine.document,
-            results={
-                **outcome.document(),
-                "round_count": rounds,
-                "idxd_events": driver[0],
-                "idxd_counts": driver[1],
-            },
-            summary=summary_of(outcome),
-        )
-    else:
-        report = Report()
-        _print(report, outcome, rounds)
-        for device, counts in driver[1].items():
-            counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            report.say(f"The driver counted of {device}, for all processes: {counted}.")
-        if plot is not None:
-            report.say(f"The picture is in {plot.path}.")
-    return EXIT_INTERRUPTED if outcome.partial else EXIT_OK
-
-
-def summary_of(outcome: Outcome) -> Mapping[str, object]:
+def summary_of(outcome: Measured) -> Mapping[str, object]:
     """Return the key figures."""
 
     def best(shown: Iterable[Shown]) -> float | None:
@@ -142,7 +109,7 @@ def summary_of(outcome: Outcome) -> Mapping[str, object]:
     }
 
 
-def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
+def _draw(outcome: Measured, machine: Machine, plot: Output) -> None:
     with matplotlib_defaults():
         emulated = " (devices are emulated)" if outcome.emulated else ""
         picture = draw_panels(
@@ -153,7 +120,9 @@ def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
         save_picture(picture, plot)
 
 
-def _print(report: Report, outcome: Outcome, rounds: int) -> None:
+def _print(
+    report: Report, outcome: Measured, rounds: int, counts: Mapping[str, Mapping[str, int]]
+) -> None:
     if outcome.emulated:
         report.say(
             "The devices are emulated: their figures say nothing about real devices.", "bold"
@@ -182,6 +151,9 @@ def _print(report: Report, outcome: Outcome, rounds: int) -> None:
         report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
     else:
         report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
+    for device, of_device in counts.items():
+        counted = ", ".join(f"{count:,} {name}" for name, count in of_device.items())
+        report.say(f"The driver counted of {device}, for all processes: {counted}.")
 
 
 def _text(shown: Shown) -> str:

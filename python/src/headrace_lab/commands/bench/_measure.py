@@ -6,6 +6,7 @@ import statistics
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from headrace._cli._options import (
     plot_option,
     rounds_option,
 )
-from headrace._cli._output import print_document
+from headrace._cli._output import EXIT_OK, print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace._temporary import run_child
@@ -163,20 +164,6 @@ def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> S
     return Scaling(ratios, measured)
 
 
-def benchmark(
-    name: str, rounds: int, note: str = "", *options: Decorator
-) -> Callable[[Callable[..., object]], click.Command]:
-    """Make a benchmark's command with --rounds, further options, --plot and --json."""
-
-    def made(function: Callable[..., object]) -> click.Command:
-        for each in (json_option, plot_option("the figures"), *reversed(options)):
-            function = each(function)
-        function = rounds_option(rounds, note)(function)
-        return click.command(name, cls=Command)(function)
-
-    return made
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Results of a benchmark.
@@ -191,9 +178,29 @@ class Outcome:
     summary: Mapping[str, object]
     show: Callable[[Report], None]
     draw: Callable[[Output, Machine], None]
+    exit_code: int = EXIT_OK
 
 
-def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
+def benchmark(
+    name: str, rounds: int, note: str = "", *options: Decorator
+) -> Callable[[Callable[..., Outcome]], click.Command]:
+    """Make a benchmark's command with --rounds, further options, --plot and --json."""
+
+    def made(measure: Callable[..., Outcome]) -> click.Command:
+        @wraps(measure)
+        def run(plot: Output | None, *, as_json: bool, **given: object) -> int:
+            return _publish(measure(**given), plot, as_json=as_json)
+
+        function: Callable[..., object] = run
+        for each in (json_option, plot_option("the figures"), *reversed(options)):
+            function = each(function)
+        function = rounds_option(rounds, note)(function)
+        return click.command(name, cls=Command)(function)
+
+    return made
+
+
+def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:
     """Draw the picture, and print the document or the report."""
     machine = topo()
     if plot is not None:
@@ -205,11 +212,12 @@ def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
             results={**outcome.results, "round_count": outcome.rounds},
             summary=outcome.summary,
         )
-        return
+        return outcome.exit_code
     report = Report()
     outcome.show(report)
     if plot is not None:
         report.say(f"The picture is in {plot.path}.")
+    return outcome.exit_code
 
 
 def bars(

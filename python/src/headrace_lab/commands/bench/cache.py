@@ -7,7 +7,6 @@ from typing import Any
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
-from headrace._files import Output
 from headrace._words import counted
 from headrace_lab.commands.bench._engine_counts import count_instructions
 from headrace_lab.commands.bench._measure import (
@@ -18,7 +17,6 @@ from headrace_lab.commands.bench._measure import (
     benchmark,
     find_program,
     measure_scaling,
-    publish,
     run_program,
     scaling_option,
     speed_ratio,
@@ -53,7 +51,7 @@ _LABELS = {
 
 
 @benchmark("cache", 15, "", scaling_option())
-def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, threads: int | None) -> Outcome:
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
@@ -74,7 +72,7 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
             scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     figures = _figures(measured["series"])
     of_full = _full_summary(instructions, full)
-    outcome = Outcome(
+    return Outcome(
         "cache",
         rounds,
         results={
@@ -98,7 +96,6 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
             {"ratio": {name.replace("_", "\n"): each for name, each in figures.items()}},
         ),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:

@@ -12,7 +12,7 @@ from headrace._cli._report import Report, figures
 from headrace._cli.run import library_for
 from headrace._files import Output
 from headrace.machine import Machine
-from headrace_lab.commands.bench._measure import Outcome, benchmark, publish
+from headrace_lab.commands.bench._measure import Outcome, benchmark
 
 _COLORS = {door.TUNED: "#4477aa", door.LIBRARY: "#ee7733", door.BESIDE: "#228833"}
 
@@ -25,14 +25,7 @@ _beside_option = option(
 
 
 @benchmark("copy", 7, "", profile_option, _beside_option)
-def command(
-    profile: str | None,
-    beside: str | None,
-    rounds: int,
-    plot: Output | None,
-    *,
-    as_json: bool,
-) -> None:
+def command(profile: str | None, beside: str | None, rounds: int) -> Outcome:
     """Measure tuned copies as a program gets them, and as the library makes them.
 
     An ordinary C program calls memcpy, memmove, memset and memcmp through its PLT: lengths from
@@ -49,7 +42,7 @@ def command(
     with progress("measuring copies in a program") as share:
         ways = door.ways_of(library_for(profile), profile, beside, library=True)
         program = door.measure(ways, rounds, share)
-    outcome = Outcome(
+    return Outcome(
         "copy",
         rounds,
         results={"profile": note, "program": program.document()},
@@ -57,7 +50,6 @@ def command(
         show=lambda report: _print_report(report, program, note, rounds),
         draw=lambda picture, machine: _draw(picture, program, machine, note),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def _use(profile: str | None) -> str:

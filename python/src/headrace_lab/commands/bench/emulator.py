@@ -7,7 +7,6 @@ from typing import Any
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace._files import Output
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
@@ -15,7 +14,6 @@ from headrace_lab.commands.bench._measure import (
     bars,
     benchmark,
     find_program,
-    publish,
     rate_per_s,
     run_program,
     speed_ratio,
@@ -61,7 +59,7 @@ class Way:
 
 
 @benchmark("emulator", 15)
-def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int) -> Outcome:
     """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
 
     The same method is used in two ways: by the portal of a device in the measuring process, and by
@@ -89,7 +87,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
             name: way.figures["copy_vs_memcpy"] for name, way in ways.items()
         },
     }
-    outcome = Outcome(
+    return Outcome(
         "emulator",
         rounds,
         results={
@@ -106,7 +104,6 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         show=lambda report: _print_report(report, ways, rounds),
         draw=bars("The emulated DSA", rounds, panels),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def _program(name: str) -> str:

@@ -22,7 +22,6 @@ from headrace_lab.commands.bench._measure import (
     difference_ns,
     find_program,
     measure_scaling,
-    publish,
     run_program,
     scaling_option,
     speed_ratio,
@@ -112,7 +111,7 @@ class Line:
 
 
 @benchmark("engine", 25, "", scaling_option())
-def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, threads: int | None) -> Outcome:
     """Measure what engine operations cost, and compare each figure with its goal.
 
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
@@ -144,7 +143,7 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         *_auto_lines("auto", measured["ways"]),
         *_auto_lines("auto_published", published["ways"]),
     ]
-    outcome = Outcome(
+    return Outcome(
         "engine",
         rounds,
         results={
@@ -159,7 +158,6 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         show=lambda report: _print_report(report, lines, rounds, thresholds, scaling),
         draw=_picture(lines, rounds),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def paced_device() -> str:

@@ -15,7 +15,6 @@ from headrace_lab.commands.bench._measure import (
     Series,
     benchmark,
     find_program,
-    publish,
     run_program,
     speed_ratio,
 )
@@ -42,7 +41,7 @@ _DIFFERENCES = (
 
 
 @benchmark("injection", 15)
-def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int) -> Outcome:
     """Measure what a message in a cache saves the computation that needs it.
 
     A process on one processor plays the network interface and writes a message, by ordinary stores
@@ -77,7 +76,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "gain_best_leon": _LEON_GAIN,
     }
     caption = f"{_where(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence intervals"
-    outcome = Outcome(
+    return Outcome(
         "injection",
         rounds,
         results={
@@ -96,7 +95,6 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         show=lambda report: _print_report(report, gains, expected, measured, rounds),
         draw=lambda plot, machine: _draw(plot, gains, simulated, f"{machine.cpu_model}; {caption}"),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def measure_injection(rounds: int) -> dict[str, Any]:

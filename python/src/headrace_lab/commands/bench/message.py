@@ -8,7 +8,6 @@ from headrace import _core
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace._files import Output
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
@@ -16,7 +15,6 @@ from headrace_lab.commands.bench._measure import (
     bars,
     benchmark,
     find_program,
-    publish,
     rate_per_s,
     run_program,
     speed_ratio,
@@ -32,7 +30,7 @@ _BATCH = 16
 
 
 @benchmark("message", 15)
-def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int) -> Outcome:
     """Measure message queues between two processes, beside others and the kernel.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
@@ -90,7 +88,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
             _core.bytes_text(size): figure for size, figure in trip_ratios.items()
         },
     }
-    outcome = Outcome(
+    return Outcome(
         "message",
         rounds,
         results={
@@ -112,7 +110,6 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         show=lambda report: _print_report(report, times, trips, ratios, measured, rounds),
         draw=bars("Messages between two processes", rounds, panels, _where(measured)),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:

@@ -12,7 +12,7 @@ from headrace._apps.figures import Figure
 from headrace._cli._options import FilePath, option, refuse_value
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace._files import Output, file_error
+from headrace._files import file_error
 from headrace._temporary import temporary_folder
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
@@ -21,7 +21,6 @@ from headrace_lab.commands.bench._measure import (
     bars,
     benchmark,
     find_program,
-    publish,
     run_program,
     speed_ratio,
 )
@@ -54,7 +53,7 @@ _directory_option = option(
 
 
 @benchmark("pmem", 15, "", _directory_option)
-def command(rounds: int, directory: str | None, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, directory: str | None) -> Outcome:
     """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
@@ -101,7 +100,7 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
             _label(length): each["over_libpmem"] for length, each in ratios.items()
         },
     }
-    outcome = Outcome(
+    return Outcome(
         "pmem",
         rounds,
         results={
@@ -117,7 +116,6 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
         show=lambda report: _print_report(report, lengths, ratios, measured, rounds, rules),
         draw=bars("Rings in persistent memory", rounds, panels, memory),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def _ratios(times: Times) -> dict[str, Figure]:

@@ -27,7 +27,6 @@ from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.run import library_for
 from headrace._direct import environment_given
-from headrace._files import Output
 from headrace._signals import kill_child, undone_at_signals
 from headrace._temporary import temporary_folder
 from headrace.errors import Error
@@ -36,7 +35,6 @@ from headrace_lab.commands.bench._measure import (
     Series,
     bars,
     benchmark,
-    publish,
     speed_ratio,
 )
 
@@ -120,7 +118,7 @@ class Measured:
 
 
 @benchmark("programs", 9, "", profile_option)
-def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(profile: str | None, rounds: int) -> Outcome:
     """Measure whole programs with tuned copies and without.
 
     Joins of 64 KiB in Python, a file through pipes, loads of sqlite and DuckDB, redis with values
@@ -143,7 +141,7 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
         "worst_vs_without": min(ratios.values()),
         "startup_ms": (min(start.within.times_ns) - min(start.without.times_ns)) * 1e-6,
     }
-    found = Outcome(
+    return Outcome(
         "programs",
         rounds,
         results={"programs": [outcome.document() for outcome in outcomes]},
@@ -155,7 +153,6 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
             {"speed relative to the unmodified program": {each.name: each.ratio for each in whole}},
         ),
     )
-    publish(found, plot, as_json=as_json)
 
 
 def _profile_variable(profile: str | None) -> dict[str, str]:

@@ -9,7 +9,6 @@ from headrace._apps.figures import Figure
 from headrace._cli._options import Count, option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
-from headrace._files import Output
 from headrace._words import counted
 from headrace.engine import Engine
 from headrace.store import Store
@@ -19,7 +18,6 @@ from headrace_lab.commands.bench._measure import (
     bars,
     benchmark,
     find_program,
-    publish,
     rate_per_s,
     run_program,
     speed_ratio,
@@ -52,7 +50,7 @@ _COPIERS = {"": "the calling thread", "_handed": "a worker"}
         help="Puts, gets and evictions with faults, each block compared.",
     ),
 )
-def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, cycles: int) -> Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
 
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
@@ -86,7 +84,7 @@ def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> 
         for unit, times in (("s", ""), ("s_core", "_cpu"))
     }
     submit = series["put_large_submit"]
-    outcome = Outcome(
+    return Outcome(
         "store",
         rounds,
         results={
@@ -113,7 +111,6 @@ def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> 
             {"ratio": {name.replace("_vs_", "\n"): each for name, each in ratios.items()}},
         ),
     )
-    publish(outcome, plot, as_json=as_json)
 
 
 def _bound(series: dict[str, Series], way: str) -> Series:
