@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace report``: all families on one page, beside published figures."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,10 @@ def command(
                 partial(_told, share, number / len(FAMILIES)),
             )
         if not stop.asked:
-            outcomes["rings"] = _rings(rounds)
-            outcomes["injection"] = _injection(rounds)
-            outcomes["copies"] = _copies()
+            outcomes["rings"] = _as_family("rings", _rings(rounds))
+            outcomes["injection"] = _as_family("injection", _injection(rounds))
+            none = "no variant of the profile beats memmove"
+            outcomes["copies"] = _as_family("copies", _copies(), none)
         # The rest takes seconds; ending here would lose the whole page.
         was_ended = stop.asked
         cards = cards_of(outcomes)
@@ -137,83 +139,55 @@ def command(
     return EXIT_INTERRUPTED if was_ended else EXIT_OK
 
 
-def _rings(rounds: int) -> Outcome:
-    """Measure the rings of 'headrace bench pmem', as a family."""
+Figures = Iterator[tuple[Place, list[float]]]
+
+
+def _as_family(name: str, figures: Figures, none: str = "") -> Outcome:
+    """Make an outcome of figures whose measurement may fail; `none` says why there are none."""
     try:
-        measured = measure_rings(rounds, memory_folder())
-    except Error as error:
-        return Outcome("rings", (), (LeftOut("rings", str(error)),), partial=False)
-    memory = "persistent memory" if measured["persistent"] else "DRAM, durability is pretended"
-    shown = tuple(
-        Shown(
-            Place(memory, name, _core.bytes_text(each["entry_bytes"]), "gb_per_s"),
-            emulated=False,
-            values=tuple(each["entry_bytes"] / time_ns for time_ns in times["enqueue_ns"]),
+        shown = tuple(
+            Shown(place, emulated=False, values=tuple(values)) for place, values in figures
         )
-        for each in measured["lengths"]
-        for name, times in each["series"].items()
-    )
-    return Outcome("rings", shown, (), partial=False)
-
-
-def _injection(rounds: int) -> Outcome:
-    """Measure 'headrace bench injection', as a family."""
-    try:
-        measured = measure_injection(rounds)
     except Error as error:
-        return Outcome("injection", (), (LeftOut("injection", str(error)),), partial=False)
+        shown, none = (), str(error)
+    return Outcome(name, shown, () if shown else (LeftOut(name, none),), partial=False)
+
+
+def _rings(rounds: int) -> Figures:
+    """Measure the rings of 'headrace bench pmem'."""
+    measured = measure_rings(rounds, memory_folder())
+    memory = "persistent memory" if measured["persistent"] else "DRAM, durability is pretended"
+    for each in measured["lengths"]:
+        byte_count = each["entry_bytes"]
+        for name, times in each["series"].items():
+            place = Place(memory, name, _core.bytes_text(byte_count))
+            yield place, [byte_count / time_ns for time_ns in times["enqueue_ns"]]
+
+
+def _injection(rounds: int) -> Figures:
+    """Measure 'headrace bench injection'."""
     times = {
         (each["working_set_bytes"], each["message_bytes"], each["placement"]): each[
             "computation_ns"
         ]
-        for each in measured["cells"]
+        for each in measure_injection(rounds)["cells"]
     }
-    shown = tuple(
-        Shown(
-            Place(
-                "share of the time saved",
-                f"working set {_core.bytes_text(working_set)}",
-                _core.bytes_text(size),
-                "share",
-            ),
-            emulated=False,
-            values=tuple(
-                1 - near / far
-                for near, far in zip(
-                    times[working_set, size, "cache"],
-                    times[working_set, size, "memory"],
-                    strict=True,
-                )
-            ),
+    for working_set, size in itertools.product(WORKING_SET_BYTES, MESSAGE_BYTES):
+        line = f"working set {_core.bytes_text(working_set)}"
+        place = Place("share of the time saved", line, _core.bytes_text(size), "share")
+        pairs = zip(
+            times[working_set, size, "cache"], times[working_set, size, "memory"], strict=True
         )
-        for working_set in WORKING_SET_BYTES
-        for size in MESSAGE_BYTES
-    )
-    return Outcome("injection", shown, (), partial=False)
+        yield place, [1 - near / far for near, far in pairs]
 
 
-def _copies() -> Outcome:
-    """Read the figures of the user's profile of copies, as a family."""
-    try:
-        profile = load_profile(Path(_core.default_copy_profile_path()))
-    except Error as error:
-        return Outcome("copies", (), (LeftOut("copies", str(error)),), partial=False)
-    shown = tuple(
-        Shown(
-            Place(
-                "speed relative to memmove",
-                each["variant"],
-                _core.bytes_text(each["bytes_max"]),
-                "ratio",
-            ),
-            emulated=False,
-            values=(each["measured"]["ratio"],),
-        )
-        for each in profile["classes"]
-        if each.get("variant") is not None
-    )
-    why = () if shown else (LeftOut("copies", "no variant of the profile beats memmove"),)
-    return Outcome("copies", shown, why, partial=False)
+def _copies() -> Figures:
+    """Read the figures of the user's profile of copies."""
+    for each in load_profile(Path(_core.default_copy_profile_path()))["classes"]:
+        if (variant := each.get("variant")) is not None:
+            size = _core.bytes_text(each["bytes_max"])
+            place = Place("speed relative to memmove", variant, size, "ratio")
+            yield place, [each["measured"]["ratio"]]
 
 
 def _not_pinned(outcomes: dict[str, Outcome]) -> str:
