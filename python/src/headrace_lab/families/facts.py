@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace._apps.dsa.facts import Queue as ConfiguredQueue
 from headrace._apps.dsa.gather import gather
+from headrace._apps.memory import available_bytes
 from headrace.engine import Engine
 from headrace.machine import topo
 
@@ -137,7 +138,7 @@ def gather_facts() -> Facts:
         queues=tuple(queues),
         no_queue=" ".join(notes) or "no DSA work queue was found: 'headrace doctor' shows why",
         nodes=tuple(MemoryNode(node.id, node.tier, node.cpus) for node in machine.nodes),
-        available_bytes=_available_bytes(),
+        available_bytes=available_bytes() or 0,
         cpus=len(os.sched_getaffinity(0)),
         last_cache_bytes=max((each.capacity_bytes for each in machine.cpu_caches), default=0),
         folders=tuple(folder_at(path) for path, dax in _mounts() if dax),
@@ -154,13 +155,6 @@ def _configured() -> dict[str, tuple[ConfiguredQueue, int]]:
         for queue in device.queues or ():
             found[queue.name] = (queue, groups.count(queue.group_id))
     return found
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 0
 
 
 def folder_at(path: str) -> Folder:

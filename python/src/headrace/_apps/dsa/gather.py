@@ -84,7 +84,7 @@ def gather(root: str = "/") -> Facts:
     )
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     """The stripped text of a file, None if it cannot be read."""
     try:
         with path.open("rb") as file:
@@ -96,7 +96,7 @@ def _text(path: Path) -> str | None:
 
 def _word(path: Path) -> str | None:
     """The text of an attribute as one printable line."""
-    text = _text(path)
+    text = text_of(path)
     return None if text is None else _printable(text)
 
 
@@ -105,7 +105,7 @@ def _printable(text: str) -> str:
 
 
 def _integer(path: Path) -> int | None:
-    text = _text(path)
+    text = text_of(path)
     with suppress(ValueError):
         value = int(text or "", 0)
         if value.bit_length() < 64:  # noqa: PLR2004 - What the kernel's attributes hold.
@@ -143,7 +143,7 @@ def _is_there(path: Path) -> bool | None:
 
 def _cpu_information(root: Path) -> dict[str, str] | None:
     """The first processor's lines of /proc/cpuinfo."""
-    text = _text(root / "proc/cpuinfo")
+    text = text_of(root / "proc/cpuinfo")
     if not text:
         return None
     lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
@@ -182,7 +182,7 @@ def _container(root: Path) -> str:
         if _is_there(root / mark):
             return kind
     # Only readable by root. A container without any of these marks is not detected.
-    environment = _text(root / "proc/1/environ") or ""
+    environment = text_of(root / "proc/1/environ") or ""
     found = re.search(r"(?:^|\0)container=([^\0]+)", environment)
     return _printable(found[1]) if found else ""
 
@@ -205,7 +205,7 @@ def _kernel(root: Path) -> Kernel:
 
 
 def _parameters(root: Path) -> tuple[str, ...] | None:
-    text = _text(root / "proc/cmdline")
+    text = text_of(root / "proc/cmdline")
     if text is None:
         return None
     return tuple(_printable(word) for word in text.split() if _named(word.partition("=")[0]))
@@ -231,7 +231,7 @@ def _config_texts(root: Path, release: str | None) -> Iterator[str]:
         yield gzip.decompress((root / "proc/config.gz").read_bytes()).decode(errors="replace")
     for path in (f"boot/config-{release}", f"lib/modules/{release}/config"):
         if release and "/" not in release:
-            yield _text(root / path) or ""
+            yield text_of(root / path) or ""
 
 
 def _module_available(root: Path, release: str | None) -> bool | None:
@@ -239,7 +239,7 @@ def _module_available(root: Path, release: str | None) -> bool | None:
     if not release or "/" in release:
         return None
     folder = root / "lib/modules" / release
-    lists = [_text(folder / name) for name in ("modules.dep", "modules.builtin")]
+    lists = [text_of(folder / name) for name in ("modules.dep", "modules.builtin")]
     if lists[0] is None:
         return None
     return any(re.search(r"/idxd\.ko", text or "") for text in lists)
@@ -250,7 +250,7 @@ def _blacklisted_by(root: Path) -> tuple[str, ...] | None:
     readable = False
     for folder in ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"):
         for name in _names(root / folder) or ():
-            text = _text(root / folder / name) if name.endswith(".conf") else None
+            text = text_of(root / folder / name) if name.endswith(".conf") else None
             readable = readable or text is not None
             forbidden = r"^\s*(?:blacklist\s+idxd|install\s+idxd\s+/bin/(?:false|true))\s*$"
             if text is not None and re.search(forbidden, text, re.MULTILINE):
@@ -430,7 +430,7 @@ def _accel_config(root: Path) -> AccelConfig:
 def _library_version(root: Path) -> str | None:
     """The version in the pkg-config file or the package manager's database."""
     for folder in ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"):
-        text = _text(root / folder / "pkgconfig/libaccel-config.pc")
+        text = text_of(root / folder / "pkgconfig/libaccel-config.pc")
         found = re.search(r"^Version:\s*(\S+)", text or "", re.MULTILINE)
         if found:
             return found[1]
@@ -453,7 +453,7 @@ def _memory_nodes(root: Path) -> tuple[MemoryNode, ...] | None:
 def _memory_node(root: Path, folder: Path) -> MemoryNode:
     cpus = [name for name in _names(folder) or () if re.fullmatch(r"cpu\d{1,9}", name)]
     package = "topology/physical_package_id"
-    total = re.search(r"MemTotal:\s*(\d{1,15}) kB", _text(folder / "meminfo") or "")
+    total = re.search(r"MemTotal:\s*(\d{1,15}) kB", text_of(folder / "meminfo") or "")
     caches = _names(folder / "memory_side_cache") or ()
     sizes = [_integer(folder / "memory_side_cache" / name / "size") for name in caches]
     return MemoryNode(
@@ -482,7 +482,7 @@ def _huge_pages(root: Path) -> tuple[HugePages, ...] | None:
 
 
 def _process(root: Path) -> Process:
-    status = _text(root / "proc/self/status") or ""
+    status = text_of(root / "proc/self/status") or ""
     found = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
     return Process(
         user=_user_name(os.geteuid()),
@@ -498,13 +498,13 @@ def _own_nodes(root: Path) -> tuple[int, ...] | None:
     nodes = []
     for name in _names(folder) or ():
         found = re.fullmatch(r"node(\d{1,9})", name)
-        if found and allowed & _cpus(_text(folder / name / "cpulist") or ""):
+        if found and allowed & cpus_of(text_of(folder / name / "cpulist") or ""):
             nodes.append(int(found[1]))
     return tuple(nodes) or None
 
 
-def _cpus(text: str) -> set[int]:
-    """Parse a CPU list of the kernel: "0-3,8"."""
+def cpus_of(text: str) -> set[int]:
+    """The numbers of a list of the kernel: "0-3,8"."""
     cpus: set[int] = set()
     for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
         cpus.update(range(int(first), int(last or first) + 1))

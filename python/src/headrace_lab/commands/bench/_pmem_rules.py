@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from headrace._apps.doctor.finding import Finding, listed, note, ok, unknown
+from headrace._apps.dsa.gather import cpus_of, text_of
 
 _BUSY_S = 0.2
 _BUSY_SHARE_MAX = 0.1
@@ -37,18 +38,7 @@ def check_rules(directory: str, root: str = "/") -> list[Finding]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def _numbers(text: str) -> set[int]:
-    """The numbers of a list such as "0-3,8"."""
-    found: set[int] = set()
-    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+    return text_of(path) or ""
 
 
 def _mount(root: Path, directory: str) -> list[str] | None:
@@ -76,7 +66,7 @@ def _device_of(root: Path, directory: str) -> Path | None:
 def _node(root: Path, cpus: list[int], device: Path | None) -> Finding:
     folder = root / "sys/devices/system/node"
     nodes = {
-        path.name.removeprefix("node"): _numbers(_text(path / "cpulist"))
+        path.name.removeprefix("node"): cpus_of(_text(path / "cpulist"))
         for path in folder.glob("node[0-9]*")
     }
     used = sorted(name for name, of_node in nodes.items() if of_node & set(cpus))
@@ -112,7 +102,7 @@ def _sibling(root: Path, cpus: list[int]) -> Finding:
         text = _text(topology / f"cpu{cpu}/topology/thread_siblings_list")
         if not text:
             return unknown("which processors share a core cannot be seen")
-        siblings |= _numbers(text) - {cpu}
+        siblings |= cpus_of(text) - {cpu}
     if not siblings:
         return ok("no processor shares its core")
     before = _busy_ticks(root)
