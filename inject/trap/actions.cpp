@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that set signal actions: sigaction and its older variants. A program that
-// makes the raw system call replaces our handler unnoticed; its next submission is then an illegal
-// instruction.
+// makes the raw system call, or calls functions that POSIX calls obsolete (sigset, sighold,
+// sigrelse, sigignore, sigblock, sigsetmask), replaces or blocks our handler unnoticed; its next
+// submission is then an illegal instruction.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -20,8 +21,6 @@ using Signal = Handler(int, Handler);
 HEADRACE_NEXT<int(int, const struct sigaction*, struct sigaction*)> next_sigaction("sigaction");
 HEADRACE_NEXT<Signal> next_signal("signal");
 HEADRACE_NEXT<Signal> next_sysv_signal("__sysv_signal");
-HEADRACE_NEXT<Signal> next_sigset("sigset");
-HEADRACE_NEXT<int(int)> next_sigignore("sigignore");
 HEADRACE_NEXT<int(int, int)> next_siginterrupt("siginterrupt");
 
 KernelAction from_library(const struct sigaction& asked) {
@@ -93,32 +92,6 @@ HEADRACE_HOOK Handler __sysv_signal(int number, Handler handler) noexcept {
   const auto index = taken_index(number);
   if (!index || !emulated()) return next_sysv_signal(number, handler);
   return replace(*index, handler, SA_RESETHAND | SA_NODEFER, 0);
-}
-
-HEADRACE_HOOK Handler sigset(int number, Handler handler) noexcept {
-  const auto index = taken_index(number);
-  if (!index || !emulated()) return next_sigset(number, handler);
-  const SignalSet proxy = kernel::signal_bit(kProxies[*index]);
-  const SignalSet mask = kernel::mask();
-  const auto hold = reinterpret_cast<Handler>(2);  // SIG_HOLD
-  Handler former = nullptr;
-  if (handler == hold) {
-    KernelAction now;
-    exchange_action(*index, nullptr, &now);
-    former = reinterpret_cast<Handler>(now.handler);
-    kernel::set_mask(mask | proxy);
-  } else {
-    former = replace(*index, handler, 0, 0);
-    kernel::set_mask(mask & ~proxy);
-  }
-  return (mask & proxy) != 0 ? hold : former;
-}
-
-HEADRACE_HOOK int sigignore(int number) noexcept {
-  const auto index = taken_index(number);
-  if (!index || !emulated()) return next_sigignore(number);
-  replace(*index, SIG_IGN, 0, 0);
-  return 0;
 }
 
 HEADRACE_HOOK int siginterrupt(int number, int interrupts) noexcept {

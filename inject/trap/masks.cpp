@@ -22,10 +22,6 @@ HEADRACE_NEXT<SetMask> next_sigprocmask("sigprocmask");
 HEADRACE_NEXT<SetMask> next_pthread_sigmask("pthread_sigmask");
 HEADRACE_NEXT<int(pthread_attr_t*, const sigset_t*)> next_setsigmask("pthread_attr_setsigmask_np");
 HEADRACE_NEXT<int(const pthread_attr_t*, sigset_t*)> next_getsigmask("pthread_attr_getsigmask_np");
-HEADRACE_NEXT<int(int)> next_sighold("sighold");
-HEADRACE_NEXT<int(int)> next_sigrelse("sigrelse");
-HEADRACE_NEXT<int(int)> next_sigblock("sigblock");
-HEADRACE_NEXT<int(int)> next_sigsetmask("sigsetmask");
 HEADRACE_NEXT<int(const sigset_t*)> next_sigsuspend("sigsuspend");
 HEADRACE_NEXT<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll("ppoll");
 HEADRACE_NEXT<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)>
@@ -65,27 +61,6 @@ int change_mask(Next<SetMask>& next, int how, const sigset_t* asked, sigset_t* f
   return result;
 }
 
-/// One signal: sigset's variants.
-int change_one(Next<int(int)>& next, int signal, int how) noexcept {
-  const auto index = taken_index(signal);
-  if (!index || !emulated()) return next(signal);
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, kProxies[*index]);
-  return next_sigprocmask(how, &set, static_cast<sigset_t*>(nullptr));
-}
-
-/// BSD masks of 32 signals.
-int change_word(int how, int word) noexcept {
-  sigset_t set;
-  ::sigemptyset(&set);
-  set_word(set, static_cast<std::uint32_t>(word));
-  sigset_t former;
-  ::sigemptyset(&former);
-  change_mask(next_sigprocmask, how, &set, &former);
-  return static_cast<int>(static_cast<std::uint32_t>(word_of(former)));
-}
-
 }  // namespace
 
 extern "C" {
@@ -103,18 +78,6 @@ HEADRACE_HOOK int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, s
   const int result = next_getsigmask(attributes, kept);
   if (result == 0) show(kept);
   return result;
-}
-HEADRACE_HOOK int sighold(int signal) noexcept {
-  return change_one(next_sighold, signal, SIG_BLOCK);
-}
-HEADRACE_HOOK int sigrelse(int signal) noexcept {
-  return change_one(next_sigrelse, signal, SIG_UNBLOCK);
-}
-HEADRACE_HOOK int sigblock(int word) noexcept {
-  return emulated() ? change_word(SIG_BLOCK, word) : next_sigblock(word);
-}
-HEADRACE_HOOK int sigsetmask(int word) noexcept {
-  return emulated() ? change_word(SIG_SETMASK, word) : next_sigsetmask(word);
 }
 
 // These sleep with a temporary mask, under which handlers run.
