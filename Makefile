@@ -14,7 +14,7 @@ help:
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine and more on emulated devices with injected faults; an hour;'
 	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
-	@echo 'make bench      the benchmarks at full size'
+	@echo 'make bench      the benchmarks of the parts, as JSON in build/bench'
 	@echo 'make integrations  what other projects load of Headrace, inside their packages from PyPI'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
