@@ -15,16 +15,11 @@
 // as a network interface with cache injection would; so the gain is that of a line in the sender's
 // or the shared cache over one in memory. Prints one JSON document.
 #include <fmt/format.h>
-#include <linux/perf_event.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,50 +27,13 @@
 #include "headrace/message/queue.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "pair.hpp"
+#include "perf_counter.hpp"
 
 namespace headrace::bench {
 namespace {
 
 using message::Outcome;
 using message::Placement;
-
-/// Counts the cache misses of this thread, if permitted.
-class MissCounter {
- public:
-  MissCounter() {
-    perf_event_attr attributes{};
-    attributes.size = sizeof(attributes);
-    attributes.type = PERF_TYPE_HARDWARE;
-    attributes.config = PERF_COUNT_HW_CACHE_MISSES;
-    attributes.disabled = 1;
-    attributes.exclude_kernel = 1;
-    attributes.exclude_hv = 1;
-    descriptor_ = static_cast<int>(::syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
-    if (descriptor_ < 0) problem_ = std::strerror(errno);
-  }
-  MissCounter(const MissCounter&) = delete;
-  MissCounter& operator=(const MissCounter&) = delete;
-  ~MissCounter() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  void start() const {
-    if (descriptor_ >= 0) ::ioctl(descriptor_, PERF_EVENT_IOC_ENABLE, 0);
-  }
-  void stop() const {
-    if (descriptor_ >= 0) ::ioctl(descriptor_, PERF_EVENT_IOC_DISABLE, 0);
-  }
-  /// nullopt if counting is not permitted.
-  [[nodiscard]] std::optional<std::uint64_t> read() const {
-    std::uint64_t value = 0;
-    if (descriptor_ < 0 || ::read(descriptor_, &value, sizeof(value)) != sizeof(value)) return {};
-    return value;
-  }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
-
- private:
-  int descriptor_ = -1;
-  std::string problem_;
-};
 
 struct Control {
   alignas(128) Atomic<std::uint32_t> ready;
@@ -112,7 +70,7 @@ std::uint64_t add_up(std::span<const std::byte> bytes, std::uint64_t sum) {
 }
 
 Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
-             const MissCounter& counter) {
+             const PerfCounter& counter) {
   Control& control = *new (shared_memory(sizeof(Control))) Control;
   const message::Queue queue =
       must(message::Queue::make({.framing = message::Framing::fixed,
@@ -140,27 +98,26 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
   const double ns_per_tick = 1e9 / platform::ticks_per_second();
   std::vector<double> computation;
   std::vector<double> total;
-  std::uint64_t misses_before = 0;
+  double misses = 0;
   // The first steps fault pages in and warm the caches.
   for (std::size_t step = 0; step < step_count + 4; ++step) {
-    if (step == 4) misses_before = counter.read().value_or(0);
     const std::uint64_t begin = platform::ticks();
     control.asked.store_release(static_cast<std::uint32_t>(step + 1));
     message::Message message;
     Outcome outcome = Outcome::empty;
     while ((outcome = consumer.peek(message)) == Outcome::empty) platform::pause();
     if (outcome != Outcome::done) die("the queue failed");
-    counter.start();
+    const std::uint64_t misses_before = counter.read().value_or(0);
     const std::uint64_t arrived = platform::ticks();
     g_result = add_up(working_set, add_up(message.bytes, 0));
     const std::uint64_t done = platform::ticks();
-    counter.stop();
+    const std::uint64_t misses_after = counter.read().value_or(0);
     consumer.release();
     if (step < 4) continue;
     computation.push_back(static_cast<double>(done - arrived) * ns_per_tick);
     total.push_back(static_cast<double>(done - begin) * ns_per_tick);
+    misses += static_cast<double>(misses_after - misses_before);
   }
-  const double misses = static_cast<double>(counter.read().value_or(0) - misses_before);
   control.stop.store_relaxed(1);  // As above.
   wait_for_child(child);
   ::munmap(&control, sizeof(control));
@@ -184,7 +141,7 @@ int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>&
   const Places places = find_places();
   if (places.same_cpu) die("two processors are needed and this process may use one; allow another");
   pin(places.receiver);
-  const MissCounter counter;
+  const PerfCounter counter(PERF_COUNT_HW_CACHE_MISSES, PerfCounter::Where::user_mode);
   std::vector<Cell> cells;
   std::size_t placement_count = 0;
   for (const std::size_t working_set : working_sets) {

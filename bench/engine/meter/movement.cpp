@@ -14,9 +14,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <linux/perf_event.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +39,7 @@
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "perf_counter.hpp"
 #include "point.hpp"
 #include "pool.hpp"
 #include "threads.hpp"
@@ -158,39 +157,6 @@ void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) 
   }
 }
 
-/// Cycles of the calling thread, in user mode and, if permitted, in the kernel.
-class Cycles {
- public:
-  Cycles() {
-    perf_event_attr attributes{};
-    attributes.size = sizeof(attributes);
-    attributes.type = PERF_TYPE_HARDWARE;
-    attributes.config = PERF_COUNT_HW_CPU_CYCLES;
-    attributes.exclude_hv = 1;
-    descriptor_ = open(attributes);
-    if (descriptor_ < 0) {
-      attributes.exclude_kernel = 1;
-      descriptor_ = open(attributes);
-    }
-  }
-  Cycles(const Cycles&) = delete;
-  Cycles& operator=(const Cycles&) = delete;
-  ~Cycles() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] std::optional<std::uint64_t> read() const {
-    std::uint64_t count = 0;
-    if (descriptor_ < 0 || ::read(descriptor_, &count, sizeof(count)) != sizeof(count)) return {};
-    return count;
-  }
-
- private:
-  static int open(perf_event_attr& attributes) {
-    return static_cast<int>(::syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
-  }
-  int descriptor_ = -1;
-};
-
 /// Measurements of one thread; times in ns.
 struct Sample {
   std::uint64_t operations = 0;
@@ -305,7 +271,7 @@ void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count
   std::uint64_t prepare = 0;
   std::uint64_t submit = 0;
   std::uint64_t wait = 0;
-  const Cycles cycles;
+  const PerfCounter cycles(PERF_COUNT_HW_CPU_CYCLES, PerfCounter::Where::everywhere_if_permitted);
   wait_for_start();
   const std::optional<std::uint64_t> cycles_before = cycles.read();
   const std::chrono::nanoseconds time_before = platform::thread_cpu_time();
