@@ -3,7 +3,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 
@@ -30,10 +29,5 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_details: object) -> None:
         self.close()

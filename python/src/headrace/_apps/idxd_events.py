@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 FOLDER = Path("/sys/bus/event_source/devices")
@@ -112,12 +111,7 @@ class Counters:
             self.state = "; ".join(filter(None, (names, self.state)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_details: object) -> None:
         while self._open:
             os.close(self._open.pop()[3])
 
