@@ -71,7 +71,7 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def lineitem(data_directory: Path) -> Path:
     """The file of the small lineitem."""
-    return tpch.lineitem_path(SCALE_FACTOR, data_directory)
+    return tpch.table_path("lineitem", SCALE_FACTOR, data_directory)
 
 
 @pytest.fixture

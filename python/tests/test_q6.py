@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace._apps.picture import open_picture
 from headrace._arguments import PREFETCH_MODES
+from headrace._cli import _options
 from headrace._files import Output
 from headrace_lab.tpch.baseline import Baseline
 from headrace_lab.tpch.lineitem import Columns, read_lineitem
@@ -220,7 +220,16 @@ def test_a_picture_that_cannot_be_written_is_one_sentence(columns: Columns, tmp_
     run = run_q6(columns, prefetch="off", record_timeline=True)
     (tmp_path / "picture.svg").symlink_to("/dev/full")
     with pytest.raises(headrace.CapacityExceededError, match="no space left"):
-        draw_timelines(open_picture(str(tmp_path / "picture.svg"), "it"), {"off": run}, "", "")
+        draw_timelines(Output(tmp_path / "picture.svg", "draw it"), {"off": run}, "", "")
+
+
+def test_a_picture_is_refused_before_the_work_where_matplotlib_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_options, "find_spec", lambda _name: None)
+    with pytest.raises(headrace.UnsupportedError, match=r"pip install \"headrace\["):
+        _options.Picture("it").read(str(tmp_path / "picture.svg"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_baseline_that_cannot_read_is_one_sentence(tmp_path: Path) -> None:

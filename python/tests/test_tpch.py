@@ -26,13 +26,6 @@ def test_a_table_is_generated_once(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == [path.parent]
 
 
-@pytest.mark.parametrize("scale_factor", [0, -1, 1e-9, 1e6, float("inf"), float("nan")])
-def test_what_is_no_scale_factor_is_refused(tmp_path: Path, scale_factor: float) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match=r"from 0\.001 to 100,000"):
-        tpch.ensure_lineitem(scale_factor, tmp_path)
-    assert not leftovers(tmp_path)
-
-
 def test_a_table_that_does_not_fit_the_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(headrace.CapacityExceededError, match="are free"):
         tpch.ensure_lineitem(100_000, tmp_path)
@@ -88,4 +81,4 @@ def test_the_directory_is_chosen_by_the_environment(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/data/home")
     assert tpch.default_directory() == Path("/data/home/.cache/headrace/tpch")
-    assert os.sep in str(tpch.lineitem_path(0.01, Path("/data")))
+    assert os.sep in str(tpch.table_path("lineitem", 0.01, Path("/data")))

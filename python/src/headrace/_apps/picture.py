@@ -1,38 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common steps of all pictures: open the file early, configure matplotlib, write atomically."""
+"""Common steps of all pictures: configure matplotlib, write atomically."""
 
 import io
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace._extras import missing_package
 from headrace._files import Output
 from headrace._temporary import temporary_folder
-from headrace.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PICTURE_SUFFIXES = (".png", ".svg")
-
-
-def open_picture(path: str, subject: str) -> Output:
-    """Open the file of a picture, before anything is measured."""
-    tried = f"draw {subject} into '{path}'"
-    if find_spec("matplotlib") is None:
-        raise missing_package(tried, ModuleNotFoundError(name="matplotlib"))
-    suffix = _suffix(path)
-    if suffix not in PICTURE_SUFFIXES:
-        raise InvalidArgumentError(tried, f"'{suffix}' is not a known format", "use .svg or .png")
-    return Output(path, tried)
-
-
-def _suffix(path: str) -> str:
-    return Path(path).suffix.lower()
 
 
 @contextmanager
@@ -76,5 +56,5 @@ def drawing(
 def save_picture(figure: "Figure", picture: Output) -> None:
     """Write the picture atomically."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=_suffix(picture.path)[1:], dpi=150)
+    figure.savefig(drawn, format=Path(picture.path).suffix.lower()[1:], dpi=150)
     picture.write(drawn.getvalue())

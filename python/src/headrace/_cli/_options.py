@@ -8,11 +8,13 @@ the value in the reference of the command.
 import os
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Generic, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from headrace._extras import missing_package
 from headrace._files import Output
 from headrace.errors import Error, InvalidArgumentError
 
@@ -249,7 +251,10 @@ class Picture(Value[Output]):
         """Open it."""
         if not text.lower().endswith((".svg", ".png")) or "\0" in text:
             raise ValueError
-        return Output(text, f"draw {self._subject} into '{text}'")
+        tried = f"draw {self._subject} into '{text}'"
+        if find_spec("matplotlib") is None:
+            raise missing_package(tried, ModuleNotFoundError(name="matplotlib"))
+        return Output(text, tried)
 
 
 def either(words: tuple[str, ...]) -> str:

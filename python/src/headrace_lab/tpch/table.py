@@ -25,7 +25,6 @@ from headrace._temporary import temporary_folder
 from headrace.errors import (
     CapacityExceededError,
     Error,
-    InvalidArgumentError,
     IoFailedError,
     NotFoundError,
 )
@@ -61,21 +60,6 @@ def default_directory() -> Path:
     return Path(base) / "headrace" / "tpch"
 
 
-def check_scale_factor(scale_factor: float) -> None:
-    """Check a scale factor."""
-    if not SCALE_FACTOR_MIN <= scale_factor <= SCALE_FACTOR_MAX:
-        raise InvalidArgumentError(
-            f"make TPC-H at scale factor {scale_factor:g}",
-            f"it must be from {SCALE_FACTOR_MIN:g} to {SCALE_FACTOR_MAX:,.0f}",
-            "1 is about six million rows; begin with that",
-        )
-
-
-def lineitem_path(scale_factor: float, directory: Path) -> Path:
-    """Path of lineitem of a scale factor in `directory`."""
-    return table_path("lineitem", scale_factor, directory)
-
-
 def table_path(name: str, scale_factor: float, directory: Path) -> Path:
     """Path of a table of a scale factor in `directory`."""
     return directory / f"sf{scale_factor:.12g}" / f"{name}.parquet"
@@ -95,7 +79,6 @@ def ensure_tables(
     progress: Progress = lambda _share: None,
 ) -> dict[str, Path]:
     """Return the files of tables, generating missing ones."""
-    check_scale_factor(scale_factor)
     paths = {name: table_path(name, scale_factor, directory) for name in names}
     subject = names[0] if len(names) == 1 else "tables"
     tried = f"generate TPC-H {subject} at scale factor {scale_factor:g} in '{directory}'"
