@@ -64,6 +64,8 @@ struct EngineState::Before {
     if (job.is_batch()) [[unlikely]]
       batch = job.batch_;
   }
+  Before(const Operation& operation_before, EngineState* engine_before)
+      : operation(operation_before), engine(engine_before) {}
 
   Operation operation;
   EngineState* engine;
@@ -88,6 +90,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
             .loads = Loads(load_of, &movers_),
             .caller_node = platform::current_node};
   any_polled_ = any_polled(infos_);
+  usual_ = find_usual();
   if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
     settings_.waiting = Waiting::spin;
     settings_.notes.emplace_back("threads spin: this processor has no UMWAIT (CPUID: WAITPKG)");
@@ -114,9 +117,14 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
       Operation::is_simple_copy(plan.target.data(), plan.source.data(), byte_count,
                                 kAskedForNodeBytesMin - 1) &&
       options.after.empty() && calling == nullptr && !trace::is_on()) [[likely]] {
+    ThreadState* const mine = threads_.mine();
+    const bool usual = is_usual(byte_count, options);
+    if (usual && job.fields().usual_for == threads_.id() && mine != nullptr) [[likely]] {
+      return note_refusal(start_usual(job, plan, *mine));
+    }
     return note_refusal(start(
         job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
-        {.kind = OperationKind::copy, .byte_count = byte_count}, options));
+        {.kind = OperationKind::copy, .byte_count = byte_count}, options, mine, usual));
   }
   return submit_other_copy(job, plan, options);
 }
@@ -143,10 +151,11 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
   }
   std::size_t byte_count = 0;
   OperationSet kinds;
+  std::size_t simple_count = 0;
   for (const Operation& operation : batch.operations) {
     if (operation.is_simple_copy(Operation::kSimpleBytesMax)) [[likely]] {
       byte_count += operation.source().size();
-      kinds = kinds.with(OperationKind::copy);
+      ++simple_count;
       continue;
     }
     const Submit valid = operation.validate();
@@ -154,6 +163,7 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     byte_count += operation.byte_count();
     kinds = kinds.with(operation.kind());
   }
+  if (simple_count != 0) kinds = kinds.with(OperationKind::copy);
   const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
   const Submit answer = start(
       job,
@@ -165,7 +175,7 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
        .byte_count = byte_count,
        .operation_count = batch.operations.size(),
        .deferred = is_nested()},
-      options);
+      options, threads_.mine());
   if (traced_ticks != 0 && answer == Submit::accepted) [[unlikely]] {
     record_job(trace::id_of(&job), batch.operations, byte_count, options, traced_ticks);
   }
@@ -180,11 +190,24 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
   const Submit answer = start(
       job, [&] { job.operation_ = operation; },
       {.kind = operation.kind(), .byte_count = operation.byte_count(), .deferred = is_nested()},
-      known ? *known : options);
+      known ? *known : options, threads_.mine());
   if (traced_ticks != 0 && answer == Submit::accepted) [[unlikely]] {
     record_job(trace::id_of(&job), {&operation, 1}, operation.byte_count(), options, traced_ticks);
   }
   return answer;
+}
+
+EngineState::Usual EngineState::find_usual() const {
+  const auto devices = std::span(infos_).subspan(facts_.processor_count);
+  const bool all_copy = std::ranges::all_of(
+      devices, [](const MoverInfo& device) { return device.operations.has(OperationKind::copy); });
+  if (devices.empty() || !all_copy || facts_.policy != nullptr || facts_.path == Path::cpu) {
+    return {};
+  }
+  const std::size_t threshold = facts_.thresholds.asynchronous.count();
+  return {.bytes_min = facts_.path == Path::automatic ? threshold : 0,
+          .first = static_cast<std::uint32_t>(facts_.processor_count),
+          .count = static_cast<std::uint32_t>(devices.size())};
 }
 
 /// The job may be gone.
@@ -242,10 +265,10 @@ std::uint32_t EngineState::running_word(const Job& job) const noexcept {
   return detail::word_of(JobState::running) | (pinned ? detail::kPinFlag : 0);
 }
 
-/// `assign` writes the job's operation or batch.
+/// `assign` writes the job's operation or batch. `usual`: it is_usual().
 template <typename Assign>
 inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
-                                 const SubmitOptions& options) {
+                                 const SubmitOptions& options, ThreadState* mine, bool usual) {
   if (is_forked()) [[unlikely]]
     return Submit::forked;
   if (!options.after.empty()) [[unlikely]] {
@@ -260,11 +283,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   if (detail::pin_count(word_before) != 0) [[unlikely]]
     word_before = await_pins(job);
-  ThreadState* const mine = threads_.mine();
-  Atomic<std::uint64_t>& turn = (mine != nullptr ? *mine : shared_).turn;
-  const std::uint64_t before_this = turn.load_relaxed();  // Two threads may have the same.
-  turn.store_relaxed(before_this + 1);                    // As above.
-  work.turn = before_this + platform::thread_number();    // Threads begin with different movers.
+  work.turn = turn_of(mine != nullptr ? *mine : shared_);
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.fields().route);
   if (!enter(mine)) [[unlikely]]
@@ -291,23 +310,63 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   fields.dependants.store_relaxed(nullptr);  // Published by `job-submitted`.
   fields.begun_ticks = platform::ticks();
   fields.polled.store_relaxed(polls(fields.route));  // As above.
+  fields.usual_for = usual && mine != nullptr ? threads_.id() : 0;
   if (work.deferred) [[unlikely]] {
     hold_back(job, options.after);
     return Submit::accepted;
   }
-  if (job.fields().route.movers.chosen().size() > 1) [[unlikely]]
+  if (fields.route.movers.chosen().size() > 1) [[unlikely]]
     split(job);
   count(mine, [](Statistics& counts) { counts.count_submitted(); });  // Undone on refusal.
   job.word_.store_release(running_word(job));  // edge: job-submitted (release)
-  if (job.fields().route.by != Route::By::movers) [[unlikely]] {
+  if (fields.route.by != Route::By::movers) [[unlikely]] {
     end_inline(job);
     return Submit::accepted;
   }
   const Submit answer = issue(job);
   if (answer == Submit::accepted) [[likely]]
     return answer;  // The job and the engine may be gone.
-  count([](Statistics& counts) { counts.uncount_submitted(); });
+  count(mine, [](Statistics& counts) { counts.uncount_submitted(); });
   take_back(job, before, word_before);
+  return answer;
+}
+
+/// start() for a usual copy whose job has the fields of one: those that do not change are not
+/// written again.
+inline Submit EngineState::start_usual(Job& job, const CopyPlan& plan, ThreadState& mine) {
+  if (is_forked()) [[unlikely]]
+    return Submit::forked;
+  // edge: job-ended (acquire)
+  // edge: job-visited (acquire)
+  const std::uint32_t word_before = job.word_.load_acquire();
+  HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
+  if (!enter(&mine)) [[unlikely]]
+    return Submit::closed;
+  Job::Fields& fields = job.fields();
+  if (usual_.count > 1) {
+    fields.turn = static_cast<std::uint32_t>(turn_of(mine));
+    fields.route.movers.set(usual_.first + fields.turn % usual_.count);
+  }
+  fields.route.fell_back = false;
+  const CopyPlan before{.target = job.operation_.target(), .source = job.operation_.source()};
+  job.operation_.copy_instead(plan.target, plan.source);
+  job.byte_count_ = plan.source.size();
+  job.on_done_ = end_usual;
+  fields.dependants.store_relaxed(nullptr);  // Published by `job-submitted`.
+  fields.begun_ticks = platform::ticks();
+  Mover& mover = *movers_[fields.route.movers.chosen()[0]];
+  job.mover_.store_relaxed(&mover);  // A hint for pollers.
+  mine.statistics.count_submitted();
+  // edge: job-submitted (release)
+  job.word_.store_release(detail::word_of(JobState::running));
+  Submit answer = mover.post(job);
+  if (answer == Submit::accepted) [[likely]]
+    return answer;  // The job and the engine may be gone.
+  fields.usual_for = 0;
+  answer = issue_elsewhere(job, answer);
+  if (answer == Submit::accepted) return answer;
+  mine.statistics.uncount_submitted();
+  take_back(job, Before(Operation::copy(before.target, before.source), this), word_before);
   return answer;
 }
 
@@ -495,30 +554,49 @@ void EngineState::end_job(Request& request, bool plain) noexcept {
 /// without a callback. The job's count in the gate keeps the engine alive until leave().
 inline void EngineState::finish(Job& job, bool plain) noexcept {
   EngineState& engine = *job.fields().engine;
+  ThreadState* const mine = engine.threads_.mine();
   Completion& end = job.outcome;
   if (plain && !job.fields().route.fell_back) [[likely]] {
-    engine.count([&](Statistics& mine) {
-      mine.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
-                       job.fields().begun_ticks);
+    engine.count(mine, [&](Statistics& counts) {
+      counts.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
+                         job.fields().begun_ticks);
     });
   } else {
     end.fell_back = end.fell_back || job.fields().route.fell_back;
-    engine.count([&](Statistics& mine) {
-      mine.count(
+    engine.count(mine, [&](Statistics& counts) {
+      counts.count(
           job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()),
           end, job.fields().begun_ticks);
     });
   }
   if (!plain && job.fields().callback != nullptr)
     call(engine, job, job.fields().callback, job.fields().callback_context, end);
+  end_counted(job, engine, mine, plain ? JobState::done : end.state);
+}
+
+/// The end of finish().
+inline void EngineState::end_counted(Job& job, EngineState& engine, ThreadState* mine,
+                                     JobState state) noexcept {
   std::uint32_t seen = 0;
   // The last access: a thread that sees the new state may destroy or resubmit the job.
   const void* const address = &job.word_;
-  if (!detail::end_word(job.word_, plain ? JobState::done : end.state, seen)) [[unlikely]]
+  if (!detail::end_word(job.word_, state, seen)) [[unlikely]]
     return engine.end_with_dependants(job);
   if ((seen & detail::kSleeperFlag) != 0) [[unlikely]]
     platform::wake_sleepers_at(address);
-  if (detail::pin_count(seen) == 0) engine.leave();
+  if (detail::pin_count(seen) == 0) engine.leave(mine);
+}
+
+/// end_job() for a usual copy.
+void EngineState::end_usual(Request& request, bool plain) noexcept {
+  auto& job = static_cast<Job&>(request);
+  EngineState& engine = *job.fields().engine;
+  ThreadState* const mine = engine.threads_.mine();
+  if (!plain || job.fields().route.fell_back || mine == nullptr) [[unlikely]]
+    return end_job(request, plain);
+  mine->statistics.count_plain(static_cast<std::size_t>(OperationKind::copy), job.byte_count_,
+                               job.fields().begun_ticks);
+  end_counted(job, engine, mine, JobState::done);
 }
 
 /// finish() for jobs that are not plain or have a callback or `then`.

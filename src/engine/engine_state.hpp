@@ -60,13 +60,11 @@ class Frame {
   const std::uint64_t job_;
 };
 
-/// What one thread writes in an engine. A submission writes the first line, an end the others too.
+/// What one thread writes in an engine. A submission writes the first lines, an end the others too.
 ///
 /// Threading: shared; written by its thread.
 struct alignas(128) ThreadState {
   GateCounts gate;
-  /// Submissions of the thread. Relaxed: a number to take turns by.
-  Atomic<std::uint64_t> turn{0};
   Statistics statistics;
   WaitHistory wait_history;
 };
@@ -161,7 +159,12 @@ class EngineState final : public Engine {
     Gate::stay(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
   }
   /// Releases one count of the gate. The engine must not be accessed afterwards.
-  void leave() noexcept;
+  void leave() noexcept { leave(threads_.mine()); }
+  /// As above, for a thread that has looked up its state.
+  void leave(ThreadState* mine) noexcept {
+    // The last access: stop() may return, and the owner destroy the engine, immediately.
+    Gate::leave(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
+  }
 
  private:
   /// From this size on the engine looks up the NUMA nodes of the operands. The two lookups take
@@ -171,7 +174,12 @@ class EngineState final : public Engine {
 
   /// Publishes statistics() and device_statistics() for `headrace top` if telemetry is on.
   void publish_statistics();
-  [[nodiscard]] bool enter(ThreadState* mine) noexcept {
+  /// A number to take turns by, another one for the next submission of the thread. Threads begin
+  /// with different ones.
+  [[nodiscard]] static std::uint64_t turn_of(const ThreadState& mine) noexcept {
+    return mine.statistics.submitted() + platform::thread_number();
+  }
+  [[nodiscard, gnu::always_inline]] bool enter(ThreadState* mine) noexcept {
     return gate_.enter(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
   }
   /// Calls `visit` for the state of each thread and the one that the others share.
@@ -186,8 +194,8 @@ class EngineState final : public Engine {
   /// Every job: route, then issue.
   template <typename Assign>
   [[gnu::always_inline, nodiscard]] inline Submit start(Job& job, const Assign& assign,
-                                                        Workload work,
-                                                        const SubmitOptions& options);
+                                                        Workload work, const SubmitOptions& options,
+                                                        ThreadState* mine, bool usual = false);
   [[nodiscard, gnu::noinline]] Submit submit_other_copy(Job& job, const CopyPlan& plan,
                                                         const SubmitOptions& options);
   [[gnu::noinline]] void record_job(std::uint64_t id, std::span<const Operation> operations,
@@ -205,6 +213,20 @@ class EngineState final : public Engine {
       count([](Statistics& mine) { mine.count_refused(); });
     return answer;
   }
+  /// The usual copy: plain, by a device, with options that set nothing but the predecessors.
+  struct Usual {
+    std::size_t bytes_min = ~std::size_t{0};
+    std::uint32_t first = 0;  ///< The devices, as indexes of movers.
+    std::uint32_t count = 0;
+  };
+  [[nodiscard]] Usual find_usual() const;
+  [[nodiscard]] bool is_usual(std::size_t byte_count, const SubmitOptions& options) const noexcept {
+    return byte_count >= usual_.bytes_min && !options.path && options.policy == nullptr &&
+           !options.source_node && !options.target_node && options.callback == nullptr &&
+           options.then == nullptr;
+  }
+  [[gnu::always_inline, nodiscard]] inline Submit start_usual(Job& job, const CopyPlan& plan,
+                                                              ThreadState& mine);
   /// Whether a thread that waits for a job with `route` must poll.
   [[nodiscard]] bool polls(const Route& route) const noexcept {
     const std::span<const std::uint32_t> chosen = route.movers.chosen();
@@ -228,7 +250,10 @@ class EngineState final : public Engine {
   void carry_out_here(Request& request) const noexcept;
   [[nodiscard]] Workload workload_of(const Job& job) const noexcept;
   static void end_job(Request& request, bool plain) noexcept;
+  static void end_usual(Request& request, bool plain) noexcept;
   [[gnu::always_inline]] static inline void finish(Job& job, bool plain) noexcept;
+  [[gnu::always_inline]] static inline void end_counted(Job& job, EngineState& engine,
+                                                        ThreadState* mine, JobState state) noexcept;
   [[gnu::noinline]] static void end_and_call(Job& job) noexcept;
   static void end_part(Request& request, bool plain) noexcept;
   // Out of line: rare.
@@ -261,6 +286,7 @@ class EngineState final : public Engine {
   std::vector<MoverInfo> infos_;
   Settings settings_;
   RouteFacts facts_;
+  Usual usual_;
   bool any_polled_ = false;  ///< Some mover has no thread and must be polled.
   PartPool parts_;
   std::uint32_t fork_count_ = 0;
@@ -268,7 +294,7 @@ class EngineState final : public Engine {
   /// The users of the movers: calls of submit and run, running jobs, and the last pin of a
   /// completed job. A job starts only if it was submitted before the gate closed.
   Gate gate_;
-  platform::PerThread<ThreadState> threads_;
+  platform::PerThread<ThreadState> threads_{gate_.is_unequal()};
   /// Of threads that have none of their own. Its statistics are written under the lock, its gate by
   /// atomic operations, because the engine may be gone once a user has left.
   ThreadState shared_;
@@ -287,12 +313,6 @@ class EngineState final : public Engine {
 };
 
 // Inline: most of the cost of a short run() and of a job that is not split.
-
-inline void EngineState::leave() noexcept {
-  ThreadState* const mine = threads_.mine();
-  // The last access: stop() may return, and the owner destroy the engine, immediately.
-  Gate::leave(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
-}
 
 inline Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {
   Mover& mover = *movers_[mover_index];

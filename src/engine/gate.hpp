@@ -49,17 +49,17 @@ struct GateCounts {
 /// Threading: shared. `alone`: no other thread writes the counts.
 class Gate {
  public:
-  /// `unequal`: there are heavy barriers. Otherwise all accesses are sequentially consistent.
+  /// `unequal`: there are heavy barriers. Otherwise no thread is alone with its counts.
   explicit Gate(bool unequal) : unequal_(unequal) {}
 
   [[nodiscard]] bool is_closed() const noexcept {
     return closed_.load_relaxed();  // A hint; enter() decides.
   }
   [[nodiscard]] bool is_unequal() const noexcept { return unequal_; }
-  [[nodiscard]] bool enter(GateCounts& mine, bool alone) noexcept {
+  [[nodiscard, gnu::always_inline]] bool enter(GateCounts& mine, bool alone) noexcept {
     if (is_closed()) [[unlikely]]
       return false;
-    if (alone && unequal_) [[likely]] {
+    if (alone) [[likely]] {
       stay(mine, true);
       platform::light_barrier();
     } else {

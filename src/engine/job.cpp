@@ -72,11 +72,11 @@ std::string_view explain(Cause cause) {
 class Job::Visit {
  public:
   /// `seen` is the word as last read.
-  Visit(Job& job, std::uint32_t seen) : job_(job) {
+  [[gnu::always_inline]] Visit(Job& job, std::uint32_t seen) : job_(job) {
     const std::uint32_t number = platform::thread_number();
     if ((seen & detail::kPinFlag) != 0 || number == platform::kThreadNumberMax ||
         visitors[number].engine.load_relaxed() != 0) [[unlikely]] {  // Its own.
-      pin(seen);
+      engine_ = pin(job, seen);
       return;
     }
     EngineState* const engine = job.fields().engine;
@@ -91,7 +91,7 @@ class Job::Visit {
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
-  ~Visit() {
+  [[gnu::always_inline]] ~Visit() {
     if (engine_ != nullptr) static_cast<void>(end());
   }
   /// Null if the job has completed.
@@ -99,7 +99,7 @@ class Job::Visit {
   /// The caller unpins the job, which has `then`.
   void release() { engine_ = nullptr; }
   /// Returns whether the job has ended.
-  bool end() {
+  [[gnu::always_inline]] bool end() {
     EngineState& engine = *std::exchange(engine_, nullptr);
     if (visitor_ == nullptr) [[unlikely]]
       return unpin(job_, engine);
@@ -118,13 +118,15 @@ class Job::Visit {
   }
 
  private:
-  [[gnu::noinline]] void pin(std::uint32_t seen) {
+  /// Returns the engine; null if the job has completed.
+  [[gnu::noinline]] static EngineState* pin(Job& job, std::uint32_t seen) {
     while (detail::is_running(seen)) {
       // edge: job-submitted (acq_rel)
-      if (!job_.word_.compare_exchange_acq_rel(seen, seen + detail::kPin)) continue;
-      engine_ = job_.fields().engine;
-      return;
+      if (job.word_.compare_exchange_acq_rel(seen, seen + detail::kPin)) {
+        return job.fields().engine;
+      }
     }
+    return nullptr;
   }
 
   Job& job_;
@@ -206,6 +208,24 @@ bool record_wait(const Job& job, std::uint64_t begun_ticks, bool has_ended, std:
 
 }  // namespace
 
+/// Returns nothing if this thread cannot visit the job, a usual copy.
+inline std::optional<bool> Job::poll_usual() {
+  const std::uint32_t number = platform::thread_number();
+  if (number == platform::kThreadNumberMax || visitors[number].engine.load_relaxed() != 0)
+      [[unlikely]] {  // Its own.
+    return std::nullopt;
+  }
+  Visitor& visitor = visitors[number];
+  const std::uint32_t fork_count = fields().fork_count.load_relaxed();  // As the engine.
+  visitor.begin(EngineState::key_of(fields().engine, fork_count));
+  if (state() == JobState::running) [[likely]] {
+    Mover* const mover = mover_.load_relaxed();  // A hint, null while it is submitted.
+    if (mover != nullptr) mover->reap(*this);
+  }
+  visitor.end();
+  return state() != JobState::running;
+}
+
 bool Job::poll() {
   const auto poll_now = [this] {
     // edge: job-ended (acquire)
@@ -217,6 +237,9 @@ bool Job::poll() {
     }
     if (end_in_child()) return true;
     if (!fields().polled.load_relaxed()) return false;  // Published with the word.
+    if (fields().usual_for != 0) [[likely]] {
+      if (const std::optional<bool> has_ended = poll_usual()) return *has_ended;
+    }
     Visit visit(*this, word);
     EngineState* const engine = visit.engine();
     if (engine == nullptr) return true;

@@ -24,6 +24,9 @@ struct Job::Fields {
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   EngineState* engine = nullptr;
+  /// If the last submission was a usual copy (EngineState::Usual): EngineState::threads_.id(), else
+  /// 0. Then the job is of one part and has neither callback nor `then`, nor a pin.
+  std::uint64_t usual_for = 0;
   /// Forks of the process before its engine was made.
   Atomic<std::uint32_t> fork_count{0};
   std::uint64_t begun_ticks = 0;

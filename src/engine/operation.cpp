@@ -169,22 +169,22 @@ Submit Operation::find_fault() const {
   if (is_durable() && !platform::has_line_flush(platform::LineFlush::clflush)) {
     return Submit::bad_option;
   }
-  if (kind_ == OperationKind::no_op || kind_ == OperationKind::drain) return Submit::accepted;
+  if (kind() == OperationKind::no_op || kind() == OperationKind::drain) return Submit::accepted;
   const std::size_t byte_count = source_.size();
-  if (kind_ == OperationKind::copy && target_.size() != byte_count) return Submit::length_differs;
+  if (kind() == OperationKind::copy && target_.size() != byte_count) return Submit::length_differs;
   if (is_null(target_) || is_null(source_) || is_null(second_)) return Submit::null_address;
   if (wraps(target_) || wraps(source_) || wraps(second_)) return Submit::too_large;
-  const bool has_source = kind_ != OperationKind::fill && kind_ != OperationKind::cache_flush;
+  const bool has_source = kind() != OperationKind::fill && kind() != OperationKind::cache_flush;
   if ((has_source ? byte_count : target_.size()) == 0) return Submit::empty;
-  if (static_cast<std::size_t>(kind_) >= kOperationKindCount) return Submit::bad_option;
+  if (static_cast<std::size_t>(kind()) >= kOperationKindCount) return Submit::bad_option;
   constexpr OperationSet kTargetAsLong{OperationKind::dualcast, OperationKind::copy_crc};
   constexpr OperationSet kSecondAsLong{OperationKind::compare, OperationKind::create_delta,
                                        OperationKind::dualcast};
-  if ((kTargetAsLong.has(kind_) && target_.size() != byte_count) ||
-      (kSecondAsLong.has(kind_) && second_.size() != byte_count)) {
+  if ((kTargetAsLong.has(kind()) && target_.size() != byte_count) ||
+      (kSecondAsLong.has(kind()) && second_.size() != byte_count)) {
     return Submit::length_differs;
   }
-  switch (kind_) {
+  switch (kind()) {
     case OperationKind::create_delta:
       if (byte_count > kDeltaBytesMax || target_.size() > UINT32_MAX) return Submit::too_large;
       if (target_.size() < kDeltaRoomMin) return Submit::length_differs;
@@ -209,7 +209,7 @@ Submit Operation::find_fault() const {
     case OperationKind::dif_strip:
     case OperationKind::dif_update:
       if (byte_count % dif_units().source != 0) return Submit::misaligned;
-      if (kind_ == OperationKind::dif_check) break;
+      if (kind() == OperationKind::dif_check) break;
       if (target_.size() != byte_count / dif_units().source * dif_units().target) {
         return Submit::length_differs;
       }
@@ -217,7 +217,7 @@ Submit Operation::find_fault() const {
     default:
       break;
   }
-  if (kind_ == OperationKind::copy && target_.data() == source_.data()) return Submit::accepted;
+  if (kind() == OperationKind::copy && target_.data() == source_.data()) return Submit::accepted;
   // Unused operands are empty and overlap nothing.
   return overlap(target_, source_) || overlap(target_, second_) ? Submit::overlapping
                                                                 : Submit::accepted;
@@ -226,9 +226,9 @@ Submit Operation::find_fault() const {
 std::size_t Operation::cut_bytes() const {
   constexpr OperationSet kWhole{OperationKind::no_op, OperationKind::drain,
                                 OperationKind::create_delta, OperationKind::apply_delta};
-  if (kWhole.has(kind_)) return 0;
-  if (kDifKinds.has(kind_)) return dif_units().source;
-  const bool repeats = kind_ == OperationKind::fill || kind_ == OperationKind::compare_pattern;
+  if (kWhole.has(kind())) return 0;
+  if (kDifKinds.has(kind())) return dif_units().source;
+  const bool repeats = kind() == OperationKind::fill || kind() == OperationKind::compare_pattern;
   return repeats ? pattern_bytes() : 1;
 }
 
@@ -243,12 +243,12 @@ Operation Operation::part(std::size_t offset_bytes, std::size_t byte_count,
   if (source_.data() != nullptr) made.source_ = source_.subspan(offset_bytes, byte_count);
   if (second_.data() != nullptr) made.second_ = second_.subspan(offset_bytes, byte_count);
   if (target_.data() != nullptr) {
-    const DifUnits units = kDifKinds.has(kind_) ? dif_units() : DifUnits{1, 1};
+    const DifUnits units = kDifKinds.has(kind()) ? dif_units() : DifUnits{1, 1};
     made.target_ = target_.subspan(offset_bytes / units.source * units.target,
                                    byte_count / units.source * units.target);
   }
   if (offset_bytes > 0 && !has_independent_parts()) {
-    if (kDifKinds.has(kind_)) {
+    if (kDifKinds.has(kind())) {
       made.words_ = {pack(before.source_tags), pack(before.target_tags)};
     } else {
       made.words_[0] = before.crc;

@@ -26,12 +26,16 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
 
 }  // namespace
 
-Submit EngineState::run(const Operation& operation, Completion& completion,
-                        const SubmitOptions& options) {
+// noclone: in one piece, which GCC would split.
+[[gnu::noclone]] Submit EngineState::run(const Operation& operation, Completion& completion,
+                                         const SubmitOptions& options) {
   const Submit valid = operation.validate();
-  if (valid != Submit::accepted) return valid;
-  if (is_forked()) return Submit::forked;
-  if (!options.after.empty()) return run_after(operation, completion, options);
+  if (valid != Submit::accepted) [[unlikely]]
+    return valid;
+  if (is_forked()) [[unlikely]]
+    return Submit::forked;
+  if (!options.after.empty()) [[unlikely]]
+    return run_after(operation, completion, options);
   const std::size_t byte_count = operation.byte_count();
   const Path asked = options.path.value_or(settings_.path);
   const bool has_hardware = facts_.processor_count < movers_.size();
@@ -60,7 +64,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
     detail::record({.begin_ticks = traced_ticks, .kind = trace::Kind::run}, {&operation, 1},
                    byte_count, asked);
   }
-  leave();
+  leave(mine);
   // These calls may stop or destroy the engine.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);
   if (options.then != nullptr) options.then(options.then_context);

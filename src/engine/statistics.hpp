@@ -67,6 +67,7 @@ class Statistics {
  public:
   void count_submitted() noexcept { submitted_.add_alone(1); }
   void uncount_submitted() noexcept { submitted_.add_alone(~std::uint64_t{0}); }
+  [[nodiscard]] std::uint64_t submitted() const noexcept { return submitted_.value(); }
   void count_refused() noexcept { refused_.add_alone(1); }
   void count_held_back() noexcept { held_back_.add_alone(1); }
   /// A call found a queue full.
@@ -96,9 +97,9 @@ class Statistics {
     KindCounts& counts = kinds_[kind_index];
     counts.bytes.add_alone(completion.bytes_done);
     counts.bytes_by_device.add_alone(completion.bytes_by_device);
-    counts.fallbacks.add_alone(completion.fell_back ? 1 : 0);
-    counts.retries.add_alone(completion.retries);
-    counts.page_faults.add_alone(completion.page_faults);
+    if (completion.fell_back) counts.fallbacks.add_alone(1);
+    if (completion.retries != 0) counts.retries.add_alone(completion.retries);
+    if (completion.page_faults != 0) counts.page_faults.add_alone(completion.page_faults);
     (completion.state == JobState::done     ? counts.jobs_done
      : completion.state == JobState::failed ? failed_
                                             : stopped_)

@@ -48,6 +48,7 @@ Result<void> pin(pthread_t thread, std::span<const CpuId> cpus) {
 
 namespace detail {
 constinit thread_local std::uint32_t number_plus_one = 0;
+constinit thread_local LastMine last_mine{};
 namespace {
 
 /// Bits of the numbers in use.
@@ -78,6 +79,7 @@ struct NumberEnd {
   std::uint32_t number;
   ~NumberEnd() {
     number_plus_one = kThreadNumberMax + 1;
+    last_mine = {};  // The next thread with this number writes to its objects.
     if (number == kThreadNumberMax) return;
     // edge: thread-number-freed (release)
     numbers_used[number / 64].fetch_and_acq_rel(~(std::uint64_t{1} << number % 64));

@@ -57,6 +57,13 @@ namespace detail {
 /// call.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local std::uint32_t number_plus_one;
 [[nodiscard]] std::uint32_t number_this_thread() noexcept;
+
+/// What PerThread::mine() returned last to this thread, and the number of that PerThread; 0: none.
+struct LastMine {
+  std::uint64_t owner;
+  void* object;
+};
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local LastMine last_mine;
 }  // namespace detail
 
 /// The lowest number that no other thread had when this one first asked, for data of each thread;

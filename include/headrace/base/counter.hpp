@@ -18,7 +18,7 @@ class Counter {
   constexpr Counter() noexcept = default;
   void add(std::uint64_t count) noexcept { value_.fetch_add_relaxed(count); }
   /// As add(), cheaper, for a counter that only one thread ever adds to.
-  void add_alone(std::uint64_t count) noexcept {
+  [[gnu::always_inline]] void add_alone(std::uint64_t count) noexcept {
     value_.store_relaxed(value_.load_relaxed() + count);
   }
   [[nodiscard]] std::uint64_t value() const noexcept { return value_.load_relaxed(); }

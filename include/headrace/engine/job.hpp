@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -48,6 +49,11 @@ class MoverChoice {
       if (chosen_[i] == mover_index) return;
     }
     if (count_ < kMoverMax) chosen_[count_++] = static_cast<std::uint32_t>(mover_index);
+  }
+  /// Chooses this mover alone.
+  void set(std::size_t mover_index) {
+    count_ = 1;
+    chosen_[0] = static_cast<std::uint32_t>(mover_index);
   }
   [[nodiscard]] std::span<const std::uint32_t> chosen() const { return {chosen_.data(), count_}; }
   void clear() { count_ = 0; }
@@ -111,6 +117,7 @@ class HEADRACE_API Job final : private Request {
   class Stay;
 
   /// poll() of a job with `then`, which is pinned.
+  [[nodiscard]] std::optional<bool> poll_usual();
   [[nodiscard, gnu::noinline]] bool poll_in_stay(EngineState& engine);
   /// In a child of the submitting process, ends the job and returns true. Does not access the
   /// engine, which may be destroyed once the job has ended; only a Visit keeps it alive.

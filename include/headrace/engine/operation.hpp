@@ -16,6 +16,8 @@
 
 namespace headrace::engine {
 
+class EngineState;
+
 using headrace::name;
 
 /// Result of a submission: nothing was started unless `accepted`.
@@ -303,7 +305,7 @@ class HEADRACE_API Operation {
     return to - from + (byte_count - 1) > 2 * (byte_count - 1);
   }
 
-  [[nodiscard]] OperationKind kind() const { return kind_; }
+  [[nodiscard]] OperationKind kind() const { return static_cast<OperationKind>(kind_); }
   [[nodiscard]] std::span<std::byte> target() const { return target_; }
   [[nodiscard]] std::span<const std::byte> source() const { return source_; }
   /// The second operand of compare and create_delta.
@@ -318,7 +320,9 @@ class HEADRACE_API Operation {
   }
   [[nodiscard]] bool is_fenced() const { return (flags_ & kFence) != 0; }
   /// A copy without fence, hint and durability.
-  [[nodiscard]] bool is_plain_copy() const { return kind_ == OperationKind::copy && flags_ == 0; }
+  [[nodiscard]] bool is_plain_copy() const {
+    return kind_ == static_cast<std::uint32_t>(OperationKind::copy) && flags_ == 0;
+  }
   [[nodiscard]] bool is_durable() const { return (flags_ & kDurable) != 0; }
   [[nodiscard]] bool is_into_cache() const {
     return (flags_ & (kIntoCache | kDurable)) == kIntoCache;
@@ -346,8 +350,8 @@ class HEADRACE_API Operation {
   [[nodiscard]] DifUnits dif_units() const {
     const std::size_t block = block_bytes(dif_format().block);
     const std::size_t whole = block + kDifFieldBytes;
-    return {kind_ == OperationKind::dif_insert ? block : whole,
-            kind_ == OperationKind::dif_strip ? block : whole};
+    return {kind() == OperationKind::dif_insert ? block : whole,
+            kind() == OperationKind::dif_strip ? block : whole};
   }
 
   /// The operation may be split at multiples of this; 0: it cannot be split.
@@ -358,7 +362,7 @@ class HEADRACE_API Operation {
     constexpr OperationSet kIndependent{OperationKind::copy,     OperationKind::fill,
                                         OperationKind::compare,  OperationKind::compare_pattern,
                                         OperationKind::dualcast, OperationKind::cache_flush};
-    return kIndependent.has(kind_);
+    return kIndependent.has(kind());
   }
   /// The part of `byte_count` bytes at `offset_bytes`, both multiples of cut_bytes() except at the
   /// end (checked). `before`: the result of everything before it, from which kinds without
@@ -367,6 +371,13 @@ class HEADRACE_API Operation {
                                const OperationResult& before = {}) const;
 
  private:
+  friend class EngineState;
+  /// Changes the operands of a plain copy.
+  void copy_instead(std::span<std::byte> target, std::span<const std::byte> source) {
+    target_ = target;
+    source_ = source;
+  }
+
   // Bits of flags_. For integrity fields the lowest three bytes are format, source and target flags
   // in the device's encoding; other kinds use their bits as below.
   static constexpr std::uint32_t kLongPattern = 1U << 0U;
@@ -384,7 +395,7 @@ class HEADRACE_API Operation {
         second_(second),
         words_(words),
         flags_(flags),
-        kind_(kind) {}
+        kind_(static_cast<std::uint32_t>(kind)) {}
   /// `check` or `make` is null for kinds without it.
   [[nodiscard]] static Operation dif(OperationKind kind, std::span<std::byte> target,
                                      std::span<const std::byte> source, const DifFormat& format,
@@ -406,7 +417,8 @@ class HEADRACE_API Operation {
   /// fill, compare_pattern: the pattern; crc: the seed; dif: the tags of source and target.
   std::array<std::uint64_t, 2> words_{};
   std::uint32_t flags_ = 0;
-  OperationKind kind_ = OperationKind::no_op;
+  /// An OperationKind, as wide as flags_: is_plain_copy() compares both at once.
+  std::uint32_t kind_ = static_cast<std::uint32_t>(OperationKind::no_op);
 };
 
 }  // namespace headrace::engine

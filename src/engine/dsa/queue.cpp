@@ -207,20 +207,23 @@ Submit DsaQueue::post(Request& request) noexcept {
     return Submit::closed;
   }
   // A request that has been here before takes its slot again, so that threads keep apart.
-  const std::uint32_t before = request.slot_index.load_relaxed();  // A hint.
-  const std::uint32_t index =
-      words_.take(before != Request::kNoSlot ? before : platform::thread_number() * kSlotsApart);
+  std::uint32_t index = request.slot_index.load_relaxed();  // A hint.
+  if (index == Request::kNoSlot) [[unlikely]]
+    index = platform::thread_number() * kSlotsApart;
+  index = words_.take(index);
   // `closed` if all slots are lost: they may never come back, so another mover takes the request.
   if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
   }
   const Operation& copy = request.operation();
   const bool fits = copy.source().size() <= short_copy_bytes_max_.load_relaxed();  // A hint.
-  if (copy.kind() != OperationKind::copy || !fits || copy.is_durable()) [[unlikely]] {
+  const bool plain = copy.is_plain_copy();
+  const bool short_copy = plain || (copy.kind() == OperationKind::copy && !copy.is_durable());
+  if (!short_copy || !fits) [[unlikely]] {
     return post_stripes(request, index);
   }
   Slot& slot = slots_[std::size_t{index}];
-  const std::uint32_t hint = copy.is_into_cache() ? cache_flag_ : 0U;
+  const std::uint32_t hint = plain || !copy.is_into_cache() ? 0U : cache_flag_;
   if (!slot.prepared || hint != 0) [[unlikely]]
     prepare_copy(slot, hint);
   slot.request = &request;

@@ -52,17 +52,10 @@ class SlotWords {
 
   /// Takes a slot, which the caller owns: `preferred` (modulo their number), or the next free one;
   /// kNoSlot if none is free or after close().
-  [[nodiscard]] std::uint32_t take(std::uint32_t preferred = 0) noexcept {
-    std::uint32_t index = preferred;
-    if (index >= slot_count_) [[unlikely]] {
-      if (slot_count_ == 0) return kNoSlot;
-      index %= slot_count_;
-    }
-    for (std::uint32_t i = 0; i < slot_count_; ++i) {
-      if (take_as(index, State::taken)) return index;
-      if (++index == slot_count_) index = 0;
-    }
-    return kNoSlot;
+  [[nodiscard, gnu::always_inline]] std::uint32_t take(std::uint32_t preferred = 0) noexcept {
+    if (preferred < slot_count_ && take_as(preferred, State::taken)) [[likely]]
+      return preferred;
+    return take_next(preferred);
   }
   /// Called by the owner.
   void free(std::uint32_t index) noexcept { leave(index, State::free); }
@@ -164,6 +157,15 @@ class SlotWords {
     return (word & ~kStateMask) | static_cast<std::uint64_t>(state);
   }
 
+  [[gnu::noinline]] std::uint32_t take_next(std::uint32_t index) noexcept {
+    if (slot_count_ == 0) return kNoSlot;
+    index %= slot_count_;
+    for (std::uint32_t i = 0; i < slot_count_; ++i) {
+      if (take_as(index, State::taken)) return index;
+      if (++index == slot_count_) index = 0;
+    }
+    return kNoSlot;
+  }
   [[nodiscard]] bool take_as(std::uint32_t index, State state) noexcept {
     std::uint64_t word = lines_[index].word.load_relaxed();  // The exchange below decides.
     if (state_of(word) != State::free) return false;

@@ -22,7 +22,7 @@ struct Stage {
 
   /// As EngineState::start: lets a job in and starts it.
   void submit() {
-    if (!gate.enter(counts[0], true)) return;
+    if (!gate.enter(counts[0], gate.is_unequal())) return;
     use();
     word.store_release(kRunning);
   }
@@ -31,10 +31,10 @@ struct Stage {
     if (word.load_acquire() != kRunning) return;
     use();
     word.exchange_acq_rel(0);
-    Gate::stay(counts[1], true);
-    Gate::leave(counts[1], true);
+    Gate::stay(counts[1], gate.is_unequal());
+    Gate::leave(counts[1], gate.is_unequal());
     use();
-    Gate::leave(counts[1], true);
+    Gate::leave(counts[1], gate.is_unequal());
   }
   /// As EngineState::stop and the destructor.
   void stop(bool jobs_end_here) {
