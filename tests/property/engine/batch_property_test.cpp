@@ -169,8 +169,10 @@ TEST(BatchProperty, ADeviceDoesWhatTheRulesSay) {
         make_emulated({.dedicated_count = 1, .transfer_bytes_max = transfer_max});
     // Hundreds of pieces per operation: a batch takes most of a second, during which the threads
     // sleep.
-    check(*machine.engine, Path::dsa, transfer_max == 64 ? kBatchCount / 20 : kBatchCount);
-    EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
+    const bool few = transfer_max == 64;
+    check(*machine.engine, Path::dsa, few ? kBatchCount / 20 : kBatchCount);
+    // A few random batches may all have an operation that the device cannot do.
+    if (!few) EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
   }
 }
 
