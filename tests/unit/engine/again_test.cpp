@@ -90,13 +90,18 @@ TEST(Again, AJobChangesItsKind) {
     ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
     ASSERT_TRUE(job.poll());
     EXPECT_TRUE(buffers.equal());
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(),
+                                  {.callback = called, .callback_context = &call_count}),
+              Submit::accepted);
+    ASSERT_EQ(job.wait().state, JobState::done);
+    EXPECT_EQ(call_count, 4 * i + 1);
     Buffers others(8192);
     ASSERT_EQ(engine->submit(job, Operation::fill(others.target, 0x0707'0707'0707'0707),
                              {.callback = called, .callback_context = &call_count}),
               Submit::accepted);
     ASSERT_EQ(job.wait().state, JobState::done);
     EXPECT_EQ(others.target[8191], std::byte{7});
-    EXPECT_EQ(call_count, 3 * i + 1);
+    EXPECT_EQ(call_count, 4 * i + 2);
     const std::array list{Operation::copy(others.target, buffers.source)};
     ASSERT_EQ(engine->submit_batch(job, {list, {}},
                                    {.callback = called, .callback_context = &call_count}),
@@ -106,7 +111,7 @@ TEST(Again, AJobChangesItsKind) {
                                   {.callback = called, .callback_context = &call_count}),
               Submit::accepted);
     ASSERT_EQ(job.wait().state, JobState::done);
-    EXPECT_EQ(call_count, 3 * i + 3);
+    EXPECT_EQ(call_count, 4 * i + 4);
     EXPECT_TRUE(job.batch().operations.empty());
   }
 }
