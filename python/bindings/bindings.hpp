@@ -250,7 +250,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   std::shared_ptr<void> log;
   /// The mover policy is a Python function. An access then needs the GIL while other threads may
   /// wait for the access, so nothing that waits for accesses may hold the GIL.
-  bool has_mover_function = false;
+  bool has_policy_function = false;
 
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).

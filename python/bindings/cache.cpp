@@ -31,7 +31,7 @@ namespace headrace::python {
 namespace {
 
 using NodeMap = std::map<std::uint32_t, std::vector<std::uint32_t>>;
-using Placement = std::variant<std::uint32_t, std::string, NodeMap>;
+using Placement = std::variant<std::uint32_t, std::string, NodeMap, nb::object>;
 
 cache::PlacementPolicy parse_node_map(const NodeMap& map) {
   std::vector<std::pair<NodeId, cache::Placement>> places;
@@ -49,11 +49,102 @@ cache::PlacementPolicy parse_node_map(const NodeMap& map) {
   return cache::placement::map(std::move(places));
 }
 
+cache::Eviction parse_eviction(const std::string& eviction) {
+  for (const cache::Eviction known : {cache::Eviction::lru, cache::Eviction::s3_fifo}) {
+    if (cache::name(known) == eviction) return known;
+  }
+  throw Failed{Error{Code::invalid_argument, 0, "evict copies by '" + eviction + "'",
+                     "there is no such eviction", "use lru or s3_fifo"}};
+}
+
+/// True while this thread runs a Python function that chooses movers or places.
+thread_local bool in_policy_function = false;
+
+/// Fails: Failed, in such a function, which an access would call recursively.
+void refuse_in_policy_function() {
+  if (!in_policy_function) return;
+  throw Failed{Error{Code::invalid_argument, 0, "access the cache",
+                     "a function that chooses for a cache may not access a cache",
+                     "let it choose by its context alone"}};
+}
+
+std::optional<std::uint32_t> number_of(std::optional<NodeId> node) {
+  return node ? std::optional(node->value()) : std::nullopt;
+}
+
+/// A Python function that chooses movers or places. Takes the fields of headrace.MoveContext or
+/// headrace.PlacementContext in order and returns a list of indexes or nodes.
+///
+/// Threading: shared. Called and destroyed on any thread, with the GIL or without.
+class PolicyFunction {
+ public:
+  explicit PolicyFunction(nb::object function)
+      : function_(new nb::object(std::move(function)), [](nb::object* object) {
+          if (!nb::is_alive()) return;
+          const GilAcquired acquired;
+          delete object;
+        }) {}
+
+  /// Fails: throws after reporting the error to sys.unraisablehook.
+  void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
+    const auto chosen = call([&] {
+      nb::list names;
+      nb::list loads;
+      for (std::size_t i = 0; i < context.movers.size(); ++i) {
+        names.append(context.movers[i].name);
+        loads.append(context.loads(i));
+      }
+      return (*function_)(names, loads, number_of(context.source_node),
+                          number_of(context.target_node), number_of(context.caller_node),
+                          context.byte_count, context.sequence);
+    });
+    for (const std::size_t index : chosen) choice.add(index);
+  }
+
+  /// Fails: as above.
+  cache::Placement operator()(const cache::PlacementContext& context) const {
+    std::vector<NodeId> nodes;
+    for (const std::size_t node : call([&] {
+           return (*function_)(number_of(context.caller_node),
+                               reinterpret_cast<std::uintptr_t>(context.source.data()),
+                               context.source.size());
+         })) {
+      nodes.emplace_back(static_cast<std::uint32_t>(node));
+    }
+    return std::span<const NodeId>(nodes);
+  }
+
+ private:
+  struct Asking {
+    Asking() { in_policy_function = true; }
+    ~Asking() { in_policy_function = false; }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+  };
+
+  template <typename Ask>
+  [[nodiscard]] std::vector<std::size_t> call(const Ask& ask) const {
+    const GilAcquired acquired;
+    const InCall in_call;
+    try {
+      const Asking asking;
+      return entering_python([&] { return nb::cast<std::vector<std::size_t>>(ask()); });
+    } catch (nb::python_error& error) {
+      error.restore();
+      PyErr_WriteUnraisable(function_->ptr());
+      throw std::runtime_error("a function that chooses for a cache raised an exception");
+    }
+  }
+
+  std::shared_ptr<nb::object> function_;
+};
+
 cache::PlacementPolicy parse_placement(const Placement& placement) {
   if (const auto* node = std::get_if<std::uint32_t>(&placement)) {
     return cache::placement::on(NodeId(*node));
   }
   if (const auto* map = std::get_if<NodeMap>(&placement)) return parse_node_map(*map);
+  if (const auto* own = std::get_if<nb::object>(&placement)) return PolicyFunction(*own);
   const std::string& policy = std::get<std::string>(placement);
   if (policy == "fastest") {
     return cache::placement::fastest;
@@ -66,79 +157,8 @@ cache::PlacementPolicy parse_placement(const Placement& placement) {
   }
   throw Failed{Error{Code::invalid_argument, 0, "place copies by '" + policy + "'",
                      "there is no such placement",
-                     "use fastest, local, none, a node number, or a map of them"}};
+                     "use fastest, local, none, a node number, a map of them, or a function"}};
 }
-
-cache::Eviction parse_eviction(const std::string& eviction) {
-  for (const cache::Eviction known : {cache::Eviction::lru, cache::Eviction::s3_fifo}) {
-    if (cache::name(known) == eviction) return known;
-  }
-  throw Failed{Error{Code::invalid_argument, 0, "evict copies by '" + eviction + "'",
-                     "there is no such eviction", "use lru or s3_fifo"}};
-}
-
-/// True while this thread runs a Python mover policy.
-thread_local bool in_mover_function = false;
-
-/// Fails: Failed, in a mover policy, which an access would call recursively.
-void refuse_in_mover_function() {
-  if (!in_mover_function) return;
-  throw Failed{Error{Code::invalid_argument, 0, "access the cache",
-                     "the mover policy of a cache may not access a cache",
-                     "let it choose movers by its context alone"}};
-}
-
-/// A Python function that chooses movers. Takes the fields of headrace.MoveContext in order and
-/// returns a list of indexes.
-///
-/// Threading: shared. Called and destroyed on any thread, with the GIL or without.
-class MoverFunction {
- public:
-  explicit MoverFunction(nb::object function)
-      : function_(new nb::object(std::move(function)), [](nb::object* object) {
-          if (!nb::is_alive()) return;
-          const GilAcquired acquired;
-          delete object;
-        }) {}
-
-  /// Fails: throws after reporting the error to sys.unraisablehook.
-  void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
-    const GilAcquired acquired;
-    const InCall in_call;
-    in_mover_function = true;
-    try {
-      const auto chosen = entering_python([&] { return ask(context); });
-      for (const std::size_t index : chosen) choice.add(index);
-    } catch (nb::python_error& error) {
-      in_mover_function = false;
-      error.restore();
-      PyErr_WriteUnraisable(function_->ptr());
-      throw std::runtime_error("a mover policy raised an exception");
-    } catch (...) {
-      in_mover_function = false;
-      throw;
-    }
-    in_mover_function = false;
-  }
-
- private:
-  [[nodiscard]] std::vector<std::size_t> ask(const engine::MoveContext& context) const {
-    const auto number = [](std::optional<NodeId> node) {
-      return node ? std::optional(node->value()) : std::nullopt;
-    };
-    nb::list names;
-    nb::list loads;
-    for (std::size_t i = 0; i < context.movers.size(); ++i) {
-      names.append(context.movers[i].name);
-      loads.append(context.loads(i));
-    }
-    return nb::cast<std::vector<std::size_t>>(
-        (*function_)(names, loads, number(context.source_node), number(context.target_node),
-                     number(context.caller_node), context.byte_count, context.sequence));
-  }
-
-  std::shared_ptr<nb::object> function_;
-};
 
 /// Python's handle on an entry.
 ///
@@ -273,7 +293,7 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   options.into_cache = into_cache;
   const bool has_mover_function = !mover.is_none() && !nb::isinstance<nb::str>(mover);
   if (has_mover_function) {
-    options.mover = MoverFunction(mover);
+    options.mover = PolicyFunction(mover);
   } else if (!mover.is_none()) {
     options.mover = policy_of(nb::cast<std::string>(mover));
   }
@@ -290,13 +310,13 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   auto made = value_of(cache::Cache::make(machine, engine->engine(), std::move(options)));
   auto handle = std::make_shared<CacheHandle>(std::move(engine), std::move(made));
   handle->log = std::move(log);
-  handle->has_mover_function = has_mover_function;
+  handle->has_policy_function = has_mover_function || std::holds_alternative<nb::object>(placement);
   return handle;
 }
 
 std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                     const ParsedHint& hint, bool weak) {
-  refuse_in_mover_function();
+  refuse_in_policy_function();
   handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
@@ -314,7 +334,7 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
 std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<CacheHandle>& handle,
                                                       const std::vector<nb::object>& sources,
                                                       const ParsedHint& hint) {
-  refuse_in_mover_function();
+  refuse_in_policy_function();
   handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   std::vector<std::shared_ptr<Buffer>> buffers;
@@ -478,10 +498,10 @@ void CacheHandle::keep_owner(const void* address, std::shared_ptr<const void> ow
 void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
   const std::span memory(reinterpret_cast<const std::byte*>(address), byte_count);
   const std::shared_ptr<cache::Cache> cache = this->cache();
-  if (!has_mover_function) {
+  if (!has_policy_function) {
     // With the GIL, so that no other Python thread runs before the entries are dropped.
     cache->invalidate(memory);
-  } else if (in_mover_function) {
+  } else if (in_policy_function) {
     // The holder of the cache's locks may be waiting for the access that called the function.
     postponed_.emplace_back(address, byte_count);
   } else {
@@ -491,7 +511,7 @@ void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
 }
 
 void CacheHandle::forget_postponed() {
-  while (!postponed_.empty() && !in_mover_function) {
+  while (!postponed_.empty() && !in_policy_function) {
     const auto [address, byte_count] = postponed_.back();
     postponed_.pop_back();
     forget(address, byte_count);

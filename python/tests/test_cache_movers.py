@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,3 +149,39 @@ def test_arrays_that_end_while_a_mover_is_chosen_stop_nothing(engine: headrace.E
             thread.join(TIME_LIMIT_S)
         assert not any(thread.is_alive() for thread in threads)
         assert cache.statistics.policy_errors == 0
+
+
+def test_a_function_of_the_callers_own_places_copies(engine: headrace.Engine) -> None:
+    node = headrace.topo().nodes[0].id
+    seen: list[headrace.PlacementContext] = []
+
+    def long_ones(context: headrace.PlacementContext) -> int | None:
+        seen.append(context)
+        return node if context.byte_count > 1000 else None
+
+    long, short = np.arange(10_000), np.arange(10)
+    with headrace.Cache(engine, "64MiB", long_ones) as cache:
+        assert ready(cache, long).node == node
+        assert not ready(cache, short).cached
+        assert cache.statistics.not_placed == 1
+        assert cache.statistics.policy_errors == 0
+    assert [context.byte_count for context in seen] == [long.nbytes, short.nbytes]
+    assert [context.address for context in seen] == [long.ctypes.data, short.ctypes.data]
+    assert seen[0].caller_node is not None
+
+
+@pytest.mark.parametrize(
+    "chosen, said",
+    [("x", "a str was given"), (-1, "-1"), ([1 << 40], str(1 << 40)), (999, "")],
+)
+def test_a_placement_function_that_fails_leaves_the_source(
+    engine: headrace.Engine, monkeypatch: pytest.MonkeyPatch, chosen: object, said: str
+) -> None:
+    errors: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: errors.append(str(told.exc_value)))
+    placement: Any = lambda _: chosen  # noqa: E731
+    with headrace.Cache(engine, "64MiB", placement) as cache:
+        assert not ready(cache, np.arange(1000)).cached
+        assert cache.statistics.policy_errors == 1
+    assert len(errors) == bool(said)  # That this machine has no node 999 is only counted.
+    assert all(said in error for error in errors)

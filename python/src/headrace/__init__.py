@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headrace import pmem
-    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry, MoveContext
+    from headrace._cache_policies import MoveContext, PlacementContext
+    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
     from headrace.channel import Channel, Ticket
     from headrace.engine import (
         POLICIES,
@@ -112,6 +113,7 @@ __all__ = [
     "OutOfRangeError",
     "PeerLostError",
     "PermissionDeniedError",
+    "PlacementContext",
     "Policy",
     "Queue",
     "QueueConsumer",
@@ -143,13 +145,13 @@ __all__ = [
 # Loaded on first use: the command must handle Ctrl-C before NumPy is loaded, and the baseline
 # process needs none of these modules.
 _MODULES = {
+    "headrace._cache_policies": ("MoveContext", "PlacementContext"),
     "headrace.cache": (
         "Cache",
         "CacheEvent",
         "CacheStatistics",
         "Change",
         "Entry",
-        "MoveContext",
     ),
     "headrace.channel": ("Channel", "Ticket"),
     "headrace.engine": (

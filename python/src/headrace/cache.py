@@ -7,7 +7,7 @@ The cache is not coherent: after changing a source, call `Cache.invalidate`.
 import atexit
 import ctypes
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,54 +21,22 @@ from headrace._arguments import (
     Eviction,
     byte_count,
     instance_of,
-    node_list,
     not_picklable,
-    one_of,
     whole_number,
 )
 from headrace._buffers import as_array_if_tensor, flat_bytes
+from headrace._cache_policies import Mover, Placement, Places, parse_mover, parse_placement
 from headrace._closing import Closing
 from headrace._words import html_totals
-from headrace.engine import POLICIES, Engine, MoverInfo, Policy
+from headrace.engine import Engine, Policy
 from headrace.errors import (
     ClosedError,
     InvalidArgumentError,
     NotFoundError,
-    TypeMismatchError,
 )
 from headrace.machine import Machine, topo
 
 HINT_MAX = 2**32 - 1
-
-Placement = str | int | Mapping[int, int | Sequence[int]]
-"""Where copies go: see `Cache`."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoveContext:
-    """Input of a mover policy.
-
-    Attributes:
-        movers: The candidates: all devices, or the worker threads of all nodes.
-        loads: Requests in flight at each candidate.
-        source_node: Node of the source; None if unknown.
-        target_node: Node of the copy; None if unknown.
-        caller_node: Node of the accessing thread; None if unknown.
-        byte_count: Length of the copy, or of all copies of a batch (`Cache.access_many`).
-        sequence: Counter of the engine's submissions, for round-robin.
-    """
-
-    movers: tuple[MoverInfo, ...]
-    loads: tuple[int, ...]
-    source_node: int | None
-    target_node: int | None
-    caller_node: int | None
-    byte_count: int
-    sequence: int
-
-
-Mover = Callable[[MoveContext], int | Iterable[int]]
-"""Chooses movers: returns indexes into `MoveContext.movers`, one or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +291,8 @@ class Cache(Closing):
             placement: Where copies go: "fastest" (the best node with room that is faster than the
                 caller's own; without one, nothing is moved), "local" (the caller's node), "none", a
                 node, or a map from nodes of callers to a node or a list of nodes, best first:
-                {0: 8, 1: [9, 8]}.
+                {0: 8, 1: [9, 8]}. Or a function of a `PlacementContext`, which the accessing
+                thread calls for every access, hits included; for errors, see `mover`.
             machine: The machine; None takes the engine's, or discovers it.
             eviction: Which unused entries are evicted first: "lru" or "s3_fifo"; see the page on
                 the cache.
@@ -350,7 +319,7 @@ class Cache(Closing):
         if machine is None:
             machine = engine.machine if engine is not None else topo()
         instance_of(machine, Machine, "take the machine of a cache")
-        places = _parse_placement(placement)
+        places = parse_placement(placement)
         self.machine = machine
         self.capacity_bytes: int = _parse_capacity(capacity, places, machine)
         self._owns_engine = engine is None
@@ -369,7 +338,7 @@ class Cache(Closing):
             recycle=bool(recycle),
             huge_pages=bool(huge_pages),
             event_count_max=whole_number(events, "keep the events of a cache"),
-            mover=_parse_mover(mover, self.engine),
+            mover=parse_mover(mover, self.engine),
             into_cache=bool(into_cache),
         )
         _living.add(self)
@@ -597,46 +566,6 @@ def _shaped(flat: npt.NDArray[Any], like: object) -> npt.NDArray[Any]:
     return typed.reshape(like.shape, order="C" if like.flags.c_contiguous else "F")
 
 
-def _parse_mover(mover: Policy | Mover | None, engine: Engine) -> object:
-    if mover is None or isinstance(mover, str):
-        return one_of(mover, POLICIES, "policy")
-    if not callable(mover):
-        raise TypeMismatchError(
-            "take the mover of a cache",
-            f"it is a {type(mover).__name__}",
-            "pass the name of a policy, a function or None",
-        )
-    known = {info.name: info for info in engine.mover_infos}
-    choose = mover
-
-    def ask(
-        names: list[str],
-        loads: list[int],
-        source_node: int | None,
-        target_node: int | None,
-        caller_node: int | None,
-        byte_count: int,
-        sequence: int,
-    ) -> list[int]:
-        context = MoveContext(
-            tuple(known[name] for name in names),
-            tuple(loads),
-            source_node,
-            target_node,
-            caller_node,
-            byte_count,
-            sequence,
-        )
-        chosen = choose(context)
-        indexes = list(chosen) if isinstance(chosen, Iterable) else [chosen]
-        tried = "take the choice of a mover policy"
-        if not indexes:
-            raise InvalidArgumentError(tried, "it is empty", "return at least one index")
-        return [whole_number(index, tried, 0, len(names) - 1) for index in indexes]
-
-    return ask
-
-
 def _parse_hint(hint: str | int | None) -> str | int | None:
     if hint is None or isinstance(hint, str):
         return hint
@@ -649,24 +578,7 @@ def _base_of(array: npt.NDArray[Any]) -> object:
     return array.base
 
 
-def _parse_placement(placement: Placement) -> str | int | dict[int, list[int]]:
-    if isinstance(placement, str):
-        return placement
-    tried = "take the placement of a cache"
-    if not isinstance(placement, Mapping):
-        wanted = "fastest, local, none, the number of a node, or a map of them"
-        return whole_number(placement, tried, 0, NODE_MAX, wanted)
-    return {
-        whole_number(caller, tried, 0, NODE_MAX): node_list(
-            nodes if isinstance(nodes, Iterable) else [nodes], tried
-        )
-        for caller, nodes in placement.items()
-    }
-
-
-def _parse_capacity(
-    capacity: int | str, placement: str | int | dict[int, list[int]], machine: Machine
-) -> int:
+def _parse_capacity(capacity: int | str, placement: Places, machine: Machine) -> int:
     capacity_bytes = byte_count(capacity, "take the capacity of a cache")
     tried = f"make a cache of {_core.bytes_text(capacity_bytes)}"
     if isinstance(placement, int):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._cache_policies import Placement
 from headrace._cli._report import Column, Report, Styled, figures
 from headrace._files import Output
 from headrace._words import counted
-from headrace.cache import Placement
 from headrace_lab.tpch.study import DUCKDB, Study
 from headrace_lab.tpch.timeline import timeline_lines
 

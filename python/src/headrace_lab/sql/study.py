@@ -27,7 +27,8 @@ import duckdb
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.memory import begin_peak, peak_bytes, resident_bytes
 from headrace._arguments import PREFETCH_MODES
-from headrace.cache import Cache, Placement
+from headrace._cache_policies import Placement
+from headrace.cache import Cache
 from headrace.engine import MoverPath
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine

@@ -25,7 +25,8 @@ from headrace._apps.idxd_events import Counters
 from headrace._apps.memory import peak_bytes
 from headrace._apps.top import bytes_of_emulated_devices
 from headrace._arguments import PREFETCH_MODES
-from headrace.cache import Cache, Placement
+from headrace._cache_policies import Placement
+from headrace.cache import Cache
 from headrace.engine import Engine, MoverPath, Thresholds
 from headrace.engine_statistics import DeviceStatistics, OperationStatistics
 from headrace.errors import CorruptDataError
