@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the declared machines of the doctor from machines.toml.
+"""Writes the declared facts of machines for the doctor, from machines.toml.
 
-The build installs them as samples, and the tests read those.
+The build installs them as samples, and the tests read those: into the record of the same name in
+the folder of samples, else as a record with these facts alone in its subfolder `doctor`.
 
 Usage: make_doctor_machines.py FOLDER
 """
@@ -52,16 +53,20 @@ def device(number: int, bus: str, **told: Any) -> dict[str, Any]:  # noqa: ANN40
 
 
 def main() -> None:
-    """Writes the records into the folder."""
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes the records."""
+    samples = Path(sys.argv[1])
+    (samples / "doctor").mkdir(parents=True, exist_ok=True)
     for machine in TOLD["machine"]:
-        record = {
-            "schema": {"name": "headrace-dsa-record", "version": 2},
+        record: dict[str, Any] = {
+            "schema": {"name": "headrace-machine-record", "version": 1},
             "origin": f"Declared, not recorded: {machine['origin']}",
-            "facts": change(copy.deepcopy(TOLD["healthy"]), machine),
         }
-        path = folder / f"{machine['name']}.json"
+        path = samples / f"{machine['name']}.json"
+        if path.exists():
+            record = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            path = samples / "doctor" / path.name
+        record["facts"] = change(copy.deepcopy(TOLD["healthy"]), machine)
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

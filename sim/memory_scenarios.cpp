@@ -435,7 +435,7 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
   const NodeModel* const hbm = fast == model.nodes.end() ? nullptr : &*fast;
   if (hbm == nullptr && ddr.side_cache_gb_per_s == 0) {
     return fail(Code::unsupported, "simulate HBM", "the machine has none",
-                "use the machine xeon-max-9468");
+                "use the machine xeon-max-flat");
   }
   const double bytes = point.size("bytes");
   const double room = point.size("hbm");
@@ -498,7 +498,7 @@ std::vector<Scenario> memory_scenarios() {
        memory},
       {"placement",
        "whether to move data that is read several times",
-       "xeon-max-9468",
+       "xeon-max-flat",
        {{"target", Kind::count, {"8"}},
         {"passes", Kind::count, {"1", "2", "4", "8", "16"}, {}, 1e6},
         {"devices", Kind::count, {"0", "1", "4"}},
@@ -518,7 +518,7 @@ std::vector<Scenario> memory_scenarios() {
        streams},
       {"messages",
        "time of a message between two cores",
-       "cloud-guest",
+       "cloud-guest-2cpu",
        {{"bytes", Kind::size, {"64", "4KiB", "64KiB"}}},
        messages},
       {"cxl",
@@ -543,7 +543,7 @@ std::vector<Scenario> memory_scenarios() {
        optane},
       {"hbm-cache-mode",
        "HBM as a cache against HBM filled by prefetching",
-       "xeon-max-9468",
+       "xeon-max-flat",
        {{"bytes", Kind::size, {"4GiB", "12GiB", "24GiB", "48GiB"}},
         {"passes", Kind::count, {"1", "2", "8"}, {}, 1e6},
         {"order", Kind::word, {"sequential"}, {"sequential", "random"}},

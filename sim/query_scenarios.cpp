@@ -312,7 +312,7 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
 std::vector<Scenario> query_scenarios() {
   return {{"qdp",
            "when prefetching the second column of a query pays",
-           "xeon-max-9468",
+           "xeon-max-flat",
            {{"b", Kind::count, {"0", "1", "4"}},
             {"threads", Kind::count, {"64", "12", "4", "1"}, {}, 1024},
             {"a", Kind::count, {"0"}},

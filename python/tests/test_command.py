@@ -318,7 +318,7 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
         if each["evidence"] == "measured"
     )
     assert access["bandwidth_bytes_per_s"] == pytest.approx(5.5e9)
-    result = here(*asked, "--measured", str(find_machine("xeon-max-9468")))
+    result = here(*asked, "--measured", str(find_machine("xeon-max-flat")))
     assert result.code == 2
     assert "are not those of this machine" in result.stderr
 

@@ -27,7 +27,7 @@ from headrace._apps.dsa.configuration import (
     to_text,
 )
 from headrace._apps.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
 from headrace.errors import (
     CapacityExceededError,
     HardwareAbsentError,
@@ -36,12 +36,12 @@ from headrace.errors import (
     NotFoundError,
 )
 
-MACHINES = Path(doctor_path("healthy")).parent
+MACHINES = Path(machine_path("healthy")).parent
 NOWHERE = Facts()
 
 
 def machine(name: str) -> Facts:
-    return load_record(str(MACHINES / f"{name}.json"))[0]
+    return load_record(machine_path(name))[0]
 
 
 def queues(configuration: Configuration) -> list[dict[str, Any]]:
@@ -334,7 +334,7 @@ def test_every_machine_is_listed_or_said_to_have_none(here: Here, path: Path) ->
     ],
 )
 def test_the_list_says_what_is_wrong_with_a_queue(here: Here, name: str, words: str) -> None:
-    arguments = ["dsa", "list", "--replay", str(MACHINES / f"{name}.json")]
+    arguments = ["dsa", "list", "--replay", name]
     stdout = here(*arguments).stdout
     assert words.split() == [word for word in words.split() if word in stdout]
     assert words in " ".join(stdout.replace("wq0.0, wq0.1 on", "wq0.0 on").split())

@@ -17,7 +17,7 @@ from conftest import Here
 
 from headrace import _signals
 from headrace._files import Output, is_there, read_file, write_file
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
 from headrace._temporary import temporary_folder
 from headrace.errors import (
     CapacityExceededError,
@@ -310,7 +310,7 @@ INPUTS = [
     ("bench", "copy", "--profile", "{}"),
     ("pmem", "ring", "info", "{}"),
 ]
-HEALTHY = Path(doctor_path("healthy"))
+HEALTHY = Path(machine_path("healthy"))
 
 
 @needs_root

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from headrace._cli._report import Column, Report, figures, table_lines
 from headrace._cli._tune_report import print_report
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
 
 __all__ = ["fabricated"]
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
-DOCTOR_MACHINES = sorted(Path(doctor_path("healthy")).parent.glob("*.json"))
+DOCTOR_MACHINES = sorted(Path(machine_path("healthy")).parent.glob("*.json"))
 WIDTH = 80
 
 WORDS = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=12)
@@ -122,7 +122,7 @@ COMMANDS = [
     ["sim", "validate"],
     ["sim", "run", "submission"],
     ["sim", "run", "ddr-to-hbm"],
-    ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
+    ["sim", "advise", "--machine", "xeon-max-flat", "--bytes", "1GiB"],
     ["pmem", "check", "--list"],
     ["pmem", "check", "--variant", "naive", "--entries", "1", "--states", "4"],
     ["topo"],

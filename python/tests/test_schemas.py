@@ -17,7 +17,7 @@ from headrace._apps.tune.tuner import Settings
 from headrace._cli._app import Group, walk
 from headrace._cli._output import schema_of
 from headrace._cli._tune_report import results_of, summary_of
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
 from headrace.pmem import Ring
 from headrace_lab.families import FAMILIES
 
@@ -32,7 +32,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "topo": [["topo"], ["topo", "--replay", "xeon-max-flat"], ["topo", "--replay", "ddr-cxl"]],
     "doctor": [
         ["doctor", "--replay", path.stem]
-        for path in sorted(Path(doctor_path("healthy")).parent.glob("*.json"))
+        for path in sorted(Path(machine_path("healthy")).parent.glob("*.json"))
     ],
     "dsa-list": [
         ["dsa", "list", "--replay", name] for name in ("healthy", "pasid-off", "threshold-zero")
@@ -44,11 +44,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "query": [
         QUERY,
         [*QUERY, "--no-compare", "--placement", "0"],
-        [*QUERY, "--path", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
+        [*QUERY, "--path", "cpu", "--prefetch", "on", "--simulate", "xeon-max-flat"],
     ],
     "sql": [
         [*SQL, "--query", "6,14"],
-        [*SQL, "--query", "6", "--simulate", "xeon-max-9468"],
+        [*SQL, "--query", "6", "--simulate", "xeon-max-flat"],
     ],
     "pmem-check": [
         ["pmem", "check", "--variant", name, "--entries", "1", "--states", "8"]
@@ -59,7 +59,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "sim-run": [["sim", "run", "submission"], ["sim", "run", "ddr-to-hbm"]],
     "sim-validate": [["sim", "validate"]],
     "sim-advise": [
-        ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
+        ["sim", "advise", "--machine", "xeon-max-flat", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
     "sim-replay": [["sim", "replay", "made.trace", "--machine", "spr-1dsa"]],

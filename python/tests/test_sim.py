@@ -162,7 +162,7 @@ def test_a_damaged_model_names_field_line_and_remedy(command: Command, tmp_path:
 
 
 def test_an_unknown_machine_names_those_there_are() -> None:
-    with pytest.raises(NotFoundError, match="xeon-max-9468"):
+    with pytest.raises(NotFoundError, match="xeon-max-flat"):
         find_machine("nosuch")
 
 
@@ -170,7 +170,7 @@ def test_advice_is_to_move_what_is_read_often_and_to_leave_what_has_nowhere_to_g
     command: Command,
 ) -> None:
     code, out, _ = command(
-        "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB", "--passes", "16", "--json"
+        "advise", "--machine", "xeon-max-flat", "--bytes", "1GiB", "--passes", "16", "--json"
     )
     assert code == 0
     summary = json.loads(out)["summary"]
@@ -184,7 +184,7 @@ def test_advice_is_to_move_what_is_read_often_and_to_leave_what_has_nowhere_to_g
 
 
 def test_advice_about_the_query_names_its_bound(command: Command) -> None:
-    code, out, _ = command("advise", "--machine", "xeon-max-9468", "--query", "q6", "--json")
+    code, out, _ = command("advise", "--machine", "xeon-max-flat", "--query", "q6", "--json")
     assert code == 0
     assert set(json.loads(out)["summary"]) >= {"tier", "mover", "gain", "bound"}
 
@@ -230,7 +230,7 @@ def test_what_is_no_query_over_the_tables_is_refused(tables: Path, sql: str, say
 def test_advice_about_a_query_in_sql_counts_what_it_reads(command: Command, tables: Path) -> None:
     query = tables / "q.sql"
     query.write_text("SELECT sum(b) FROM t WHERE a > 5")
-    asked = ("advise", "--machine", "xeon-max-9468", "--sql", str(query), "--data", str(tables))
+    asked = ("advise", "--machine", "xeon-max-flat", "--sql", str(query), "--data", str(tables))
     code, out, err = command(*asked, "--json")
     assert (code, err) == (0, "")
     summary = json.loads(out)["summary"]
@@ -262,12 +262,12 @@ def test_query_6_in_sql_gets_the_advice_of_query_6(tmp_path: Path) -> None:
         "'1995-01-01' AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24",
         tmp_path,
     )
-    machine = find_machine("xeon-max-9468")
+    machine = find_machine("xeon-max-flat")
     assert advise_scans(machine, scans, threads=12) == advise_query(machine, 8000, threads=12)
 
 
 def test_data_whose_pointers_are_followed_is_left_in_ddr(command: Command) -> None:
-    asked = ("advise", "--machine", "xeon-max-9468", "--bytes", "1GiB", "--passes", "1000")
+    asked = ("advise", "--machine", "xeon-max-flat", "--bytes", "1GiB", "--passes", "1000")
     for pattern, mover in (("scan", "dsa"), ("update", "dsa"), ("chase", "none")):
         code, out, _ = command(*asked, "--pattern", pattern, "--json")
         assert (code, json.loads(out)["summary"]["mover"]) == (0, mover), pattern
@@ -300,7 +300,7 @@ def test_advice_without_a_question_is_refused(
 
 def test_the_prediction_for_the_query_is_the_advised_one() -> None:
     predicted = predict_query(
-        find_machine("xeon-max-9468"), row_count=6_001_215, chunk_bytes=1 << 20, threads=12
+        find_machine("xeon-max-flat"), row_count=6_001_215, chunk_bytes=1 << 20, threads=12
     )
     assert predicted["kind"] == "simulated"
     assert predicted["on_ms"] <= predicted["off_ms"]

@@ -97,7 +97,7 @@ def test_a_published_figure_above_what_the_model_can_reach_still_counts(
         "name": "above",
         "source": "a test",
         "use": "held_out",
-        "machine": "xeon-max-9468",
+        "machine": "xeon-max-flat",
         "scenario": "ddr-to-hbm",
         "metric": "gb_per_s",
         "key": "target",

@@ -110,13 +110,13 @@ def test_events_tell_when_a_chunk_was_submitted_and_read() -> None:
 def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
     words = (*TPCH, "--query", "6,13", "--rounds", "1")
     plain = document(here, *words)
-    found = document(here, *words, "--simulate", "xeon-max-9468")
+    found = document(here, *words, "--simulate", "xeon-max-flat")
     simulated = found["results"].pop("simulated")
     assert found["results"].keys() == plain["results"].keys()
     assert found["summary"].keys() == plain["summary"].keys()
     assert simulated["kind"] == "simulated"
     # All cores of node 0 of that machine, however many this one has.
-    assert (simulated["machine"], simulated["thread_count"]) == ("xeon-max-9468", 12)
+    assert (simulated["machine"], simulated["thread_count"]) == ("xeon-max-flat", 12)
     assert simulated["tables_on"] == {"node": 0, "kind": "ddr"}
     queries = simulated["queries"]
     assert set(queries) == {"6", "13"}
@@ -131,10 +131,10 @@ def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
 
 def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None:
     words = (*TPCH, "--query", "6", "--plan", "--threads", "1")
-    outcome = here(*words, "--simulate", "xeon-max-9468")
+    outcome = here(*words, "--simulate", "xeon-max-flat")
     assert outcome.code == 0, outcome.stderr
     assert (
-        "Predicted for xeon-max-9468, 1 thread, tables on node 0 (ddr); simulated, not measured:"
+        "Predicted for xeon-max-flat, 1 thread, tables on node 0 (ddr); simulated, not measured:"
     ) in outcome.stdout.replace("\n", " ")
     assert "DuckDB's time" not in outcome.stdout
     assert "Predicted" not in here(*words).stdout
@@ -143,18 +143,18 @@ def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None
 def test_a_query_that_moves_nothing_says_so(here: Here, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(30)}), tmp_path / "t.parquet")
     picture = tmp_path / "nothing.svg"
-    words = ("--rounds", "1", "--simulate", "xeon-max-9468", "--plot", str(picture))
+    words = ("--rounds", "1", "--simulate", "xeon-max-flat", "--plot", str(picture))
     outcome = here("sql", "--data", str(tmp_path), "SELECT sum(n) FROM t", *words)
     assert outcome.code == 0, outcome.stderr
-    assert "Nothing to predict for xeon-max-9468: no column" in outcome.stdout
+    assert "Nothing to predict for xeon-max-flat: no column" in outcome.stdout
     assert 'id="nothing"' in picture.read_text("utf-8")
 
 
 def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
     rows = 1_000_000
     table = Table(pa.table({name: pa.array(range(rows), pa.int32()) for name in "abc"}))
-    machine = find_machine("xeon-max-9468")
-    simulated = simulated_on("xeon-max-9468", machine, None, None)
+    machine = find_machine("xeon-max-flat")
+    simulated = simulated_on("xeon-max-flat", machine, None, None)
 
     def predicted(filters: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Any]:
         plan = [PlannedScan("t", filters, others, table.movable_bytes([*filters, *others]))]
@@ -169,7 +169,7 @@ def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
 
 def test_copies_in_hbm_gain_where_they_are_read_again() -> None:
     scans = [Scan("t", 60_000_000, {"a": 4}, {"b": 16, "c": 16})]
-    found = predict_scans(find_machine("xeon-max-9468"), scans, threads=12)
+    found = predict_scans(find_machine("xeon-max-flat"), scans, threads=12)
     assert found["repeated_gain"] > 0.2
     assert found["repeated_gain"] > found["gain"]
     one_kind = predict_scans(find_machine("spr-1dsa"), scans, threads=12)

@@ -129,7 +129,7 @@ with headrace.Engine() as engine:
     assert done.returncode == 0, done.stderr
     head, (here, there) = replay(
         str(tmp_path / "t"),
-        [{"machine": "xeon-max-9468"}, {"machine": "xeon-max-9468", "copies": 8}],
+        [{"machine": "xeon-max-flat"}, {"machine": "xeon-max-flat", "copies": 8}],
     )
     assert head["operations"] == 5
     names = [{each["name"] for each in result.resources} for result in (here, there)]
@@ -317,13 +317,13 @@ def test_the_command_compares_machines_and_draws(tmp_path: Path, command: Comman
     ]
     trace = write(tmp_path / "t", jobs)
     code, out, err = command(
-        *("replay", trace, "--machine", "spr-4dsa", "--machine", "xeon-max-9468"),
+        *("replay", trace, "--machine", "spr-4dsa", "--machine", "xeon-max-flat"),
         *("--map", "0=ddr0,copies=ddr0", "--sweep", "devices=1,2", "--json"),
     )
     assert (code, err) == (0, "")
     document = json.loads(out)
     assert [each["machine"] for each in document["results"]] == ["spr-4dsa"] * 2 + [
-        "xeon-max-9468"
+        "xeon-max-flat"
     ] * 2
     assert document["summary"]["time_s"] == min(each["time_s"] for each in document["results"])
     picture = tmp_path / "t.svg"

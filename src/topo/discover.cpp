@@ -67,12 +67,6 @@ Result<Recording> make_record(const DiscoverOptions& options) {
   return Recording{std::move(*machine), to_text(recorded)};
 }
 
-Result<Machine> record(const std::string& path, const DiscoverOptions& options) {
-  HEADRACE_TAKE(made, make_record(options));
-  HEADRACE_TRY_WITHIN("record the machine", platform::save_file(path, made->text));
-  return std::move(made->machine);
-}
-
 Result<Machine> replay(const std::string& path) {
   const std::string tried = fmt::format("replay the machine record '{}'", path);
   const Result<std::string> text = platform::load_file(path, kRecordBytesMax);

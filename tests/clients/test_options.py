@@ -176,7 +176,7 @@ def test_every_machine_with_a_dsa_is_a_pace() -> None:
                 assert result.stderr == b""
             else:
                 assert b"its record describes no DSA" in result.stderr
-    assert {"spr-1dsa", "spr-4dsa", "xeon-max-9468"} <= paced
+    assert {"spr-1dsa", "spr-4dsa", "xeon-max-flat"} <= paced
 
 
 def test_a_refused_mmap_leaves_write(

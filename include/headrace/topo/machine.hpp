@@ -162,14 +162,6 @@ struct Recording {
 /// Fails: as discover().
 [[nodiscard]] HEADRACE_API Result<Recording> make_record(const DiscoverOptions& options = {});
 
-/// Describes this machine and writes its record atomically. Follows a symbolic link; keeps the mode
-/// of an existing file.
-///
-/// Fails: as discover(); invalid_argument if `path` is not a regular file; not_found,
-///        permission_denied or io_failed, naming the file.
-[[nodiscard]] HEADRACE_API Result<Machine> record(const std::string& path,
-                                                  const DiscoverOptions& options = {});
-
 /// Reads a record, by the same code as discover(), so that records are fixtures for it.
 ///
 /// Fails: not_found, permission_denied, io_failed or capacity_exceeded for the file; corrupt_data

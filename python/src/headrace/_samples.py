@@ -12,23 +12,18 @@ def _directory() -> Path:
     return Path(_core.__file__ or "").parent / "_machines"
 
 
-def machine_names() -> list[str]:
-    """The names of the samples."""
-    return sorted(path.stem for path in _directory().glob("*.json"))
+def samples() -> dict[str, Path]:
+    """Paths of the sample machines by name, in its order."""
+    return {path.stem: path for path in sorted(_directory().glob("*.json"))}
 
 
 def machine_path(text: str) -> str:
     """The path of a machine's record: `text`, or a sample of that name if there is no such file."""
-    return _found(text, _directory())
-
-
-def doctor_path(text: str) -> str:
-    """As `machine_path`, for the doctor's records."""
-    return _found(text, _directory() / "doctor")
-
-
-def _found(text: str, directory: Path) -> str:
     if "/" in text or os.path.lexists(text):
         return text
-    sample = directory / f"{text.removesuffix('.json')}.json"
-    return str(sample) if sample.is_file() else text
+    # Those of the second folder have what the doctor reads only.
+    paths = [
+        folder / f"{text.removesuffix('.json')}.json"
+        for folder in (_directory(), _directory() / "doctor")
+    ]
+    return next((str(path) for path in paths if path.is_file()), text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _simulator
+from headrace._samples import samples
 from headrace.errors import InvalidArgumentError, NotFoundError, UnsupportedError, from_code
 
 __all__ = [
@@ -130,15 +131,12 @@ def _scenario_of(path: str) -> Scenario:
 
 @cache
 def machines() -> dict[str, Path]:
-    """Paths of the package's machine records with a model, by name."""
-    # The records are beside the native module, which may not be in the source directory.
-    folder = Path(_simulator.__file__ or "").parent / "_machines"
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        model = json.loads(path.read_text(encoding="utf-8")).get("model")
-        if model is not None:
-            found[str(model["name"])] = path
-    return found
+    """Paths of the sample machines of which the record has a model, by name."""
+    return {
+        name: path
+        for name, path in samples().items()
+        if "model" in json.loads(path.read_text(encoding="utf-8"))
+    }
 
 
 def find_machine(name: str) -> Path:

@@ -7,7 +7,7 @@ None stands for a figure that neither firmware nor measurement gives.
 import html
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn, Self
 
 from headrace import _core
@@ -220,10 +220,14 @@ def record(path: str | os.PathLike[str]) -> Machine:
         return record_into(output)
 
 
-def record_into(output: Output) -> Machine:
-    """Describe this machine and write the record into an open output."""
+def record_into(output: Output, **others: object) -> Machine:
+    """Describe this machine and write the record, with other fields, into an open output."""
+    if "facts" not in others:
+        from headrace._apps.dsa.gather import gather  # noqa: PLC0415 - Few programs record.
+
+        others["facts"] = asdict(gather())
     native, text = _core.Machine.make_record()
-    output.write(text)
+    output.write(json.dumps(json.loads(text) | others, indent=2) + "\n")
     return Machine.from_native(native)
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace doctor``: why DSA can or cannot be used on this machine."""
 
+from dataclasses import asdict
+
 import click
 
 from headrace._apps.doctor.diagnosis import diagnose
-from headrace._apps.dsa.facts import load_record, record_text, to_document
+from headrace._apps.dsa.facts import load_record, to_document
 from headrace._apps.dsa.gather import gather
 from headrace._cli._app import Command
 from headrace._cli._doctor_report import print_diagnosis, results_of, summary_of
@@ -18,7 +20,8 @@ from headrace._cli._options import (
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
 from headrace._files import Output
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
+from headrace.machine import record_into
 
 HERE = "this machine"
 
@@ -39,11 +42,11 @@ def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
         refuse("--record describes this machine and --replay another one; give one of them")
     refuse_two_on_stdout("--record", record, as_json=as_json)
     if replay is not None:
-        facts, origin = load_record(doctor_path(replay))
+        facts, origin = load_record(machine_path(replay))
     else:
         facts, origin = gather(), HERE
     if record is not None:
-        record.write(record_text(facts, "recorded"))
+        record_into(record, facts=asdict(facts))
     diagnosis = diagnose(facts)
     if as_json:
         print_document(

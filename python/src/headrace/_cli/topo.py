@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace topo``: the memory, processors and movers of a machine."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace import _core
 from headrace import machine as machines
 from headrace._cli._app import Command
 from headrace._cli._options import (
@@ -74,13 +72,12 @@ def _measure(record: Output | None, *, as_json: bool) -> None:
     # This loads NumPy, which takes as long as all the rest.
     from headrace_lab.sim import measured  # noqa: PLC0415
 
-    native, text = _core.Machine.make_record()
-    machine = machines.Machine.from_native(native)
+    machine = machines.topo()
     with progress("measuring memory") as share:
         measurement = measured.measure(machine, share)
     model = measured.model_of(machine, measurement)
     if record is not None:
-        record.write(json.dumps(json.loads(text) | {"model": model}, indent=2) + "\n")
+        machines.record_into(record, model=model)
         if record.is_stdout:
             return
     if as_json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain values of a machine that decide whether its DSA can be used, and records of them.
+"""Plain values of a machine that decide whether its DSA can be used, and their part of its record.
 
 None means "unknown": not readable, not in this kernel, or not read. No field is derived from
 another and nothing here reads the system: `gather` does. A record can replace the machine in all
@@ -17,9 +17,10 @@ from typing import Any
 from headrace._files import read_file
 from headrace.errors import CorruptDataError, VersionMismatchError
 
-SCHEMA_NAME = "headrace-dsa-record"
-SCHEMA_VERSION = 2
-"""Version 1 called `accel_config` "library"."""
+SCHEMA_NAME = "headrace-machine-record"
+SCHEMA_VERSION = 1
+# Records with these facts alone, of versions 1 (`accel_config` was "library") and 2.
+_OLDER_NAME = "headrace-dsa-record"
 
 _RECORD_BYTES_MAX = 16 << 20
 
@@ -252,7 +253,7 @@ def number_in(name: str) -> int | None:
 
 
 def to_document(facts: Facts, origin: str) -> dict[str, Any]:
-    """Make a record of the facts; `origin` names the machine."""
+    """The facts as a record without other parts; `origin` names the machine."""
     return {
         "schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION},
         "origin": origin,
@@ -269,16 +270,15 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
     remedy = "make a record by 'headrace doctor --record FILE'"
     if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
         raise CorruptDataError(tried, "it has no schema", remedy)
-    if schema.get("name") != SCHEMA_NAME:
-        raise CorruptDataError(
-            tried, f"its schema is {_shown(schema.get('name'))}, not '{SCHEMA_NAME}'", remedy
-        )
-    version = schema.get("version")
-    if version not in range(1, SCHEMA_VERSION + 1) or isinstance(version, bool):
-        cause = f"it is of version {_shown(version)} and this build reads 1 to {SCHEMA_VERSION}"
+    name, version = schema.get("name"), schema.get("version")
+    if name not in {SCHEMA_NAME, _OLDER_NAME}:
+        raise CorruptDataError(tried, f"its schema is {_shown(name)}, not '{SCHEMA_NAME}'", remedy)
+    newest = SCHEMA_VERSION + (name == _OLDER_NAME)
+    if version not in range(1, newest + 1) or isinstance(version, bool):
+        cause = f"it is of version {_shown(version)} and this build reads up to {newest}"
         raise VersionMismatchError(tried, cause, remedy)
     origin, values = document.get("origin"), document.get("facts")
-    if version == 1 and isinstance(values, dict):
+    if isinstance(values, dict):
         values = {"accel_config" if key == "library" else key: each for key, each in values.items()}
     try:
         if not isinstance(origin, str) or not origin.isprintable():
@@ -288,11 +288,6 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
         raise CorruptDataError(tried, str(problem), remedy) from None
     assert isinstance(facts, Facts)  # noqa: S101 - For the type checker.
     return facts, origin
-
-
-def record_text(facts: Facts, origin: str) -> str:
-    """The text of a record."""
-    return json.dumps(to_document(facts, origin), indent=2) + "\n"
 
 
 def load_record(path: str) -> tuple[Facts, str]:

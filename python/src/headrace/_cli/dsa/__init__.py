@@ -4,7 +4,7 @@
 from headrace._apps.dsa.facts import Facts, load_record
 from headrace._apps.dsa.gather import gather
 from headrace._cli._app import Group
-from headrace._samples import doctor_path
+from headrace._samples import machine_path
 
 command = Group(
     "dsa",
@@ -22,4 +22,4 @@ command = Group(
 
 def facts_of(replay: str | None) -> tuple[Facts, str]:
     """The facts of this machine or of a record, and their origin."""
-    return (gather(), "this machine") if replay is None else load_record(doctor_path(replay))
+    return (gather(), "this machine") if replay is None else load_record(machine_path(replay))

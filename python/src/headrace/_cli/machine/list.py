@@ -7,7 +7,7 @@ from headrace._cli._app import Command
 from headrace._cli._options import json_option
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
-from headrace._samples import machine_names, machine_path
+from headrace._samples import samples
 from headrace.machine import replay
 
 
@@ -27,7 +27,7 @@ def command(*, as_json: bool) -> None:
             "dsa_device_count": len(machine.dsa_devices),
             "cpu_model": machine.cpu_model,
         }
-        for name, machine in ((name, replay(machine_path(name))) for name in machine_names())
+        for name, machine in ((name, replay(path)) for name, path in samples().items())
     ]
     if as_json:
         summary = {"machine_count": len(found)}

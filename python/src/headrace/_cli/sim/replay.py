@@ -120,7 +120,7 @@ def command(
     and nodes, waits and the program's own computing are taken from the trace; how long operations
     took is not.
 
-    Example: headrace sim replay query.trace --machine xeon-max-9468 --machine spr-cxl
+    Example: headrace sim replay query.trace --machine xeon-max-flat --machine spr-cxl
     """
     refuse_two_on_stdout("--plot", plot, as_json=as_json)
     if not machines:

@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Simulate a scenario. The same command gives the same figures every time.
 
-    Example: headrace sim run ddr-to-hbm --machine xeon-max-9468 --plot devices.svg
+    Example: headrace sim run ddr-to-hbm --machine xeon-max-flat --plot devices.svg
     """
     refuse_two_on_stdout("--plot", plot, as_json=as_json)
     try:
@@ -61,13 +61,13 @@ def command(
     results = run(name, points, machine=str(path))
     model = json.loads(path.read_text(encoding="utf-8"))["model"]
     published = published_figures(model, name, results)
-    title = f"{name} on {model.get('name', path.name)} ({_kind(published)})"
+    title = f"{name} on {path.stem} ({_kind(published)})"
     if plot is not None:
         draw_results(plot, title, results)
     if as_json:
         print_document(
             "sim-run",
-            machine={"name": model.get("name", path.name), "model": model},
+            machine={"name": path.stem, "model": model},
             results=[
                 {
                     "parameters": each.parameters,

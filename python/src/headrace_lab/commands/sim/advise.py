@@ -98,7 +98,7 @@ def command(
     The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
     --query, --sql and --trace; with --trace all machines are compared if none is named.
 
-    Example: headrace sim advise --machine xeon-max-9468 --bytes 1GiB --passes 4
+    Example: headrace sim advise --machine xeon-max-flat --bytes 1GiB --passes 4
     """
     _refuse_unclear(machine, (size, query, sql, trace), on_this_machine=on_this_machine)
     if trace is not None and machine is None and not on_this_machine:
