@@ -17,7 +17,7 @@ from conftest import TIME_LIMIT_S, Here
 
 from headrace import InvalidArgumentError
 from headrace._apps.machine.hardware import Hardware, hardware_of
-from headrace._samples import machine_names, machine_path
+from headrace._samples import machine_path, samples
 from headrace.machine import Machine, replay
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,7 +33,7 @@ def sample(name: str) -> Machine:
     return replay(machine_path(name))
 
 
-@pytest.mark.parametrize("name", machine_names())
+@pytest.mark.parametrize("name", samples())
 def test_every_sample_is_a_machine_of_qemu(name: str) -> None:
     machine = sample(name)
     hardware = hardware_of(machine, name)
@@ -114,7 +114,7 @@ def test_too_little_and_too_much_memory_is_refused() -> None:
 
 def test_list_and_show(command: Command) -> None:
     listed = json.loads(command("machine", "list", "--json").stdout)
-    assert [each["name"] for each in listed["results"]["machines"]] == machine_names()
+    assert [each["name"] for each in listed["results"]["machines"]] == list(samples())
     assert "xeon-max-flat" in command("machine", "list").stdout
     shown = json.loads(command("machine", "show", "xeon-max-flat", "--json").stdout)
     assert shown["summary"] == {"node_count": 16, "dsa_device_count": 8, "nvdimm_count": 0}
@@ -122,7 +122,9 @@ def test_list_and_show(command: Command) -> None:
     assert "Persistent memory: an NVDIMM of 384 MiB" in text
 
 
-def test_what_cannot_run_is_refused_before_a_boot(command: Command, tmp_path: Path) -> None:
+def test_what_cannot_run_is_refused_before_a_boot(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def told(*words: str) -> tuple[int, str]:
         result = command("machine", "run", *words)
         return result.returncode, result.stderr
@@ -136,20 +138,57 @@ def test_what_cannot_run_is_refused_before_a_boot(command: Command, tmp_path: Pa
     assert (code, "no-such-machine" in text) == (1, True)
     code, text = told("spr-1dsa", "--write", "/no/such", "--", "true")
     assert (code, "make it first" in text) == (2, True)
-    code, text = told("spr-1dsa", "--kernel", str(tmp_path), "--", "true")
+    monkeypatch.setenv("HEADRACE_KERNEL", str(tmp_path))
+    code, text = told("spr-1dsa", "--", "true")
     # Of a kernel, or of QEMU where that is missing, too.
     assert (code, "apt-get install" in text) == (3, True)
 
 
-def test_what_prints_times_says_that_a_machine_in_qemu_has_none(
-    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def in_guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The mark of a machine in QEMU."""
     (tmp_path / "machine").write_text("xeon-max-flat")
-    monkeypatch.setattr("headrace._cli.STATE", tmp_path)
-    for words in (("bench", "cache"), ("query",), ("sql",), ("tune",), ("report",)):
-        error = here(*words, "--no-such-option").stderr
-        assert "'xeon-max-flat' in QEMU, whose times mean nothing" in error, words
-    assert "QEMU" not in here("topo", "--replay", "spr-1dsa").stderr
+    monkeypatch.setattr("headrace._apps.machine.STATE", tmp_path)
+    return tmp_path / "machine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "cache"),
+        ("bench", "latency"),
+        ("tune", "--output", "-"),
+        ("report", "--output", "report.html"),
+        ("topo", "--measure"),
+        ("sim", "advise", "--here", "--bytes", "1GiB"),
+        ("sim", "validate", "--here"),
+    ],
+)
+@pytest.mark.usefixtures("in_guest")
+def test_nothing_is_measured_in_a_machine_in_qemu(here: Here, words: tuple[str, ...]) -> None:
+    result = here(*words)
+    assert (result.code, result.stdout) == (3, "")
+    assert "'xeon-max-flat' in QEMU, whose times mean nothing" in result.stderr
+    assert "'headrace sim run SCENARIO --machine xeon-max-flat' predicts times" in result.stderr
+
+
+@pytest.mark.usefixtures("in_guest")
+def test_a_family_is_simulated_in_a_machine_in_qemu(here: Here) -> None:
+    result = here("bench", "movement", "--rounds", "1")
+    assert "QEMU, whose times mean nothing" in result.stderr
+    assert result.stdout.startswith("ddr-to-hbm on xeon-max-flat (simulated")
+    document = json.loads(here("bench", "movement", "--json").stdout)
+    assert document["summary"]["kind"].startswith("simulated")
+    assert here("bench", "movement", "--help").stdout.startswith("Usage: headrace bench movement")
+
+
+def test_a_query_is_predicted_for_a_machine_in_qemu(here: Here, in_guest: Path) -> None:
+    words = ("query", "--scale-factor", "0.01", "--rounds", "1", "--json")
+    result = here(*words)
+    assert "what is called simulated is predicted for it" in result.stderr
+    assert json.loads(result.stdout)["results"]["simulated"]["machine"] == "xeon-max-flat"
+    in_guest.write_text("ddr-cxl")  # Has no model.
+    assert "simulated" not in json.loads(here(*words).stdout)["results"]
 
 
 def test_without_qemu_its_package_is_named(command_path: Path) -> None:

@@ -4,11 +4,13 @@
 Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 plus the number of a signal.
 """
 
+import json
 import os
+from pathlib import Path
 
 import click
 
-from headrace._apps.machine import STATE
+from headrace._apps.machine import guest_record
 from headrace._cli._app import Group
 from headrace._cli._output import (
     EXIT_FAILED,
@@ -46,7 +48,7 @@ _RENAMED = {
     "--tables": "--data",
 }
 
-_TIMED = ("bench", "query", "report", "sql", "tune")
+_TIMED = ("bench", "query", "sql")
 
 app = Group(
     "headrace",
@@ -71,12 +73,15 @@ def _root(context: click.Context, *, version: bool) -> None:
         from headrace._cli._first import show  # noqa: PLC0415 - Only this needs the machine.
 
         show()
-    if context.invoked_subcommand in _TIMED and STATE.exists():
-        record = (STATE / "machine").read_text("utf-8")
+    if context.invoked_subcommand in _TIMED and (record := guest_record()) is not None:
+        from headrace._samples import machine_path  # noqa: PLC0415 - As above.
+
         complain(
-            f"this is the machine '{record}' in QEMU, whose times mean nothing; "
-            "'headrace sim' predicts times"
+            f"this is the machine '{record}' in QEMU, whose times mean nothing; what is called "
+            "simulated is predicted for it"
         )
+        if "model" in json.loads(Path(machine_path(record)).read_text("utf-8")):
+            context.default_map = {name: {"simulate": record} for name in ("query", "sql")}
 
 
 app.callback = _root

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from headrace import _core
+from headrace._apps.machine import refuse_in_guest
 from headrace._apps.tune import door
 from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
 from headrace._apps.tune.kernels import tune_kernels
@@ -135,6 +136,7 @@ def command(
     if table:
         _show_table(_profile_path(output), plot, as_json=as_json)
         return
+    refuse_in_guest("tune copies")
     settings = _settings(search, time, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)

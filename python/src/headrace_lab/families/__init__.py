@@ -8,7 +8,7 @@ fast.
 
 from dataclasses import dataclass
 
-__all__ = ["FAMILIES", "MEASURED_ELSEWHERE", "ONLY_SIMULATED", "Family"]
+__all__ = ["FAMILIES", "MEASURED_ELSEWHERE", "ONLY_SIMULATED", "SIMULATED_BY", "Family"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,12 @@ MEASURED_ELSEWHERE = {
     "qdp": "query",
 }
 """Scenarios that another command measures, and that command."""
+
+SIMULATED_BY = {
+    command.removeprefix("bench "): name for name, command in MEASURED_ELSEWHERE.items()
+}
+SIMULATED_BY |= {each.name: each.scenarios[0] for each in FAMILIES.values() if each.scenarios}
+"""For subcommands of `headrace bench` and others, a scenario that simulates what they measure."""
 
 ONLY_SIMULATED = ("hbm-cache-mode", "overtaking", "placement")
 """Scenarios that nothing measures."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
+from headrace._apps.machine import refuse_in_guest
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import Error
 from headrace_lab.families.facts import Facts
@@ -145,6 +146,7 @@ def measure_family(
     share: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
     """Measure all points of a family once in each round."""
+    refuse_in_guest(f"measure {family}")
     plan = plan_of(family, facts)
     records: list[list[dict[str, Any]]] = [[] for _ in plan.points]
     wanted = max(1, rounds * len(plan.points))

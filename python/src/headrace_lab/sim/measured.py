@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace import _core, _simulator
+from headrace._apps.machine import refuse_in_guest
 from headrace._temporary import temporary_folder
 from headrace.errors import UnsupportedError, from_code
 from headrace.machine import Machine, Node
@@ -283,6 +284,7 @@ def hosts(machine: Machine) -> list[Node]:
 
 def calibration_tasks(machine: Machine) -> list[Task]:
     """List the measurements for the model."""
+    refuse_in_guest("measure memory")
     home = hosts(machine)[0]
     tasks = [
         *_memory_tasks(machine),
@@ -445,9 +447,7 @@ def _levels(machine: Machine) -> list[dict[str, int]]:
     return found
 
 
-def model_of(
-    machine: Machine, measurement: Measurement, name: str = "this machine"
-) -> dict[str, Any]:
+def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
     """Make the field `model` of the machine's record."""
     pairs = measurement.pairs
     of = {(each.initiator, each.target, each.threads): each for each in pairs}
@@ -495,7 +495,6 @@ def model_of(
             core[key] = _measured(value, unit)
     injection = _nic(machine, first.latency_ns, measurement.handover_ns)
     return {
-        "name": name,
         "nodes": nodes,
         "sockets": [
             _socket(machine, socket, nodes, sockets) for socket in sorted(set(sockets.values()))

@@ -6,7 +6,31 @@
 nothing can be timed in a guest.
 """
 
+from contextlib import suppress
 from pathlib import Path
+
+from headrace.errors import HardwareAbsentError
 
 STATE = Path("/run/headrace-machine")
 """A folder that only guests have: the mark of a machine in which nothing can be timed."""
+
+
+def guest_record() -> str | None:
+    """The record of the guest that this process runs in, as of --machine; None: it is in none."""
+    with suppress(FileNotFoundError):
+        return (STATE / "machine").read_text("utf-8")
+    return None
+
+
+def refuse_in_guest(tried: str) -> None:
+    """Refuse to measure a time in a guest.
+
+    Raises:
+        HardwareAbsentError: This process runs in one.
+    """
+    if (record := guest_record()) is not None:
+        raise HardwareAbsentError(
+            tried,
+            f"this is the machine '{record}' in QEMU, whose times mean nothing",
+            f"'headrace sim run SCENARIO --machine {record}' predicts times",
+        )

@@ -76,15 +76,12 @@ def _check_programs(hardware: Hardware) -> None:
             )
 
 
-def run_guest(
-    kernel_folder: Path | None, hardware: Hardware, files: Mapping[str, str], job: Job
-) -> int:
+def run_guest(hardware: Hardware, files: Mapping[str, str], job: Job) -> int:
     """Boot, run the command, and return its exit code.
 
     The caller's stdin, stdout and stderr are the command's. Threading: the main thread only.
 
     Args:
-        kernel_folder: As of `find_kernel`.
         hardware: The machine.
         files: Contents of files in `STATE`, by name.
         job: The command.
@@ -94,7 +91,7 @@ def run_guest(
         HardwareAbsentError: Something is not installed.
     """
     _check_programs(hardware)
-    kernel = find_kernel(kernel_folder)
+    kernel = find_kernel()
     with ExitStack() as ending:
         guest = _Guest(ending, job)
         guest.start(kernel, hardware, files)

@@ -24,6 +24,7 @@ _HMAT_MAX = 65534
 # The processor is emulated, so that guests are the same on every machine. vendor: the kernel asks
 # for it before it believes in dies. pmu, la57: not needed, and they take time.
 _PROCESSOR = "max,vendor=GenuineIntel,la57=off,pmu=off"
+_ENGINES = 4  # Of an emulated device.
 _LOCAL = 10
 _DISTANCE_MAX = 254
 
@@ -272,6 +273,8 @@ class _Converter:
         devices = list(self.machine.dsa_devices)
         if [device.id for device in devices] != list(range(len(devices))):
             self.scaled.append(f"Devices: numbered from dsa0 to dsa{len(devices) - 1}.")
+        if any(device.engine_count != _ENGINES for device in devices):
+            self.scaled.append(f"Devices: of {_ENGINES} engines, some of them in no group.")
         return [_device(number, device) for number, device in enumerate(devices)]
 
 
@@ -297,7 +300,7 @@ def _device(number: int, device: DsaDevice) -> dict[str, object]:
     ]
     engines = [
         {"dev": f"engine{number}.{engine}", "group_id": 0}
-        for engine in range(min(4, max(1, device.engine_count)))
+        for engine in range(min(_ENGINES, max(1, device.engine_count)))
     ]
     group = {"dev": f"group{number}.0", "grouped_workqueues": queues, "grouped_engines": engines}
     return {"dev": f"dsa{number}", "numa_node": device.node or 0, "groups": [group]}

@@ -16,7 +16,7 @@ _TRIED = "boot a machine"
 _REMEDY = (
     "install one (Debian: 'apt-get install linux-image-amd64', Ubuntu: linux-image-virtual), or "
     "unpack it ('apt-get download PACKAGE; dpkg -x PACKAGE*.deb FOLDER; depmod -b FOLDER VERSION') "
-    "and give --kernel FOLDER"
+    "and set HEADRACE_KERNEL=FOLDER"
 )
 _TOOLS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x02!L\x18": "lz4", b"\xfd7zXZ\0": "xz"}
 
@@ -58,14 +58,14 @@ class Kernel:
         return [self.modules / file for file in files]
 
 
-def find_kernel(folder: Path | None) -> Kernel:
-    """The newest usable kernel below `folder`; None: $HEADRACE_KERNEL, or that of this system.
+def find_kernel() -> Kernel:
+    """The newest usable kernel below $HEADRACE_KERNEL, else below the root of this system.
 
     Raises:
         HardwareAbsentError: There is none; says how to get one.
         UnsupportedError: It is compressed in an unknown way.
     """
-    root = folder or Path(os.environ.get("HEADRACE_KERNEL") or "/")
+    root = Path(os.environ.get("HEADRACE_KERNEL") or "/")
     images = sorted(root.glob("boot/vmlinuz-*"), key=lambda path: path.stat().st_mtime)
     for image in reversed(images):
         version = image.name.removeprefix("vmlinuz-")

@@ -48,11 +48,6 @@ memory_option = option(
     type=FilePath("DIR"),
     help="Keep the contents of persistent memory in this folder, for the next run.",
 )
-@option(
-    "--kernel",
-    type=FilePath("DIR"),
-    help="Folder with an unpacked kernel package; else $HEADRACE_KERNEL, else this system.",
-)
 @option("--timeout", type=Duration(1, 86_400), help="End the machine after this time.")
 def command(
     record: str,
@@ -61,7 +56,6 @@ def command(
     devices: str | None,
     write: tuple[str, ...],
     pmem: str | None,
-    kernel: str | None,
     timeout: float | None,
 ) -> int:
     """Run CMD on the machine of a record, booted in QEMU.
@@ -72,6 +66,7 @@ def command(
     machine, but for the working folder and those of --write. Streams, signals and the exit code are
     those of CMD; it runs as root, without a network. All memory is equally fast: time nothing.
 
+    The kernel is this system's, or of an unpacked package in $HEADRACE_KERNEL.
     Exit codes of the machine's own: 3 without QEMU or a kernel, 124 after --timeout, 125 if it
     died, 126 and 127 if CMD cannot be run.
 
@@ -79,16 +74,19 @@ def command(
     """
     if not words or not words[0]:
         refuse("there is no command to run; give it after '--'")
-    machine = replay(machine_path(record))
+    path = machine_path(record)
+    machine = replay(path)
     folder = None if pmem is None else _folder(pmem, "--pmem")
     hardware = hardware_of(machine, record, memory, folder)
-    if shutil.which(words[0]) is None:
+    program = shutil.which(words[0])
+    if program is None:
         problem: OSError = (
             PermissionError(13, "") if Path(words[0]).exists() else FileNotFoundError()
         )
         sentence, code = cannot_run(words[0], problem)
         complain(sentence)
         return code
+    words = (program, *words[1:])  # A path: the guest's Busybox has programs of the same names.
     configuration = json.dumps(hardware.devices) if hardware.devices else ""
     if devices is not None:
         configuration = "" if devices == "none" else Path(devices).read_text("utf-8")
@@ -99,8 +97,9 @@ def command(
         refuse("the working folder is the root: change to another one, whose changes come back")
     job = Job(words, environment_given(), folders, timeout)
     try:
-        files = {"devices": configuration, "machine": record}
-        return run_guest(Path(kernel) if kernel else None, hardware, files, job)
+        name = record if path != record else os.path.abspath(path)  # noqa: PTH100 - As a text.
+        files = {"devices": configuration, "machine": name}
+        return run_guest(hardware, files, job)
     except GuestError as error:
         complain(error)
         return error.exit_code
