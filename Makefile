@@ -9,7 +9,7 @@ help:
 	@echo '                PART= one part (scripts/check --list names them)'
 	@echo 'make package    Debian packages and a wheel, in build/package'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
-	@echo 'make guest      machines of 4 and 16 nodes and of persistent memory, in an emulator; 3 minutes'
+	@echo 'make guest      machines of 16 nodes and of persistent memory, in QEMU; 4 minutes'
 	@echo 'make mutations  take out the fixes of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine and more on emulated devices with injected faults; an hour;'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of a guest for its tests: the number of tiles from tests/guest/machine.py, and the
+// Properties of a guest for its tests: the number of tiles from tests/guest/test_nodes.py, and the
 // kernel's memory statistics. Node n has the processor and DDR of tile n, node n + tiles its HBM.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a ring in a guest's persistent memory, in a program that is killed: prints what is
-// guaranteed, and verifies it afterwards. tests/guest/scenarios.py runs it.
+// guaranteed, and verifies it afterwards. tests/guest/test_power_loss.py runs it.
 //
 //   pmem_guest make    FILE
 //   pmem_guest produce FILE NAME    "NAME durable N": the enqueue of entry N has returned
