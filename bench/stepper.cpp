@@ -7,6 +7,7 @@
 #include <ucontext.h>
 
 #include <array>
+#include <utility>
 
 #include "headrace/base/check.hpp"
 
@@ -17,6 +18,7 @@ constexpr greg_t kTrapFlag = 0x100;
 // Shared with the SIGTRAP handler.
 Steps steps;
 bool ends = false;
+std::uintptr_t last = 0;
 std::array<std::uintptr_t, 2> mutex_functions{};
 
 bool is_legacy_prefix(std::uint8_t byte) {
@@ -45,6 +47,7 @@ void step(int, siginfo_t*, void* context) {
   }
   const auto at = static_cast<std::uintptr_t>(registers[REG_RIP]);
   const auto* const code = reinterpret_cast<const std::uint8_t*>(at);
+  if (at == std::exchange(last, at)) return;  // A repeated string instruction traps often.
   ++steps.instructions;
   if (code[0] == 0x0f && code[1] == 0x05) {
     ++steps.system_calls;
@@ -68,6 +71,7 @@ void begin_stepping() {
   HEADRACE_CHECK(::sigaction(SIGTRAP, &action, nullptr) == 0, "SIGTRAP can be handled");
   steps = {};
   ends = false;
+  last = 0;
   // Skips the red zone, which the compiler may be using.
   asm volatile(
       "lea -128(%%rsp), %%rsp\n\t"

@@ -2,6 +2,7 @@
 // Question: what are the throughput and the round-trip time of a queue between two processes?
 //
 //   headrace-bench-message ROUNDS MILLISECONDS
+//   headrace-bench-message curve LIST ROUNDS MILLISECONDS (curve.cpp)
 //
 // Method. The sender is a child process pinned to one processor, the receiver is this process on
 // another. For each message length every queue is measured once per round, in rotated order, on a
@@ -29,6 +30,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "curve.hpp"
 #include "headrace/lab/queues.hpp"
 #include "headrace/message/queue.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -529,6 +531,10 @@ int run(int round_count) {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
+  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  if (!words.empty() && words[0] == std::string_view("curve")) {
+    return headrace::bench::print_own_curves(words);
+  }
   if (argc != 3) headrace::bench::die("usage: headrace-bench-message ROUNDS MILLISECONDS");
   headrace::bench::measured_time = std::chrono::milliseconds(std::atoi(argv[2]));
   return headrace::bench::run(std::atoi(argv[1]));

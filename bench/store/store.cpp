@@ -2,6 +2,7 @@
 // Question: what does a block store cost in addition to its copies?
 //
 //   headrace-bench-store ROUNDS MIB CYCLES SEED
+//   headrace-bench-store curve LIST ROUNDS MILLISECONDS (curve.cpp)
 //
 // Method. An engine with one worker thread and no devices, a store with one tier of memory. Per
 // round, in rotated order:
@@ -39,6 +40,7 @@
 #include <string>
 #include <vector>
 
+#include "curve.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
@@ -420,6 +422,10 @@ int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
+  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  if (!words.empty() && words[0] == std::string_view("curve")) {
+    return headrace::bench::print_own_curves(words);
+  }
   if (argc != 5) {
     fmt::print(stderr, "usage: headrace-bench-store ROUNDS MIB CYCLES SEED\n");
     return 2;

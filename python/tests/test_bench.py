@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 from conftest import Command, Here
 from fabricated import fabricated
+from jsonschema import Draft202012Validator
 
 from headrace._apps.figures import Figure, median_interval
+from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench import copy, engine, injection, message
 from headrace_lab.commands.bench._measure import (
     Series,
     difference_ns,
     find_program,
-    measure_scaling,
+    measure_curves,
     rate_per_s,
     speed_ratio,
 )
@@ -88,8 +90,8 @@ def test_rounds_that_are_none_are_refused(here: Here, rounds: str) -> None:
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("name", ["cache", "engine"])
-@pytest.mark.parametrize("threads", ["0", "-1", "two", "100000", ""])
+@pytest.mark.parametrize("name", ["cache", "engine", "message", "store"])
+@pytest.mark.parametrize("threads", ["0", "-1", "two", "1,100000", "1,1", "2", "1,", ""])
 def test_threads_that_this_process_does_not_have_are_refused(
     here: Here, name: str, threads: str
 ) -> None:
@@ -99,16 +101,20 @@ def test_threads_that_this_process_does_not_have_are_refused(
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("program", ["headrace-bench-cache", "headrace-bench-engine"])
-def test_scaling_is_the_throughput_by_that_of_one_thread(program: str) -> None:
-    path = find_program("_bench", program, tried="test", remedy="reinstall")
-    scaling = measure_scaling(path, 2, 1, tried="test")
-    assert set(scaling.ratios)
-    for name, by_threads in scaling.ratios.items():
-        times = scaling.measured["series_ns"][name]
-        assert list(by_threads) == [1, 2]
-        assert by_threads[1].median == pytest.approx(1)
-        assert by_threads[2].median == pytest.approx(times["1"][0] / times["2"][0])
+@pytest.mark.parametrize("name", ["cache", "engine", "message", "store"])
+def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
+    measured = measure_curves(name, (1, 2), 1)
+    of_results = schema_of(f"bench-{name}")["properties"]["results"]["properties"]
+    Draft202012Validator(of_results["threads"]).validate(measured)
+    assert measured["rounds"] == 1
+    for curve in measured["curves"].values():
+        one, two = curve["curve"]
+        assert (one["threads"], two["threads"]) == (1, 2)
+        assert one["speedup"] == 1
+        ratio = two["operations_per_s"] / one["operations_per_s"]
+        assert two["speedup"] == pytest.approx(ratio, rel=0.01)
+        assert 0 <= two["kernel_share"] <= 1
+        assert curve["instructions"] > curve["locked"]
 
 
 def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(

@@ -5,15 +5,15 @@
 // maps pages or checks whether sources are mapped.
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
-//   headrace-bench-cache scaling THREADS ROUNDS ENTRIES OPERATIONS
+//   headrace-bench-cache curve LIST ROUNDS MILLISECONDS
 //   headrace-bench-cache count MODE COUNT [step]
 //
-// `scaling`: Cache only, with 1 to THREADS threads and equal operations per thread. `count`: for
-// valgrind, which counts the instructions of headrace_bench_counted; the difference between two
-// COUNTs is the cost of that many operations. MODE: hit, miss (a new region each), miss_many (by
-// access_many of 32), submit (the engine's part of a miss); with the cache's own memory and regions
-// of 64 KiB, empty_miss (there is room) and full_miss (every miss evicts). With `step` the thread
-// single-steps: locked instructions, system calls and process-wide barriers are counted as well.
+// `curve`: Cache only (curve.hpp). `count`: for valgrind, which counts the instructions of
+// headrace_bench_counted; the difference between two COUNTs is the cost of that many operations.
+// MODE: hit, miss (a new region each), miss_many (by access_many of 32), submit (the engine's part
+// of a miss); with the cache's own memory and regions of 64 KiB, empty_miss (there is room) and
+// full_miss (every miss evicts). With `step` the thread single-steps: locked instructions, system
+// calls and process-wide barriers are counted as well.
 //
 // Method. A round runs each of the two once per scenario over the same operations, in an order that
 // alternates. Time is divided by the operations of all threads: with two threads it is wall time
@@ -49,6 +49,7 @@
 
 #include <malloc.h>
 
+#include "curve.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 #include "measure.hpp"
@@ -219,7 +220,7 @@ Operations mixed(const Scale& scale, std::size_t thread_index) {
 
 /// Runs each thread's operations; returns nanoseconds per operation over all threads.
 template <typename Cache>
-double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall = false) {
+double run(Cache& cache, const std::vector<Operations>& per_thread) {
   double thread_ns = 0;
   std::size_t count = 0;
   for (const Operations& operations : per_thread) count += operations.size();
@@ -240,8 +241,7 @@ double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall
   };
   const std::chrono::duration<double, std::nano> wall =
       bench::run_together(per_thread.size(), work);
-  const bool is_one = per_thread.size() == 1 && !by_wall;
-  return (is_one ? thread_ns : wall.count()) / static_cast<double>(count);
+  return (per_thread.size() == 1 ? thread_ns : wall.count()) / static_cast<double>(count);
 }
 
 template <typename Cache>
@@ -258,13 +258,13 @@ struct Scenario {
 };
 
 template <typename Cache>
-double measure(const Scenario& scenario, const Scale& scale, bool by_wall = false) {
+double measure(const Scenario& scenario, const Scale& scale) {
   // Otherwise the next large allocation would consolidate the small chunks that the other cache
   // freed, within this one's measured misses.
   ::malloc_trim(0);
   Cache cache;
   fill(cache, scale.entry_count);
-  return run(cache, scenario.per_thread, by_wall);
+  return run(cache, scenario.per_thread);
 }
 
 template <typename Cache>
@@ -308,39 +308,49 @@ bool parse_all(std::span<char*> words, std::span<std::size_t* const> fields) {
   return true;
 }
 
-int scale_up(std::size_t thread_count_max, const Scale& scale) {
-  struct Kind {
-    const char* name;
-    Operations (*operations)(const Scale& scale, std::size_t thread_index);
+/// One cache of all threads. Operations beyond the entries are accesses to uncached regions.
+int print_curves(const bench::CurveSettings& settings) {
+  static constexpr std::size_t kTurn = 128;
+  static constexpr std::size_t kRegionsOfThread = std::size_t{1} << 24U;
+  using Kind = Operations (*)(const Scale& scale, std::size_t thread_index);
+  struct alignas(128) Thread {
+    Operations operations;
+    std::size_t at = 0;
+    std::size_t uncached = 0;  ///< The next one.
   };
-  constexpr std::array<Kind, 3> kKinds{
-      {{"hit", [](const Scale& each, std::size_t thread) { return hits(each, thread); }},
-       {"miss", misses},
-       {"mixed", mixed}}};
-  std::string series;
-  for (const Kind& kind : kKinds) {
-    std::vector<Scenario> scenarios(thread_count_max);
-    std::vector<Operations> per_thread;
-    for (Scenario& scenario : scenarios) {
-      per_thread.push_back(kind.operations(scale, per_thread.size()));
-      scenario.per_thread = per_thread;
-    }
-    for (std::size_t round = 0; round < scale.round_count; ++round) {
-      for (std::size_t turn = 0; turn < thread_count_max; ++turn) {
-        Scenario& scenario = scenarios[(round + turn) % thread_count_max];
-        scenario.ours_ns.push_back(measure<Ours>(scenario, scale, true));
+  const auto curve = [](const char* name, Kind kind) {
+    const auto threads = std::make_shared<std::vector<Thread>>();
+    const auto make = [=](std::size_t thread_count) -> bench::Curve::Turn {
+      const Scale scale{.operation_count = 64 * 1024};
+      while (threads->size() < thread_count) {
+        const std::size_t index = threads->size();
+        threads->push_back({kind(scale, index), 0, (index + 1) * kRegionsOfThread});
       }
-    }
-    std::string times;
-    for (const Scenario& scenario : scenarios) {
-      times += fmt::format("{}\"{}\": {}", times.empty() ? "" : ", ", scenario.per_thread.size(),
-                           headrace::bench::list_of(scenario.ours_ns));
-    }
-    series += fmt::format("{}\"{}\": {{{}}}", series.empty() ? "" : ", ", kind.name, times);
-  }
-  fmt::print("{{\"threads\": {}, \"processors\": {}, \"series_ns\": {{{}}}}}\n", thread_count_max,
-             bench::allowed_processors().size(), series);
-  return 0;
+      const auto cache = std::make_shared<Ours>();
+      fill(*cache, scale.entry_count);
+      return [=](std::size_t index) {
+        Thread& thread = (*threads)[index];
+        std::uintptr_t sum = 0;
+        for (std::size_t i = 0; i < kTurn; ++i) {
+          const std::uint32_t operation = thread.operations[thread.at++ % thread.operations.size()];
+          if (static_cast<std::int32_t>(operation) < 0) {
+            cache->invalidate(~operation);
+          } else {
+            const bool is_new = operation >= scale.entry_count;
+            sum += reinterpret_cast<std::uintptr_t>(
+                cache->access(is_new ? thread.uncached++ : operation));
+          }
+        }
+        if (sum == 1) std::fputs("", stderr);  // Uses the sum.
+        return kTurn;
+      };
+    };
+    return bench::Curve{name, make};
+  };
+  const std::array curves{
+      curve("hit", [](const Scale& scale, std::size_t index) { return hits(scale, index + 1); }),
+      curve("miss", misses), curve("mixed", mixed)};
+  return bench::print_curves(settings, curves);
 }
 
 constexpr std::size_t kMany = 32;
@@ -430,7 +440,7 @@ int main(int argc, char** argv) {
   const auto fail = [] {
     std::fputs(
         "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
-        "       headrace-bench-cache scaling THREADS [ROUNDS [ENTRIES [OPERATIONS]]]\n"
+        "       headrace-bench-cache curve LIST ROUNDS MILLISECONDS\n"
         "       headrace-bench-cache count hit|miss|miss_many|submit|empty_miss|full_miss COUNT "
         "[step]\n",
         stderr);
@@ -441,11 +451,7 @@ int main(int argc, char** argv) {
     const bool is_right = (words.size() == 3 || steps) && parse(words[2], number);
     return is_right && count(words[1], number, steps) ? 0 : fail();
   }
-  if (mode == "scaling") {
-    std::size_t* const fields[] = {&number, &scale.round_count, &scale.entry_count,
-                                   &scale.operation_count};
-    return parse_all(words.subspan(1), fields) ? scale_up(number, scale) : fail();
-  }
+  if (mode == "curve") return print_curves(bench::parse_curve_settings(words));
   std::size_t* const fields[] = {&scale.round_count, &scale.entry_count, &scale.operation_count,
                                  &scale.million};
   if (!parse_all(words, fields)) return fail();

@@ -9,13 +9,13 @@
 // the number of allocations.
 //
 //   headrace-bench-engine MODE COUNT [step]
-//   headrace-bench-engine scaling THREADS ROUNDS [COUNT]
+//   headrace-bench-engine curve LIST ROUNDS MILLISECONDS
 //
 // With `step` the thread single-steps, and counts locked instructions (a LOCK prefix, or XCHG with
 // memory) and calls that lock a mutex; the device has none.
 //
-// `scaling`: 1 to THREADS threads share one engine, with one job each; the device completes at
-// once. Nanoseconds per operation over all threads, one value per round.
+// `curve`: the threads share one engine, with one job each; the device completes at once
+// (curve.hpp).
 //
 // MODE: channel_copy, channel_batch32, job_copy, job_batch32, run_copy (of 64 B, on a processor),
 // device, device_batch32.
@@ -32,12 +32,12 @@
 #include <string_view>
 #include <vector>
 
+#include "curve.hpp"
 #include "engine/dsa/queue.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
 #include "measure.hpp"
 #include "stepper.hpp"
-#include "threads.hpp"
 
 namespace {
 
@@ -67,6 +67,7 @@ extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_cou
 namespace {
 
 using headrace::bench::die;
+using headrace::bench::must;
 using headrace::engine::Batch;
 using headrace::engine::Channel;
 using headrace::engine::Completion;
@@ -82,6 +83,7 @@ namespace dsa = headrace::dsa;
 
 constexpr std::size_t kBytes = 4096;
 constexpr std::size_t kBatch = 32;
+constexpr std::size_t kTurn = 4 * kBatch;  ///< Operations of a turn of a curve.
 
 /// Accepts everything, does nothing.
 class IdleDevice final : public dsa::Portal {
@@ -227,19 +229,15 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto portal = std::make_unique<IdleDevice>();
   IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
-  auto mover = DsaQueue::make(std::move(portal), {});
-  if (!mover) die(mover.error().message());
-  movers.push_back(std::move(*mover));
-  auto engine = Engine::make(std::move(movers));
-  if (!engine) die(engine.error().message());
-  auto channel = (*engine)->open_channel();
-  if (!channel) die(channel.error().message());
+  movers.push_back(must(DsaQueue::make(std::move(portal), {})));
+  const auto engine = must(Engine::make(std::move(movers)));
+  auto channel = must(engine->open_channel());
   Memory memory;
   // Warm-up: allocations of the first use.
-  counted([&] { carry_out(mode, **engine, **channel, device, memory, kBatch); });
+  counted([&] { carry_out(mode, *engine, *channel, device, memory, kBatch); });
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (steps) headrace::bench::begin_stepping();
-  counted([&] { carry_out(mode, **engine, **channel, device, memory, count); });
+  counted([&] { carry_out(mode, *engine, *channel, device, memory, count); });
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // Relaxed: single-threaded.
@@ -301,64 +299,38 @@ void batches_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
   }
 }
 
-int scale_up(std::size_t thread_count_max, std::size_t round_count, std::uint64_t count) {
-  std::vector<std::unique_ptr<Mover>> movers;
-  auto mover = DsaQueue::make(std::make_unique<InstantDevice>(), {});
-  if (!mover) die(mover.error().message());
-  movers.push_back(std::move(*mover));
-  auto engine = Engine::make(std::move(movers), {});
-  if (!engine) die(engine.error().message());
-  struct Kind {
-    const char* name;
-    void (*work)(Engine& engine, Memory& memory, std::uint64_t count);
+/// One engine of all threads; the buffers of each are its own.
+int print_curves(const headrace::bench::CurveSettings& settings) {
+  using Work = void (*)(Engine& engine, Memory& memory, std::uint64_t count);
+  const auto curve = [](const char* name, Work work) {
+    const auto make = [work](std::size_t threads) -> headrace::bench::Curve::Turn {
+      std::vector<std::unique_ptr<Mover>> movers;
+      movers.push_back(must(DsaQueue::make(std::make_unique<InstantDevice>(), {})));
+      const std::shared_ptr<Engine> engine = must(Engine::make(std::move(movers), {}));
+      const auto memory = std::make_shared<std::vector<Memory>>(threads);
+      return [=](std::size_t thread) {
+        work(*engine, (*memory)[thread], kTurn);
+        return kTurn;
+      };
+    };
+    return headrace::bench::Curve{name, make};
   };
-  constexpr std::array<Kind, 3> kKinds{
-      {{"job_copy", copies_by_job}, {"job_batch32", batches_by_job}, {"run_copy", run_copy}}};
-  std::string series;
-  for (const Kind& kind : kKinds) {
-    std::vector<std::vector<double>> times(thread_count_max);
-    for (std::size_t round = 0; round < round_count; ++round) {
-      for (std::size_t turn = 0; turn < thread_count_max; ++turn) {
-        const std::size_t threads = (round + turn) % thread_count_max + 1;
-        const auto work = [&](std::size_t, const std::function<void()>& wait_for_start) {
-          Memory memory;
-          kind.work(**engine, memory, kBatch);
-          wait_for_start();
-          kind.work(**engine, memory, count);
-        };
-        const std::chrono::duration<double, std::nano> wall =
-            headrace::bench::run_together(threads, work);
-        times[threads - 1].push_back(wall.count() / static_cast<double>(threads * count));
-      }
-    }
-    series += fmt::format(R"({}"{}": {{)", series.empty() ? "" : ", ", kind.name);
-    for (std::size_t i = 0; i < thread_count_max; ++i) {
-      series +=
-          fmt::format(R"({}"{}": [{:.2f}])", i == 0 ? "" : ", ", i + 1, fmt::join(times[i], ", "));
-    }
-    series += "}";
-  }
-  fmt::print(R"({{"threads": {}, "processors": {}, "series_ns": {{{}}}}})"
-             "\n",
-             thread_count_max, headrace::bench::allowed_processors().size(), series);
-  return 0;
+  const std::array curves{curve("job_copy", copies_by_job), curve("job_batch32", batches_by_job),
+                          curve("run_copy", run_copy)};
+  return headrace::bench::print_curves(settings, curves);
 }
 
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  const auto number = [&](int index) { return std::strtoull(arguments[index], nullptr, 10); };
-  if (argument_count >= 4 && std::string_view(arguments[1]) == "scaling") {
-    const std::uint64_t count = argument_count == 5 ? number(4) : 64'000;
-    if (number(2) == 0 || number(3) == 0 || count == 0 || argument_count > 5) {
-      die("usage: headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
-    }
-    return scale_up(number(2), number(3), count);
+  const auto words = std::span(arguments, static_cast<std::size_t>(argument_count)).subspan(1);
+  if (!words.empty() && words[0] == std::string_view("curve")) {
+    return print_curves(headrace::bench::parse_curve_settings(words));
   }
   const bool steps = argument_count == 4 && std::string_view(arguments[3]) == "step";
   if (argument_count != 3 && !steps) {
     die("usage: headrace-bench-engine MODE COUNT [step]\n"
-        "       headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
+        "       headrace-bench-engine curve LIST ROUNDS MILLISECONDS");
   }
-  return measure(arguments[1], number(2), steps);
+  return measure(arguments[1], headrace::bench::parse_number(arguments[2]), steps);
 }

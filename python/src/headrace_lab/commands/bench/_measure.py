@@ -2,10 +2,11 @@
 """Common parts of the benchmarks: series of times, ratios, options, pictures."""
 
 import json
+import os
 import statistics
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -17,27 +18,49 @@ from headrace._apps.figures import Figure, figure_of
 from headrace._apps.picture import drawing
 from headrace._cli._app import Command
 from headrace._cli._options import (
+    Count,
     Decorator,
-    Threads,
+    Value,
     json_option,
     option,
     plot_option,
     rounds_option,
 )
-from headrace._cli._output import EXIT_OK, print_document
+from headrace._cli._output import EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace._temporary import run_child
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, topo
 
+# Of one measurement of a curve.
+_CURVE_MS = 100
 
-def scaling_option() -> Decorator:
-    """--threads of a benchmark that measures scaling."""
+
+class _ThreadCounts(Value[tuple[int, ...]]):
+    """Numbers of threads, each up to the number of processors that this process may use."""
+
+    def __init__(self) -> None:
+        """Read the CPU affinity of this process."""
+        self._most = len(os.sched_getaffinity(0))
+        wanted = "ascending numbers from 1, such as 1,2,4, up to that of the processors allowed"
+        super().__init__("LIST", f"{wanted}, {self._most}")
+        self.documented = wanted
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """Split at the commas."""
+        counts = tuple(Count(1, self._most).read(each) for each in text.split(","))
+        if counts[0] != 1 or list(counts) != sorted(set(counts)):
+            raise ValueError
+        return counts
+
+
+def _curves_option() -> Decorator:
+    """--threads of a benchmark that measures curves."""
     return option(
         "--threads",
-        type=Threads(),
-        help="Also measure with 1, 2, ... N threads at once, each on a processor of its own.",
+        type=_ThreadCounts(),
+        help="Also measure with as many threads at once, each on a processor of its own.",
     )
 
 
@@ -117,51 +140,30 @@ def difference_ns(subject: Series, baseline: Series) -> Figure:
     return figure_of([ours - theirs for theirs, ours in pairs])
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """The same work by 1, 2, ... threads at once.
-
-    Attributes:
-        ratios: Throughput relative to one thread; by name, then by threads.
-    """
-
-    ratios: dict[str, dict[int, Figure]]
-    measured: dict[str, Any]
-
-    def document(self) -> dict[str, object]:
-        """The part of the JSON document."""
-        return {
-            **self.measured,
-            "ratio_to_one_thread": {
-                name: {str(count): figure.document() for count, figure in by_threads.items()}
-                for name, by_threads in self.ratios.items()
-            },
-        }
-
-    def print(self, report: Report) -> None:
-        """Print the table."""
-        counts = list(next(iter(self.ratios.values())))
-        rows = [
-            [name, *(by_threads[count].text for count in counts)]
-            for name, by_threads in self.ratios.items()
-        ]
-        titles = [f"{count} thread{'s' * (count > 1)}" for count in counts]
-        report.table([Column("throughput vs one thread"), *figures(*titles)], rows)
-
-
-def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> Scaling:
-    """Run the mode `scaling` of a measuring program."""
-    measured = run_program(
-        [program, "scaling", str(threads), str(rounds)], tried=tried, time_limit_s=1800
+def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, Any]:
+    """Run the mode `curve` of a benchmark's program."""
+    tried = "measure with several threads"
+    program = find_program(
+        "_bench", f"headrace-bench-{name}", tried=tried, remedy="reinstall the package"
     )
-    ratios = {
-        name: {
-            int(count): speed_ratio(Series(times), Series(by_threads["1"]))
-            for count, times in by_threads.items()
-        }
-        for name, by_threads in measured["series_ns"].items()
-    }
-    return Scaling(ratios, measured)
+    counts = ",".join(str(each) for each in threads)
+    command = [program, "curve", counts, str(rounds), str(_CURVE_MS)]
+    return run_program(command, tried=tried, time_limit_s=1800)
+
+
+def _print_curves(report: Report, curves: Mapping[str, Any]) -> None:
+    counts = [point["threads"] for point in next(iter(curves.values()))["curve"]]
+    rows = []
+    for name, each in curves.items():
+        points = [
+            f"{point['operations_per_s'] / 1e6:.2f} ({point['speedup']:.2f})"
+            for point in each["curve"]
+        ]
+        rows.append([name, f"{each['instructions']:.0f}", f"{each['locked']:.2f}", *points])
+    titles = [f"{count} thread{'s' * (count > 1)}" for count in counts]
+    report.say()
+    report.say("Million operations a second, and throughput relative to one thread", "bold")
+    report.table([Column(""), *figures("instructions", "locked", *titles)], rows)
 
 
 @dataclass(frozen=True)
@@ -182,22 +184,47 @@ class Outcome:
 
 
 def benchmark(
-    name: str, rounds: int, note: str = "", *options: Decorator
+    name: str, rounds: int, note: str = "", *options: Decorator, curves: bool = False
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
-    """Make a benchmark's command with --rounds, further options, --plot and --json."""
+    """Make a benchmark's command with --rounds, further options, --plot and --json.
+
+    With `curves` it has --threads, and its program a mode `curve`.
+    """
 
     def made(measure: Callable[..., Outcome]) -> click.Command:
         @wraps(measure)
-        def run(plot: Output | None, *, as_json: bool, **given: object) -> int:
-            return _publish(measure(**given), plot, as_json=as_json)
+        def run(
+            plot: Output | None,
+            *,
+            as_json: bool,
+            threads: Sequence[int] | None = None,
+            **given: object,
+        ) -> int:
+            outcome = measure(**given)
+            if threads is not None:
+                with progress("measuring with several threads"):
+                    outcome = with_curves(outcome, measure_curves(name, threads, outcome.rounds))
+            return _publish(outcome, plot, as_json=as_json)
 
         function: Callable[..., object] = run
+        if curves:
+            function = _curves_option()(function)
         for each in (json_option, plot_option("the figures"), *reversed(options)):
             function = each(function)
         function = rounds_option(rounds, note)(function)
         return click.command(name, cls=Command)(function)
 
     return made
+
+
+def with_curves(outcome: Outcome, curves: Mapping[str, Any]) -> Outcome:
+    """Add what measure_curves() returned to the document and the report."""
+
+    def show(report: Report) -> None:
+        outcome.show(report)
+        _print_curves(report, curves["curves"])
+
+    return replace(outcome, results={**outcome.results, "threads": curves}, show=show)
 
 
 def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:

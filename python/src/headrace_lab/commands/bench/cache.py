@@ -11,14 +11,11 @@ from headrace._words import counted
 from headrace_lab.commands.bench._engine_counts import count_instructions
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Scaling,
     Series,
     bars,
     benchmark,
     find_program,
-    measure_scaling,
     run_program,
-    scaling_option,
     speed_ratio,
 )
 
@@ -50,8 +47,8 @@ _LABELS = {
 }
 
 
-@benchmark("cache", 15, "", scaling_option())
-def command(rounds: int, threads: int | None) -> Outcome:
+@benchmark("cache", 15, curves=True)
+def command(rounds: int) -> Outcome:
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
@@ -67,9 +64,6 @@ def command(rounds: int, threads: int | None) -> Outcome:
         instructions = _count(program)
         command = [program, "count", "full_miss", str(_COUNT_STEPPED), "step"]
         full = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
-        scaling = None
-        if threads is not None:
-            scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     figures = _figures(measured["series"])
     of_full = _full_summary(instructions, full)
     return Outcome(
@@ -79,7 +73,6 @@ def command(rounds: int, threads: int | None) -> Outcome:
             **measured,
             "full_miss": full,
             "figures": {name: figure.document() for name, figure in figures.items()},
-            **({} if scaling is None else {"scaling": scaling.document()}),
         },
         summary={
             **{name: figure.median for name, figure in figures.items()},
@@ -87,9 +80,7 @@ def command(rounds: int, threads: int | None) -> Outcome:
             **{f"instructions_{mode}": count for mode, count in instructions.items()},
             **of_full,
         },
-        show=lambda report: _print_report(
-            report, figures, measured, instructions, of_full, scaling, rounds
-        ),
+        show=lambda report: _print_report(report, figures, measured, instructions, of_full, rounds),
         draw=bars(
             "The cache beside its first design",
             rounds,
@@ -145,7 +136,6 @@ def _print_report(
     measured: dict[str, Any],
     instructions: dict[str, float],
     full: dict[str, float],
-    scaling: Scaling | None,
     round_count: int,
 ) -> None:
     rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
@@ -154,9 +144,6 @@ def _print_report(
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
     report.table([Column("", folds=True), Column("", right=True)], rows)
-    if scaling is not None:
-        report.say()
-        scaling.print(report)
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
         "two take turns."

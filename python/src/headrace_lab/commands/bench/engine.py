@@ -15,15 +15,12 @@ from headrace.machine import Machine
 from headrace_lab.commands.bench import _engine_counts
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Scaling,
     Series,
     bars,
     benchmark,
     difference_ns,
     find_program,
-    measure_scaling,
     run_program,
-    scaling_option,
     speed_ratio,
 )
 
@@ -110,8 +107,8 @@ class Line:
         }
 
 
-@benchmark("engine", 25, "", scaling_option())
-def command(rounds: int, threads: int | None) -> Outcome:
+@benchmark("engine", 25, curves=True)
+def command(rounds: int) -> Outcome:
     """Measure what engine operations cost, and compare each figure with its goal.
 
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
@@ -131,12 +128,6 @@ def command(rounds: int, threads: int | None) -> Outcome:
         share(0.9)
         thresholds = _thresholds(published)
         measured = _measure(_PATHS, rounds, _ROUND_US, device, *thresholds)
-        scaling = None
-        if threads is not None:
-            program = find_program(
-                "_bench", _engine_counts.PROGRAM, tried=_TRIED, remedy=_engine_counts.REMEDY
-            )
-            scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     lines = [
         *_count_lines(counts),
         *_software_lines(software["comparisons"]),
@@ -152,10 +143,9 @@ def command(rounds: int, threads: int | None) -> Outcome:
             **software,
             "paths": measured,
             "paths_published": published,
-            **({} if scaling is None else {"scaling": scaling.document()}),
         },
         summary=_summary(counts, lines),
-        show=lambda report: _print_report(report, lines, rounds, thresholds, scaling),
+        show=lambda report: _print_report(report, lines, rounds, thresholds),
         draw=_picture(lines, rounds),
     )
 
@@ -295,7 +285,6 @@ def _print_report(
     lines: list[Line],
     round_count: int,
     thresholds: tuple[int, ...],
-    scaling: Scaling | None,
 ) -> None:
     by_name = {line.name: line for line in lines if line.group == "counts"}
     kinds = ("instructions", "allocations", "locked_instructions", "mutexes")
@@ -321,9 +310,6 @@ def _print_report(
         report.say()
         report.say(title, "bold")
         _print_group(report, group, [line for line in lines if line.group == group])
-    if scaling is not None:
-        report.say()
-        scaling.print(report)
     report.say()
     verdicts = [line.verdict for line in lines if line.verdict is not None]
     report.say(

@@ -29,7 +29,7 @@ _QUOTED_BYTES = 64
 _BATCH = 16
 
 
-@benchmark("message", 15)
+@benchmark("message", 15, curves=True)
 def command(rounds: int) -> Outcome:
     """Measure message queues between two processes, beside others and the kernel.
 

@@ -49,6 +49,7 @@ _COPIERS = {"": "the calling thread", "_handed": "a worker"}
         default="100000",
         help="Puts, gets and evictions with faults, each block compared.",
     ),
+    curves=True,
 )
 def command(rounds: int, cycles: int) -> Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
