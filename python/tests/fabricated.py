@@ -88,6 +88,7 @@ def answer(command: list[str], **_options: object) -> dict[str, Any]:
         "pmem": _pmem,
         "engine-software": _software,
         "engine-paths": _paths,
+        "faults": _faults,
     }
     return answers[re.sub(".*headrace-(bench-)?", "", name)]()
 
@@ -102,6 +103,24 @@ def _cache() -> dict[str, Any]:
         "allocations_per_hit": 0.0,
         "system_calls": 12,
         "barriers": 10,
+    }
+
+
+def _faults() -> dict[str, Any]:
+    names = ("instructions", "instructions_max", "submit_ns", "submit_ns_p999", "caller_bytes")
+    counts = ("descriptors", "retries", "page_faults", "lost")
+    scripts = ("healthy", "slow", "page_faults", "lost", "silent", "refusing", "closed")
+    return {
+        "bytes": 262_144,
+        "submissions": 2000,
+        "scripts": {
+            script: {
+                **dict.fromkeys(names, 1234 * (index + 1)),
+                "caller_bytes": 0,
+                **dict.fromkeys(counts, 7),
+            }
+            for index, script in enumerate(scripts)
+        },
     }
 
 

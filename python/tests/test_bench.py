@@ -23,6 +23,7 @@ from headrace_lab.commands.bench._measure import (
     find_program,
     measure_curves,
     rate_per_s,
+    run_program,
     speed_ratio,
 )
 from headrace_lab.commands.bench._pmem_rules import check_rules
@@ -115,6 +116,20 @@ def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
         assert two["speedup"] == pytest.approx(ratio, rel=0.01)
         assert 0 <= two["kernel_share"] <= 1
         assert curve["instructions"] > curve["locked"]
+
+
+def test_a_device_that_fails_follows_its_script_and_the_caller_copies_nothing() -> None:
+    program = find_program("_bench", "headrace-bench-faults", tried="test", remedy="reinstall")
+    scripts = run_program([program, "64"], tried="test", time_limit_s=300)["scripts"]
+    assert all(each["caller_bytes"] == 0 for each in scripts.values())
+    assert all(each["instructions"] > 0 for each in scripts.values())
+    accepted = scripts["healthy"]["descriptors"]
+    assert scripts["page_faults"]["page_faults"] == accepted
+    assert 0 < scripts["lost"]["lost"] < scripts["lost"]["descriptors"]
+    assert 0 < scripts["silent"]["descriptors"] < accepted
+    for refused in ("refusing", "closed"):
+        assert scripts[refused]["descriptors"] == 0
+        assert scripts[refused]["retries"] > 0
 
 
 def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(

@@ -76,6 +76,7 @@ COMMANDS: dict[str, list[list[str]]] = {
             "copy",
             "emulator",
             "engine",
+            "failures",
             "injection",
             "message",
             "pmem",

@@ -173,9 +173,9 @@ void DsaQueue::probe(bool has_room) noexcept {
     probe_words_.free(0);
     if (status != 0) return note_answer();
   }
+  if (probe_words_.take() == SlotWords::kNoSlot) return;
   // With all slots lost an answer would not help, and a dedicated queue may be full.
-  const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint.
-  if (all_busy || probe_words_.take() == SlotWords::kNoSlot) return;
+  if (!has_room && words_.count() == slot_count_) return probe_words_.free(0);  // A hint.
   write_any(Operation::no_op(), 0, slot.descriptor, slot.record);
   slot.posted_ticks.store_relaxed(platform::ticks());  // Published by the posting.
   // If refused, the probe times out and is repeated.
