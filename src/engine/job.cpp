@@ -237,7 +237,8 @@ bool Job::poll() {
     }
     if (end_in_child()) return true;
     if (!fields().polled.load_relaxed()) return false;  // Published with the word.
-    if (fields().usual_for != 0) [[likely]] {
+    // In this order: a job with a pin may be submitted again meanwhile.
+    if ((word & detail::kPinFlag) == 0 && fields().usual_for != 0) [[likely]] {
       if (const std::optional<bool> has_ended = poll_usual()) return *has_ended;
     }
     Visit visit(*this, word);
