@@ -172,7 +172,9 @@ TEST(BatchProperty, ADeviceDoesWhatTheRulesSay) {
     const bool few = transfer_max == 64;
     check(*machine.engine, Path::dsa, few ? kBatchCount / 20 : kBatchCount);
     // A few random batches may all have an operation that the device cannot do.
-    if (!few) EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
+    if (!few) {
+      EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
+    }
   }
 }
 
