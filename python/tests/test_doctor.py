@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from headrace._apps.doctor.diagnosis import CHECKS, Diagnosis, diagnose
 from headrace._apps.dsa import status
 from headrace._apps.dsa.configuration import changes, present
-from headrace._apps.dsa.facts import (
+from headrace._cli._doctor_report import print_diagnosis
+from headrace._cli._dsa_report import print_devices
+from headrace._cli._report import Report
+from headrace._facts import (
     Facts,
     MemoryNode,
     from_document,
     load_record,
     to_document,
 )
-from headrace._apps.dsa.gather import gather
-from headrace._cli._doctor_report import print_diagnosis
-from headrace._cli._dsa_report import print_devices
-from headrace._cli._report import Report
+from headrace._gather import gather
 from headrace._samples import machine_path
 from headrace.errors import (
     CorruptDataError,

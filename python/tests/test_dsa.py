@@ -26,7 +26,7 @@ from headrace._apps.dsa.configuration import (
     queues_in,
     to_text,
 )
-from headrace._apps.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
+from headrace._facts import AccelConfig, Device, Facts, Queue, load_record
 from headrace._samples import machine_path
 from headrace.errors import (
     CapacityExceededError,

@@ -14,7 +14,7 @@ from conftest import TIME_LIMIT_S
 
 from headrace import _core
 from headrace._apps.dsa.configuration import PRESETS, configure, queues_in, to_text
-from headrace._apps.dsa.facts import Facts
+from headrace._facts import Facts
 
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 

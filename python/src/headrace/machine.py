@@ -223,7 +223,7 @@ def record(path: str | os.PathLike[str]) -> Machine:
 def record_into(output: Output, **others: object) -> Machine:
     """Describe this machine and write the record, with other fields, into an open output."""
     if "facts" not in others:
-        from headrace._apps.dsa.gather import gather  # noqa: PLC0415 - Few programs record.
+        from headrace._gather import gather  # noqa: PLC0415 - Few programs record.
 
         others["facts"] = asdict(gather())
     native, text = _core.Machine.make_record()

@@ -7,8 +7,8 @@ from typing import Any
 from headrace._apps.doctor.checks_device import user_queues, way_in
 from headrace._apps.doctor.diagnosis import Diagnosis
 from headrace._apps.doctor.finding import Finding, State
-from headrace._apps.dsa.facts import Facts
 from headrace._cli._report import Report
+from headrace._facts import Facts
 from headrace._words import counted
 
 _STYLES = {

@@ -7,9 +7,9 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.doctor.checks_device import is_in_use, way_in
-from headrace._apps.dsa.facts import Device, Facts, Queue, number_in
 from headrace._apps.dsa.status import explain_command_status, explain_errors
 from headrace._cli._report import Column, Report, Styled, figures
+from headrace._facts import Device, Facts, Queue, number_in
 from headrace._words import counted
 
 _STYLES = {"enabled": "green", "disabled": "dim", "halted": "bold red", "locked": "yellow"}

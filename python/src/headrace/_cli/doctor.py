@@ -6,8 +6,6 @@ from dataclasses import asdict
 import click
 
 from headrace._apps.doctor.diagnosis import diagnose
-from headrace._apps.dsa.facts import load_record, to_document
-from headrace._apps.dsa.gather import gather
 from headrace._cli._app import Command
 from headrace._cli._doctor_report import print_diagnosis, results_of, summary_of
 from headrace._cli._options import (
@@ -19,7 +17,9 @@ from headrace._cli._options import (
 )
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
+from headrace._facts import load_record, to_document
 from headrace._files import Output
+from headrace._gather import gather
 from headrace._samples import machine_path
 from headrace.machine import record_into
 

@@ -10,7 +10,6 @@ import click
 
 from headrace import _core
 from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
-from headrace._apps.dsa.gather import gather
 from headrace._arguments import PREFETCH_MODES
 from headrace._cli._app import Command
 from headrace._cli._options import (
@@ -33,6 +32,7 @@ from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document
 from headrace._cli._report import Report
 from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
+from headrace._gather import gather
 from headrace._words import counted
 from headrace.engine import MoverPath
 from headrace.errors import HardwareAbsentError, InvalidArgumentError

@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from headrace import _core
 from headrace._apps.doctor.diagnosis import diagnose
 from headrace._apps.doctor.finding import Finding
-from headrace._apps.dsa.gather import gather
 from headrace._apps.tune.table import load_profile
 from headrace._cli._app import Command
 from headrace._cli._options import (
@@ -28,6 +27,7 @@ from headrace._cli._options import (
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
+from headrace._gather import gather
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 from headrace_lab.commands.bench._family import find_measuring_program

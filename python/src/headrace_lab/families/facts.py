@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace._apps.dsa.facts import Queue as ConfiguredQueue
-from headrace._apps.dsa.gather import gather
 from headrace._apps.memory import available_bytes
+from headrace._facts import Queue as ConfiguredQueue
+from headrace._gather import gather
 from headrace.engine import Engine
 from headrace.machine import topo
 

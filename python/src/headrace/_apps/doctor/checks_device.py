@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from headrace._apps.doctor.checks_platform import NOT_NEEDED, five_levels_refused
 from headrace._apps.doctor.finding import Finding, are, failed, have, listed, note, ok, unknown
-from headrace._apps.dsa.facts import CharacterDevice, Device, Facts, Queue
 from headrace._apps.dsa.status import explain_command_status, explain_errors
+from headrace._facts import CharacterDevice, Device, Facts, Queue
 from headrace._words import byte_count_text, counted
 
 _CONFIGURE = "see 'headrace dsa configure --preset shared', and apply it as root with --apply"

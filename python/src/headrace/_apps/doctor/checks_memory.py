@@ -10,7 +10,7 @@ from collections import Counter
 
 from headrace._apps.doctor.checks_platform import NOT_NEEDED, registers_of
 from headrace._apps.doctor.finding import Finding, listed, note, ok, unknown
-from headrace._apps.dsa.facts import Facts, MemoryNode
+from headrace._facts import Facts, MemoryNode
 from headrace._words import byte_count_text, counted
 
 _ADDRESS_BITS_LIMITED = 46

@@ -7,8 +7,8 @@ Pure functions of the facts. Emulated devices need none of this.
 import re
 
 from headrace._apps.doctor.finding import Finding, are, failed, listed, note, ok, unknown
-from headrace._apps.dsa.facts import Facts
-from headrace._apps.dsa.gather import DSA_PCI_DEVICES
+from headrace._facts import Facts
+from headrace._gather import DSA_PCI_DEVICES
 
 NOT_NEEDED = ok("not needed: the device is emulated")
 

@@ -12,7 +12,7 @@ from headrace._apps.doctor import checks_device as device
 from headrace._apps.doctor import checks_memory as memory
 from headrace._apps.doctor import checks_platform as platform
 from headrace._apps.doctor.finding import Finding, State
-from headrace._apps.dsa.facts import Facts
+from headrace._facts import Facts
 from headrace._words import counted
 
 EXIT_USABLE = 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspects and configures the Intel Data Streaming Accelerator.
 
-`gather` reads `facts` from the operating system; `configuration` makes a configuration and `apply`
-loads it. Nothing here moves bytes: the engine does.
+`configuration` makes a configuration from the facts of the machine and `apply` loads it. Nothing
+here moves bytes: the engine does.
 """

@@ -22,8 +22,8 @@ from headrace._apps.dsa.configuration import (
     queues_in,
     to_text,
 )
-from headrace._apps.dsa.facts import Device, Facts, Queue
 from headrace._apps.dsa.status import explain_command_status
+from headrace._facts import Device, Facts, Queue
 from headrace._files import write_file
 from headrace._temporary import run_child, temporary_folder
 from headrace.errors import (

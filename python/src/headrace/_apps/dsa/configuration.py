@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headrace._apps.doctor.checks_device import is_configured
-from headrace._apps.dsa.facts import Device, Facts, Queue, number_in
+from headrace._facts import Device, Facts, Queue, number_in
 from headrace._words import counted
 from headrace.errors import HardwareAbsentError, InvalidArgumentError
 

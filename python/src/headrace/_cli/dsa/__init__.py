@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace dsa``: show and make configurations of DSA devices."""
 
-from headrace._apps.dsa.facts import Facts, load_record
-from headrace._apps.dsa.gather import gather
 from headrace._cli._app import Group
+from headrace._facts import Facts, load_record
+from headrace._gather import gather
 from headrace._samples import machine_path
 
 command = Group(

@@ -23,8 +23,6 @@ from headrace._apps.dsa.configuration import (
     configure,
     to_text,
 )
-from headrace._apps.dsa.facts import Facts, to_document
-from headrace._apps.dsa.gather import gather
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -44,7 +42,9 @@ from headrace._cli._options import (
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, print_document
 from headrace._cli._report import Report
 from headrace._cli.dsa import facts_of
+from headrace._facts import Facts, to_document
 from headrace._files import Output
+from headrace._gather import gather
 from headrace._signals import undone_at_signals
 from headrace.errors import Error, InvalidArgumentError
 

@@ -6,13 +6,13 @@ from dataclasses import asdict
 import click
 
 from headrace._apps.doctor.diagnosis import diagnose
-from headrace._apps.dsa.facts import to_document
 from headrace._cli._app import Command
 from headrace._cli._dsa_report import print_devices, summary_of
 from headrace._cli._options import json_option, replay_option
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document
 from headrace._cli._report import Report
 from headrace._cli.dsa import facts_of
+from headrace._facts import to_document
 
 
 @click.command("list", cls=Command)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from headrace._apps.doctor.finding import Finding, listed, note, ok, unknown
-from headrace._apps.dsa.gather import cpus_of, text_of
+from headrace._gather import cpus_of, text_of
 
 _BUSY_S = 0.2
 _BUSY_SHARE_MAX = 0.1

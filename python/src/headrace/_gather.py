@@ -21,7 +21,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from headrace._apps.dsa.facts import (
+from headrace._facts import (
     AccelConfig,
     CharacterDevice,
     Device,
