@@ -213,7 +213,8 @@ class EngineState final : public Engine {
       count([](Statistics& mine) { mine.count_refused(); });
     return answer;
   }
-  /// The usual copy: plain, by a device, with options that set nothing but the predecessors.
+  /// The usual copy: plain, by a device, without predecessors, with options that change neither its
+  /// route nor its end.
   struct Usual {
     std::size_t bytes_min = ~std::size_t{0};
     std::uint32_t first = 0;  ///< The devices, as indexes of movers.
