@@ -39,8 +39,8 @@ struct Leaf {
   /// More compares than this on the way here would make the call longer than the C library's (a
   /// copy of the profile's) or longer by four instructions (others).
   int compares_max = 0;
-  /// Share of calls, roughly: programs mostly copy a few words, and the C library has its shortest
-  /// way for 64 to 128 bytes.
+  /// Share of calls, roughly: programs mostly copy a few words. More where the C library is
+  /// shortest.
   int weight = 1;
 };
 
@@ -104,6 +104,12 @@ struct Own {
   int register_bytes_max = 0;
   std::size_t bytes_max = 0;
 };
+/// Up to so many bytes, and from half of them on, the C library takes no jump: two of its
+/// registers, which have 64 bytes except on Intel's processors.
+int straight_bytes() {
+  const bool wide = platform::cpu_features().avx512;
+  return wide && platform::cpu_identity().vendor != "GenuineIntel" ? 128 : 64;
+}
 Own own_copies() {
   const platform::CpuFeatures& features = platform::cpu_features();
   if (features.avx512) return {.register_bytes_max = 64, .bytes_max = 512};
@@ -126,8 +132,9 @@ constexpr int own_compares(int bytes_max) {
   return bytes_max > 16 ? 2 : bytes_max > 8 ? 3 : 4;
 }
 /// A compare and its jump are two instructions: a call that stays with the C library is at most
-/// four longer.
+/// four longer. From a page on it may be longer, so that a short one meets fewer compares.
 constexpr int kStayingCompares = 2;
+constexpr std::size_t kPageBytes = 4096;
 constexpr int kAnyCompares = 99;
 
 /// The register of a variant that is a head and a tail for all lengths in (bytes_max / 2,
@@ -151,13 +158,17 @@ std::vector<std::size_t> ends_of(const Own& own) {
 
 std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback, const Own& own) {
   std::vector<std::size_t> ends = ends_of(own);
-  for (const Range& range : ranges) ends.push_back(range.bytes_max);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const bool stays_next = i + 1 == ranges.size() || ranges[i + 1].move == nullptr;
+    if (ranges[i].move != nullptr || !stays_next) ends.push_back(ranges[i].bytes_max);
+  }
   ends.push_back(SIZE_MAX);
   std::ranges::sort(ends);
   ends.erase(std::ranges::unique(ends).begin(), ends.end());
   std::vector<Leaf> leaves;
   auto range = ranges.begin();
   std::size_t begin = 0;
+  const int straight = straight_bytes();
   for (const std::size_t end : ends) {
     while (range != ranges.end() && range->bytes_max < end) ++range;
     const bool stays = range == ranges.end() || range->move == nullptr;
@@ -167,14 +178,13 @@ std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback, const 
     if (stays && end <= own.bytes_max) {
       leaf.register_bytes = std::min(leaf.end_bytes, own.register_bytes_max);
       leaf.compares_max = own_compares(whole) + kStayingCompares;
-      leaf.weight = whole == 128 ? 64 : whole <= 64 ? 4 : 3;
+      leaf.weight = whole == straight ? 64 : whole <= 64 ? 4 : 3;
     } else if (ends_by != 0) {
       leaf.register_bytes = ends_by;
       if (whole <= 256) leaf.compares_max = own_compares(whole);
-      leaf.weight = whole == 128 ? 64 : 3;
+      leaf.weight = whole == straight ? 64 : 3;
     } else {
       leaf.move = stays ? fallback : range->move;
-      if (stays) leaf.compares_max = kStayingCompares;
     }
     // The leaf before may be one with this one.
     const bool alike =
@@ -182,6 +192,7 @@ std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback, const 
         (leaf.move != nullptr || (begin != 0 && begin >= static_cast<std::size_t>(leaf.end_bytes)));
     begin = alike ? begin : leaves.empty() ? 0 : leaves.back().bytes_max + 1;
     if (alike) leaves.pop_back();
+    if (leaf.move == fallback && begin < kPageBytes) leaf.compares_max = kStayingCompares;
     leaves.push_back(leaf);
   }
   return leaves;
@@ -247,7 +258,7 @@ class EntryWriter : public Xbyak::CodeGenerator {
     const auto write_left = [&] { write_tree(first, split, depth + 1); };
     const auto write_right = [&] { write_tree(split + 1, last, depth + 1); };
     planned.jumps_right ? write_left() : write_right();
-    align(16);
+    align(32);
     L(other);
     planned.jumps_right ? write_right() : write_left();
   }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -650,6 +651,31 @@ TEST_F(Preload, ACopyThatStaysTakesFourInstructionsMoreAndAShortOneOfOursNone) {
     }
     EXPECT_LE(ours.instructions, libc.instructions + (short_one ? 0 : 4)) << byte_count;
     EXPECT_LE(ours.loads, libc.loads) << byte_count << ": only the bytes are loaded";
+  }
+  // Long classes put no compares in front of short copies.
+  auto longer = profile;
+  const auto long_variant = std::exchange(longer->classes[3].variant, {});
+  for (std::uint64_t bytes_max = 4096; bytes_max <= 1U << 25U; bytes_max *= 2) {
+    longer->classes.push_back({.bytes_max = bytes_max, .variant = {}});
+    if (std::countr_zero(bytes_max) % 2 == 0) {
+      longer->classes.back().variant = long_variant;
+    }
+  }
+  write(copy::to_json(*longer));
+  for (const auto& [byte_count, more] : {std::pair{64U, 2}, {128U, 0}, {2048U, 4}}) {
+    const Cost libc = cost_of("copy_repeatedly", byte_count, {});
+    EXPECT_LE(cost_of("copy_repeatedly", byte_count, with()).instructions, libc.instructions + more)
+        << byte_count;
+  }
+  // Comparisons: none of ours, so that the call is the C library's.
+  const Environment copies{{"LD_PRELOAD", HEADRACE_PRELOAD_COPIES},
+                           {"HEADRACE_PROFILE", path_.string()}};
+  for (const std::size_t byte_count : {8U, 64U, 512U}) {
+    const Cost libc = cost_of("compare_repeatedly", byte_count, {});
+    const Cost ours = cost_of("compare_repeatedly", byte_count, copies);
+    EXPECT_DOUBLE_EQ(ours.instructions, libc.instructions) << byte_count;
+    EXPECT_LE(cost_of("compare_repeatedly", byte_count, with()).instructions, libc.instructions + 4)
+        << byte_count;
   }
   // Fills: inline as the C library's up to 256 bytes.
   for (const std::size_t byte_count : {1U, 3U, 5U, 8U, 16U, 32U, 64U, 128U, 256U, 512U}) {

@@ -478,17 +478,20 @@ int without_executable_memory() {
 }
 
 /// Makes equal calls, whose instructions valgrind counts.
-int call_repeatedly(bool fills, std::size_t byte_count, int count) {
+int call_repeatedly(char third_letter, std::size_t byte_count, int count) {
   static char target[4096];
   static char source[4096];
+  int differs = 0;
   for (int i = 0; i < count; ++i) {
-    if (fills) {
+    if (third_letter == 'l') {  // "fill"
       std::memset(target, i, byte_count);
+    } else if (third_letter == 'm') {  // "compare"
+      differs |= std::memcmp(target, source, byte_count);
     } else {
       std::memcpy(target, source, byte_count);
     }
   }
-  return 0;
+  return differs;
 }
 
 }  // namespace
@@ -518,9 +521,10 @@ int main(int argument_count, char** arguments) {
   if (is("sigterm")) return ends_by(SIGTERM);
   if (is("sigkill")) return ends_by(SIGKILL);
   if (is("without_executable_memory")) return without_executable_memory();
-  if (const bool fills = is("fill_repeatedly"); fills || is("copy_repeatedly")) {
+  if (is("fill_repeatedly") || is("compare_repeatedly") || is("copy_repeatedly")) {
     EXPECT(argument_count == 4);
-    return call_repeatedly(fills, std::strtoul(arguments[2], nullptr, 10), std::atoi(arguments[3]));
+    return call_repeatedly(scenario[2], std::strtoul(arguments[2], nullptr, 10),
+                           std::atoi(arguments[3]));
   }
   std::fprintf(stderr, "there is no scenario '%s'\n", scenario);
   return 2;
