@@ -86,8 +86,6 @@ def answer(command: list[str], **_options: object) -> dict[str, Any]:
         "store": _store,
         "injection": _injection,
         "pmem": _pmem,
-        "engine-software": _software,
-        "engine-paths": _paths,
         "faults": _faults,
     }
     return answers[re.sub(".*headrace-(bench-)?", "", name)]()
@@ -142,28 +140,6 @@ def _pmem() -> dict[str, Any]:
             }
             for length in (64, 256, 1024, 2048, 4096, 16384)
         ],
-    }
-
-
-def _software() -> dict[str, Any]:
-    names = ("copy", "crc_generation", "dif_update", "delta_create", "run", "run_cold")
-    return {
-        "comparisons": [
-            {"name": name, "bytes": 1 << shift, "ours_ns": TIMES, "theirs_ns": scaled(1.2345)}
-            for name in names
-            for shift in (6, 9, 12, 16, 20, 24)
-        ]
-    }
-
-
-def _paths() -> dict[str, Any]:
-    paths = {"auto": TIMES, "dsa": scaled(0.9), "cpu": scaled(1.1)}
-    return {
-        "thresholds": {"run": 16384, "submit": 4096, "batch": 8192},
-        "ways": {
-            way: [{"bytes": 1 << shift, "times_ns": paths} for shift in range(6, 25, 2)]
-            for way in ("run", "submit", "batch")
-        },
     }
 
 
@@ -308,7 +284,7 @@ def tuning() -> Tuning:
 @pytest.fixture
 def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whose figures come from here."""
-    for name in ("cache", "emulator", "engine", "injection", "message", "pmem", "store"):
+    for name in ("cache", "emulator", "injection", "message", "pmem", "store"):
         monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.find_program", _found)
     monkeypatch.setattr("headrace_lab.families.measure._records", records)

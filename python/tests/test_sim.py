@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 
 from headrace import _core
-from headrace._apps.sim.provenance import published_series
 from headrace._apps.sim.sweep import points_of
 from headrace._cli import run_command_line
 from headrace._scenarios import find_machine, pace_of, run, scenario, scenarios
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, replay
-from headrace_lab.commands.bench.engine import paced_device
 from headrace_lab.sim.advice import advise_data, advise_query, advise_scans, predict_query
 from headrace_lab.sim.measured import (
     Effort,
@@ -310,19 +308,6 @@ def test_the_prediction_for_the_query_is_the_advised_one() -> None:
     )
     assert (stays["gain"], stays["mover"]) == (0, "none")
     assert stays["on_ms"] == stays["off_ms"]
-
-
-def test_the_device_of_the_benchmark_is_that_of_the_machine_file() -> None:
-    alone = {
-        int(size): float(time_ns) / 1e3
-        for size, time_ns, _ in (each.split(":") for each in paced_device().split(","))
-    }
-    series = {each["name"]: dict(each["points"]) for each in published_series() if "key" in each}
-    published = series["lightdsa-sync"]
-    assert len(alone) >= 10
-    # As near as the model is to what it is fitted to.
-    for size, time_us in published.items():
-        assert alone[size] == pytest.approx(time_us, rel=0.15), size
 
 
 def test_the_pace_of_an_emulated_device_is_that_of_the_machine_file() -> None:

@@ -18,8 +18,7 @@ namespace {
 constexpr int kTriesMax = 1000;
 
 /// run() measures the latency of operations of at least kTimedBytesMin, and of one in kTimedOneOf
-/// smaller ones: two clock reads take as long as copying some KiB
-/// (bench/engine/meter/software.cpp).
+/// smaller ones: two clock reads take as long as copying some KiB.
 constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");

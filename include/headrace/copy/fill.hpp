@@ -15,7 +15,7 @@ namespace headrace::copy {
 /// partial.
 ///
 /// Threading: shared.
-/// Cost: about that of memset; see bench/engine/meter/software.cpp.
+/// Cost: about that of memset; see docs/concepts/engine.md.
 HEADRACE_API void fill_bytes(std::span<std::byte> target, std::uint64_t low,
                              std::uint64_t high) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The eviction order of each policy: its guarantees on short traces, and on random ones the exact
 // order of a model written here from the description in docs/concepts/cache.md. Hints:
-// hint_test.cpp; entries exempt from eviction: capacity_test.cpp; hit rates: docs/concepts/cache.md.
+// hint_test.cpp; entries exempt from eviction: capacity_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -64,7 +64,6 @@ FAMILIES = {
 }
 
 MEASURED_ELSEWHERE = {
-    "automatic": "bench engine",
     "injection": "bench injection",
     "messages": "bench message",
     "qdp": "query",
@@ -77,5 +76,5 @@ SIMULATED_BY = {
 SIMULATED_BY |= {each.name: each.scenarios[0] for each in FAMILIES.values() if each.scenarios}
 """For subcommands of `headrace bench` and others, a scenario that simulates what they measure."""
 
-ONLY_SIMULATED = ("hbm-cache-mode", "overtaking", "placement")
+ONLY_SIMULATED = ("automatic", "hbm-cache-mode", "overtaking", "placement")
 """Scenarios that nothing measures."""

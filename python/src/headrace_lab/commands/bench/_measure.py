@@ -134,12 +134,6 @@ def speed_ratio(subject: Series, baseline: Series) -> Figure:
     return figure_of([theirs / ours for theirs, ours in pairs])
 
 
-def difference_ns(subject: Series, baseline: Series) -> Figure:
-    """Additional time of the subject over the baseline per round, in ns."""
-    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
-    return figure_of([ours - theirs for theirs, ours in pairs])
-
-
 def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, Any]:
     """Run the mode `curve` of a benchmark's program."""
     tried = "measure with several threads"
