@@ -190,7 +190,7 @@ def test_old_names_are_refused_with_the_new_one() -> None:
         (("sql", "--repeat", "3", "SELECT 1"), "--repeat is --rounds now"),
         (("report", "--out", "page.html"), "--out is --output now"),
         (("tune", "--seconds", "3"), "--seconds is --time now"),
-        (("sim", "advise", "--tables", "folder"), "--tables is --data now"),
+        (("sim", "advise", "--sql", "file", "--data", "folder"), "--plan --simulate MACHINE' now"),
         (("tune", "--time", "90"), "with its unit: ms, s, min or h"),
         (("report", "--compare", "a", "b", "--rounds", "3"), "--rounds has no effect"),
     ],

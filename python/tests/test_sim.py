@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 
@@ -19,7 +18,7 @@ from headrace._cli import run_command_line
 from headrace._scenarios import find_machine, pace_of, run, scenario, scenarios
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, replay
-from headrace_lab.sim.advice import advise_data, advise_query, advise_scans, predict_query
+from headrace_lab.sim.advice import advise_data, predict_query
 from headrace_lab.sim.measured import (
     Effort,
     Measurement,
@@ -30,7 +29,6 @@ from headrace_lab.sim.measured import (
     model_of,
     stream,
 )
-from headrace_lab.sim.plan import scans_of
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -187,83 +185,6 @@ def test_advice_about_the_query_names_its_bound(command: Command) -> None:
     assert set(json.loads(out)["summary"]) >= {"tier", "mover", "gain", "bound"}
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
-    """Two tables of a query; 'b' and 'd' have 8 bytes, 'a' has 4, 'c' counts 16."""
-    with duckdb.connect() as connection:
-        columns = "range::INT a, range * 1.5::DOUBLE b, 'x' || range c, range d"
-        for name, rows in (("t", 100_000), ("u", 1000)):
-            table = connection.table_function("range", [rows]).project(columns)
-            table.write_parquet(str(tmp_path / f"{name}.parquet"))
-    return tmp_path
-
-
-def test_a_plan_names_the_columns_that_a_query_reads_of_each_table(tables: Path) -> None:
-    scans = scans_of("SELECT sum(t.b) FROM t JOIN u USING (a) WHERE t.c = 'y' AND u.d > 3", tables)
-    assert {each.table: (each.rows, each.filters, each.others) for each in scans} == {
-        "t": (100_000, {"c": 16}, {"a": 4, "b": 8}),
-        "u": (1000, {"d": 8}, {"a": 4}),
-    }
-    assert sum(each.byte_count for each in scans) == 100_000 * 28 + 1000 * 12
-    # What one row cannot fulfil is no reason to read nothing, nor is a filter that is not pushed.
-    (scan,) = scans_of("SELECT b FROM t WHERE a > 5 AND (d = 3 OR c = 'y')", tables)
-    assert scan.filters == {"a": 4, "c": 16, "d": 8}
-
-
-@pytest.mark.parametrize(
-    "sql, says",
-    [
-        ("SELECT 1; SELECT 2", "not one SELECT"),
-        ("DROP TABLE t", "not one SELECT"),
-        ("SELECT", "Parser Error"),
-        ("SELECT a FROM v", "v does not exist"),
-        ("SELECT 1", "reads no column"),
-    ],
-)
-def test_what_is_no_query_over_the_tables_is_refused(tables: Path, sql: str, says: str) -> None:
-    with pytest.raises(Error, match=says):
-        scans_of(sql, tables)
-
-
-def test_advice_about_a_query_in_sql_counts_what_it_reads(command: Command, tables: Path) -> None:
-    query = tables / "q.sql"
-    query.write_text("SELECT sum(b) FROM t WHERE a > 5")
-    asked = ("advise", "--machine", "xeon-max-flat", "--sql", str(query), "--data", str(tables))
-    code, out, err = command(*asked, "--json")
-    assert (code, err) == (0, "")
-    summary = json.loads(out)["summary"]
-    assert (summary["columns"], summary["bytes"]) == (2, 100_000 * 12)
-    assert {each["tier"] for each in json.loads(out)["results"]} == {"ddr", "hbm"}
-    assert command(*asked)[1].startswith("table")
-    (tables / "t.parquet").rename(tables / 'my "t".parquet')
-    query.write_text('SELECT sum(b) FROM "my ""t""" WHERE a > 5')
-    assert json.loads(command(*asked, "--json")[1])["summary"]["bytes"] == 100_000 * 12
-    (tables / "broken.parquet").write_bytes(b"PAR1")
-    code, _, err = command(*asked)
-    assert code == 1
-    assert "broken.parquet" in err
-    code, _, err = command(*asked[:-2])
-    assert (code, "--sql and --data belong together" in err) == (2, True)
-    code, _, err = command(*asked[:-1], str(tables / "none"))
-    assert (code, "has no Parquet file" in err) == (1, True)
-
-
-def test_query_6_in_sql_gets_the_advice_of_query_6(tmp_path: Path) -> None:
-    with duckdb.connect() as connection:
-        table = connection.table_function("range", [1000]).project(
-            "DATE '1994-01-01' l_shipdate, 0.05::DECIMAL(15,2) l_discount, "
-            "1::DECIMAL(15,2) l_quantity, 1::DECIMAL(15,2) l_extendedprice"
-        )
-        table.write_parquet(str(tmp_path / "lineitem.parquet"))
-    scans = scans_of(
-        "SELECT sum(l_extendedprice * l_discount) FROM lineitem WHERE l_shipdate < DATE "
-        "'1995-01-01' AND l_discount BETWEEN 0.05 AND 0.07 AND l_quantity < 24",
-        tmp_path,
-    )
-    machine = find_machine("xeon-max-flat")
-    assert advise_scans(machine, scans, threads=12) == advise_query(machine, 8000, threads=12)
-
-
 def test_data_whose_pointers_are_followed_is_left_in_ddr(command: Command) -> None:
     asked = ("advise", "--machine", "xeon-max-flat", "--bytes", "1GiB", "--passes", "1000")
     for pattern, mover in (("scan", "dsa"), ("update", "dsa"), ("chase", "none")):
@@ -281,8 +202,8 @@ def test_each_command_says_what_holds_without_a_machine(command: Command) -> Non
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "--bytes, --query, --sql and --trace"),
-        (["--bytes", "1GiB", "--query", "q6"], "--bytes, --query, --sql and --trace"),
+        ([], "--bytes, --query and --trace"),
+        (["--bytes", "1GiB", "--query", "q6"], "--bytes, --query and --trace"),
         (["--bytes", "1 league"], "is not a size"),
         (["--bytes", "1GiB", "--passes", "0"], "--passes"),
         (["--query", "q7"], "q6"),

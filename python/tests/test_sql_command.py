@@ -22,8 +22,7 @@ import headrace.sql
 from headrace._plan import PlannedScan
 from headrace._scenarios import find_machine
 from headrace.table import Table
-from headrace_lab.sim.advice import predict_scans
-from headrace_lab.sim.plan import Scan
+from headrace_lab.sim.advice import Scan, predict_scans
 from headrace_lab.sql.prediction import simulated_on
 from headrace_lab.sql.study import balanced_orders, same_rows
 from headrace_lab.sql.tables import tpch_queries
@@ -160,7 +159,7 @@ def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
         plan = [PlannedScan("t", filters, others, table.movable_bytes([*filters, *others]))]
         return simulated.predict({"q": plan}, {"t": table})["q"]
 
-    expected = predict_scans(machine, [Scan("t", rows, {"a": 4}, {"b": 4, "c": 4})], threads=12)
+    expected = predict_scans(machine, [Scan(rows, {"a": 4}, {"b": 4, "c": 4})], threads=12)
     assert predicted(("a",), ("b", "c")) == expected
     # A count by one column: it is moved as well.
     assert 0 < predicted(("a",), ())["off_ms"] < expected["off_ms"]
@@ -168,7 +167,7 @@ def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
 
 
 def test_copies_in_hbm_gain_where_they_are_read_again() -> None:
-    scans = [Scan("t", 60_000_000, {"a": 4}, {"b": 16, "c": 16})]
+    scans = [Scan(60_000_000, {"a": 4}, {"b": 16, "c": 16})]
     found = predict_scans(find_machine("xeon-max-flat"), scans, threads=12)
     assert found["repeated_gain"] > 0.2
     assert found["repeated_gain"] > found["gain"]
@@ -177,7 +176,7 @@ def test_copies_in_hbm_gain_where_they_are_read_again() -> None:
 
 
 def test_tables_behind_cxl_gain_by_copies_in_ddr_from_the_second_run_on(here: Here) -> None:
-    scans = [Scan("t", 60_000_000, {"a": 4}, {"b": 16, "c": 16})]
+    scans = [Scan(60_000_000, {"a": 4}, {"b": 16, "c": 16})]
     machine = find_machine("spr-cxl")
     near, far = (predict_scans(machine, scans, threads=8, home=home) for home in (0, 1))
     assert far["off_ms"] > near["off_ms"]

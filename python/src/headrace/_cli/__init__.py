@@ -45,7 +45,6 @@ _RENAMED = {
     "--out": "--output",
     "--repeat": "--rounds",
     "--seconds": "--time",
-    "--tables": "--data",
 }
 
 _TIMED = ("bench", "query", "sql")

@@ -2,7 +2,7 @@
 """Advice: where to place data on a machine, which mover to use, and the expected gain."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from headrace._scenarios import Result, find_machine, run
 from headrace.errors import UnsupportedError
 from headrace.machine import replay
 from headrace.simulator import replay as replay_trace
-from headrace_lab.sim.plan import Scan
 
 GAIN_MIN = 0.02
 """What is moved for less is left where it is: the model is not better than that."""
@@ -152,6 +151,20 @@ def cache_mode_gain(machine: Path, byte_count: int, *, passes: int) -> float | N
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """A query's scan of one table.
+
+    Attributes:
+        filters: Columns of the filter, with the average bytes of a value.
+        others: Columns read for the rows that pass, likewise; may include columns of the filter.
+    """
+
+    rows: int
+    filters: Mapping[str, float]
+    others: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Columns:
     """What a query reads of one table, in columns of 8 bytes.
 
@@ -176,15 +189,6 @@ def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advi
     """
     table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
     return advise_tables(machine, [table], threads=threads)
-
-
-def advise_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> list[Advice]:
-    """Compare targets for prefetching the columns that a SQL query reads, all on node 0.
-
-    Returns:
-        The options, the best first; not moving is one of them.
-    """
-    return advise_tables(machine, [_columns_of(scan) for scan in scans], threads=threads)
 
 
 def _columns_of(scan: Scan) -> Columns:

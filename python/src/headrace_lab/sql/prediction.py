@@ -10,8 +10,7 @@ from headrace._plan import PlannedScan
 from headrace.errors import InvalidArgumentError
 from headrace.machine import replay
 from headrace.table import Table
-from headrace_lab.sim.advice import node_of, places_of, predict_scans
-from headrace_lab.sim.plan import Scan
+from headrace_lab.sim.advice import Scan, node_of, places_of, predict_scans
 
 LIMIT = (
     "Simulated is the reading of the columns, each once, where they lie or from copies. Joins, "
@@ -92,4 +91,4 @@ def _scans_of(plan: Iterable[PlannedScan], tables: Mapping[str, Table]) -> Itera
             # The prefetcher then moves the filter's columns.
             filters, others = {}, filters
         if others:
-            yield Scan(planned.table, table.num_rows, filters, others)
+            yield Scan(table.num_rows, filters, others)

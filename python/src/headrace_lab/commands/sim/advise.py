@@ -3,7 +3,6 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -23,7 +22,6 @@ from headrace._cli._options import (
 from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
-from headrace._files import read_file
 from headrace._scenarios import machines
 from headrace_lab.sim.advice import (
     GAIN_MIN,
@@ -31,19 +29,21 @@ from headrace_lab.sim.advice import (
     TraceAdvice,
     advise_data,
     advise_query,
-    advise_scans,
     advise_trace,
     cache_mode_gain,
     column_bytes_of,
 )
 from headrace_lab.sim.measured import measured_record
-from headrace_lab.sim.plan import STRING_NOTE, Scan, scans_of
 from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
 
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
-_SQL_BYTES_MAX = 1 << 20
 _ROWS_MAX = 20
+
+
+def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        refuse("a query's gain is 'headrace sql SQL --data DIR --plan --simulate MACHINE' now")
 
 
 @click.command("advise", cls=Command)
@@ -63,12 +63,7 @@ _ROWS_MAX = 20
     help="With --bytes: in order, in order and written back, or each load needs the one before.",
 )
 @option("--query", type=Choice("q6"), help="The query's columns, each read once.")
-@option(
-    "--sql",
-    type=FilePath(),
-    help="A SQL query over the Parquet files of --data: the columns that DuckDB's plan reads.",
-)
-@option("--data", type=FilePath("DIR"), help="With --sql: the folder of NAME.parquet.")
+@click.option("--sql", "--data", "--tables", hidden=True, expose_value=False, callback=_refuse_sql)
 @option(
     "--scale-factor",
     type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
@@ -84,8 +79,6 @@ def command(
     passes: int,
     pattern: str,
     query: str | None,
-    sql: str | None,
-    data: str | None,
     scale_factor: float,
     trace: str | None,
     threads: int,
@@ -96,17 +89,14 @@ def command(
     """Say which memory to read from, which mover to use, and the gain to expect.
 
     The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
-    --query, --sql and --trace; with --trace all machines are compared if none is named.
+    --query and --trace; with --trace all machines are compared if none is named.
 
     Example: headrace sim advise --machine xeon-max-flat --bytes 1GiB --passes 4
     """
-    _refuse_unclear(machine, (size, query, sql, trace), on_this_machine=on_this_machine)
+    _refuse_unclear(machine, (size, query, trace), on_this_machine=on_this_machine)
     if trace is not None and machine is None and not on_this_machine:
         _print_traced(advise_trace(trace, machines()), as_json=as_json)
         return
-    if (sql is None) != (data is None):
-        refuse("--sql and --data belong together")
-    scans = [] if sql is None or data is None else scans_of(_text_of(sql), Path(data))
     with ExitStack() as stack:
         if machine is not None:
             path = machine_of(machine)
@@ -121,8 +111,6 @@ def command(
             ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
             if pattern == "scan":
                 in_cache_mode = cache_mode_gain(path, size, passes=passes)
-        elif scans:
-            ranked = advise_scans(path, scans, threads=threads)
         else:
             ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
     best = ranked[0]
@@ -132,10 +120,10 @@ def command(
             "sim-advise",
             machine={"name": machine or "this machine"},
             results=[asdict(each) for each in ranked],
-            summary={"kind": "simulated", **asdict(best), **_totals(scans), **other},
+            summary={"kind": "simulated", **asdict(best), **other},
         )
         return
-    _print(ranked, scans)
+    _print(ranked)
     if in_cache_mode is not None:
         Report().say(
             f"HBM in cache mode, a setting of the firmware: {in_cache_mode:+.1%} without any move, "
@@ -147,7 +135,7 @@ def _refuse_unclear(
     machine: str | None, subjects: tuple[object, ...], *, on_this_machine: bool
 ) -> None:
     if sum(each is not None for each in subjects) != 1:
-        refuse("give one of --bytes, --query, --sql and --trace")
+        refuse("give one of --bytes, --query and --trace")
     needs = subjects[-1] is None
     if (needs and machine is None and not on_this_machine) or (machine and on_this_machine):
         refuse("give one of --machine and --here")
@@ -193,40 +181,9 @@ def _print_traced(ranked: list[TraceAdvice], *, as_json: bool) -> None:
     )
 
 
-def _text_of(path: str) -> str:
-    text = read_file(path, f"read the query '{path}'", _SQL_BYTES_MAX)
-    return text.decode(errors="replace")
-
-
-def _totals(scans: list[Scan]) -> dict[str, int]:
-    columns = sum(len({*each.filters, *each.others}) for each in scans)
-    return {"columns": columns, "bytes": sum(each.byte_count for each in scans)} if scans else {}
-
-
-def _print(ranked: list[Advice], scans: list[Scan]) -> None:
+def _print(ranked: list[Advice]) -> None:
     best = ranked[0]
     report = Report()
-    if scans:
-        report.table(
-            [
-                Column("table", key=True),
-                Column("filters", folds=True),
-                Column("other columns", folds=True),
-                *figures("rows", "read"),
-            ],
-            [
-                [
-                    each.table,
-                    ", ".join(each.filters),
-                    ", ".join(name for name in each.others if name not in each.filters),
-                    f"{each.rows:,}",
-                    _core.bytes_text(each.byte_count),
-                ]
-                for each in scans
-            ],
-        )
-        report.say(f"By DuckDB's plan; {STRING_NOTE}")
-        report.say()
     report.table(
         [
             Column("read from"),
