@@ -17,6 +17,7 @@ from headrace._apps.tune.tuner import grid, judge_in_program
 from headrace._cli.run import library_path
 from headrace._direct import built
 from headrace.errors import CapacityExceededError, Error, NotFoundError
+from headrace_lab.commands.bench import programs
 
 PROGRAM = built(f"_bench/{door.PROGRAM}")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="built without the program")
@@ -154,6 +155,46 @@ def test_classes_that_a_program_loses_by_stay_with_the_c_library() -> None:
     assert search.choices[2].reason == "it gains nothing in a program"
     assert search.kernels.choices["fills"][0].kernel is None
     assert search.kernels.choices["comparisons"] == [kernel]
+
+
+def test_no_kernel_is_kept_whose_function_loses_when_it_is_short() -> None:
+    search = tuning()
+    kept = KernelChoice(1 << 20, "ymm", {"hot fixed": 1.2}, "it is the fastest")
+    search.kernels = KernelTuning({"fills": [kept], "comparisons": [kept]})
+    judge_in_program(
+        search,
+        _measured(
+            # A compare and a jump in front of every short memset, and of none of memcmp.
+            _points("memset", 64, 0.9, 1.0)
+            | _points("memcmp", 64, 1.0, 1.0)
+            | _points("memset", 4096, 0.5, 1.0)
+            | _points("memcmp", 4096, 0.5, 1.0)
+            | _points("memset", 1 << 20, 1.5, 1.5)
+            | _points("memcmp", 1 << 20, 1.5, 1.5)
+        ),
+    )
+    (fill,) = search.kernels.choices["fills"]
+    assert fill.kernel is None
+    assert fill.reason == "a short memset: it loses 10% in a program when hot fixed"
+    assert search.kernels.choices["comparisons"] == [kept]
+
+
+def test_the_ways_of_whole_programs_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_copying_share", lambda *_: 0.5)
+    ways: list[str] = []
+
+    def run(environment: dict[str, str]) -> float:
+        ways.append(environment.get("LD_PRELOAD", ""))
+        return 1.0
+
+    subject = programs.Subject("pipe", run)
+    (measured,) = programs._measure(  # noqa: SLF001 - Whole programs take minutes.
+        [subject], {}, {"LD_PRELOAD": "ours"}, 9, lambda _: None
+    )
+    rounds = [ways[at : at + 3] for at in range(0, len(ways), 3)]
+    assert all(sorted(each) == ["", "", "ours"] for each in rounds)
+    assert len({each.index("ours") for each in rounds}) == 3, "at every place of a round"
+    assert measured.ratio.median == measured.null.median == 1
 
 
 def test_short_classes_try_only_copies_that_an_entry_inlines() -> None:

@@ -160,7 +160,10 @@ def test_the_table_of_a_profile_validates(here: Here, tmp_path: Path) -> None:
     assert rows[8192]["gain"] == (1.5 if variant else None)
     assert rows[16384]["variant"] == (variant or "libc")
     assert rows[128]["variant"] == "libc"
-    assert "Xeon Gold 5218" in here("tune", "--table", "--output", str(path)).stdout
+    assert {key for key, row in rows.items() if row["asterope_absent"]} == {128}
+    printed = here("tune", "--table", "--output", str(path)).stdout
+    assert "Xeon Gold 5218" in printed
+    assert "Asterope's copy up to 128 B cannot be generated" in " ".join(printed.split())
     assert here("tune", "--table", "--output", str(tmp_path / "none.json")).code == 1
 
 

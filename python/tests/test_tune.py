@@ -17,9 +17,11 @@ from jsonschema import Draft202012Validator
 from headrace import _core
 from headrace._apps.memory import pool_bytes_of
 from headrace._apps.tune import kernels as copy_kernels
+from headrace._apps.tune import tuner
 from headrace._apps.tune.search import StoppedError
 from headrace._apps.tune.tuner import Settings, Tuner, Tuning, profile_of
 from headrace._cli._output import schema_of
+from headrace._cli.run import library_path
 from headrace.errors import CapacityExceededError, CorruptDataError
 
 QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--time", "2s", "--threads", "1")
@@ -159,6 +161,57 @@ def test_pools_fit_the_memory_there_is_or_are_refused() -> None:
             pool_bytes_of(bytes_max, 32 * mib, free_bytes)
 
 
+def test_time_that_others_used_is_told_from_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stat = tmp_path / "stat"
+    ours_s = [1.0, 0.5, 2.0, 0.0, 99.0]
+    monkeypatch.setattr(tuner, "Path", lambda _: stat)
+    monkeypatch.setattr(os, "times", lambda: tuple(ours_s))
+    hertz = os.sysconf("SC_CLK_TCK")
+
+    def passed(user_s: float, system_s: float, idle_s: float) -> None:
+        ticks = [round(each * hertz) for each in (user_s, 0, system_s, idle_s, 1, 0, 0, 0, 7, 7)]
+        stat.write_text(f"cpu  {' '.join(map(str, ticks))}\ncpu0 1 2 3\n")
+
+    passed(10, 5, 85)
+    others = tuner.OtherWork()
+    assert others.share() is None  # No time has passed.
+    ours_s[0] += 8  # Of this process and of its children.
+    ours_s[2] += 2
+    passed(20, 5, 175)
+    assert others.share() == 0
+    passed(36, 9, 255)
+    assert others.share() == pytest.approx(20 / 200)
+    stat.unlink()
+    assert others.share() is None
+
+
+@pytest.mark.parametrize("share, is_told", [(0.2, True), (0.05, False), (None, False)])
+def test_a_busy_machine_is_told(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, share: float | None, is_told: bool
+) -> None:
+    monkeypatch.setattr(tuner.OtherWork, "share", lambda _self: share)
+    path = tmp_path / "copy.json"
+    outcome = here("tune", "--bytes-max", "64", "--time", "1s", "--output", str(path), "--json")
+    assert outcome.code == 0
+    assert ("other processes used 20% of the processors" in outcome.stderr) == is_told
+    assert json.loads(outcome.stdout)["summary"]["others_share"] == share
+    assert json.loads(path.read_text())["made"]["others_share"] == share
+
+
+def test_a_home_that_cannot_be_written_is_named_before_anything_is_measured(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADRACE_PROFILE", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc")
+    monkeypatch.setattr(Tuner, "run", lambda *_: pytest.fail("it was measured"))
+    outcome = here("tune")
+    assert outcome.code == 1
+    assert "save the profile '/proc/.config/headrace/copy.json'" in outcome.stderr
+
+
 def test_without_memory_for_fills_and_comparisons_the_copies_are_kept(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -216,7 +269,7 @@ def test_bench_copy_reports_the_agreed_figures(
     picture = tmp_path / "copy.svg"
     done = command(
         *("bench", "copy", "--profile", str(profile), "--rounds", "1", "--json"),
-        *("--plot", str(picture)),
+        *("--plot", str(picture), "--beside", str(library_path())),
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -230,7 +283,7 @@ def test_bench_copy_reports_the_agreed_figures(
     assert summary["worst_vs_glibc"] <= summary["best_vs_glibc"]
     points = document["results"]["program"]
     assert len(points) == 4 * 23 * 4
-    assert points[0]["vs_glibc"].keys() == {"glibc again", "headrace", "library"}
+    assert points[0]["vs_glibc"].keys() == {"glibc again", "headrace", "library", "beside"}
     assert str(profile) in document["results"]["profile"]
     assert picture.read_text().startswith("<?xml")
 

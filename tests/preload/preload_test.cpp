@@ -617,80 +617,77 @@ Cost cost_of(const char* scenario, std::size_t byte_count, const Environment& en
           .loads = (totals[1].loads - totals[0].loads) / kCount};
 }
 
-TEST_F(Preload, ACopyThatStaysTakesFourInstructionsMoreAndAShortOneOfOursNone) {
-  const Ending here = run(under_valgrind({std::filesystem::read_symlink("/proc/self/exe").string(),
-                                          "--gtest_filter=Machine.IsPrinted"}),
-                          {});
-  if (here.exit_code() == 127) GTEST_SKIP() << "valgrind is not installed";
-  const std::size_t begin = here.said.find("{\n");
-  ASSERT_NE(begin, std::string::npos) << here.said;
-  auto profile = copy::parse_profile(here.said.substr(begin, here.said.rfind('}') + 1 - begin));
-  ASSERT_TRUE(profile.has_value()) << profile.error().message() << here.said;
-  const auto variant = [](const char* text) { return *copy::parse_variant(text); };
-  profile->classes = {
-      {.bytes_max = 128,
-       .variant =
-           variant("ymm load=t store=t prefetch=none block=1 align=target forward streams=1")},
-      {.bytes_max = 256,
-       .variant =
-           variant("ymm load=t store=t prefetch=none block=2 align=target forward streams=1")},
-      {.bytes_max = 512, .variant = {}},
-      {.bytes_max = 1024,
-       .variant =
-           variant("xmm load=t store=t prefetch=none block=1 align=target forward streams=1")},
-      {.bytes_max = 2048, .variant = {}},
-  };
-  write(copy::to_json(*profile));
-  for (const std::size_t byte_count : {3U, 16U, 32U, 64U, 128U, 256U, 512U, 1024U, 2048U}) {
-    const Cost libc = cost_of("copy_repeatedly", byte_count, {});
-    const Cost ours = cost_of("copy_repeatedly", byte_count, with());
+/// With a profile for the processor that valgrind makes.
+class PreloadInstructions : public Preload {
+ protected:
+  void SetUp() override {
+    Preload::SetUp();
+    const Ending here =
+        run(under_valgrind({std::filesystem::read_symlink("/proc/self/exe").string(),
+                            "--gtest_filter=Machine.IsPrinted"}),
+            {});
+    if (here.exit_code() == 127) GTEST_SKIP() << "valgrind is not installed";
+    const std::size_t begin = here.said.find("{\n");
+    ASSERT_NE(begin, std::string::npos) << here.said;
+    auto profile = copy::parse_profile(here.said.substr(begin, here.said.rfind('}') + 1 - begin));
+    ASSERT_TRUE(profile.has_value()) << profile.error().message() << here.said;
+    const auto variant = [](const std::string& through, int block) {
+      return *copy::parse_variant(through + " load=t store=t prefetch=none block=" +
+                                  std::to_string(block) + " align=target forward streams=1");
+    };
+    profile_ = *profile;
+    profile_.classes = {{.bytes_max = 128, .variant = variant("ymm", 1)},
+                        {.bytes_max = 256, .variant = variant("ymm", 2)},
+                        {.bytes_max = 512, .variant = {}},
+                        {.bytes_max = 1024, .variant = variant("xmm", 1)},
+                        {.bytes_max = 2048, .variant = {}}};
+    write(copy::to_json(profile_));
+  }
+  /// A call takes at most so many instructions more than the C library's, and no more loads.
+  void expect_more(const char* scenario, std::size_t byte_count, int more,
+                   const Environment& environment) {
+    const Cost libc = cost_of(scenario, byte_count, {});
+    const Cost ours = cost_of(scenario, byte_count, environment);
+    EXPECT_LE(ours.instructions, libc.instructions + more) << scenario << byte_count;
+    EXPECT_LE(ours.loads, libc.loads) << scenario << byte_count << ": only the bytes are loaded";
+  }
+
+  copy::Profile profile_;
+};
+
+TEST_F(PreloadInstructions, ACopyThatStaysTakesFourMoreAndAShortOneOfOursNone) {
+  for (const std::size_t byte_count : {3U, 16U, 32U, 64U, 128U, 256U, 512U, 2048U}) {
     const bool short_one = byte_count == 128 || byte_count == 256;
-    if (byte_count == 1024) {  // Only to see that the profile is used.
-      EXPECT_GT(ours.instructions, libc.instructions + 20);
-      continue;
-    }
-    EXPECT_LE(ours.instructions, libc.instructions + (short_one ? 0 : 4)) << byte_count;
-    EXPECT_LE(ours.loads, libc.loads) << byte_count << ": only the bytes are loaded";
+    expect_more("copy_repeatedly", byte_count, short_one ? 0 : 4, with());
   }
-  // Long classes put no compares in front of short copies.
-  auto longer = profile;
-  const auto long_variant = std::exchange(longer->classes[3].variant, {});
-  for (std::uint64_t bytes_max = 4096; bytes_max <= 1U << 25U; bytes_max *= 2) {
-    longer->classes.push_back({.bytes_max = bytes_max, .variant = {}});
-    if (std::countr_zero(bytes_max) % 2 == 0) {
-      longer->classes.back().variant = long_variant;
-    }
-  }
-  write(copy::to_json(*longer));
-  for (const auto& [byte_count, more] : {std::pair{64U, 2}, {128U, 0}, {2048U, 4}}) {
-    const Cost libc = cost_of("copy_repeatedly", byte_count, {});
-    EXPECT_LE(cost_of("copy_repeatedly", byte_count, with()).instructions, libc.instructions + more)
-        << byte_count;
-  }
-  // Comparisons: none of ours, so that the call is the C library's.
-  const Environment copies{{"LD_PRELOAD", HEADRACE_PRELOAD_COPIES},
-                           {"HEADRACE_PROFILE", path_.string()}};
-  for (const std::size_t byte_count : {8U, 64U, 512U}) {
-    const Cost libc = cost_of("compare_repeatedly", byte_count, {});
-    const Cost ours = cost_of("compare_repeatedly", byte_count, copies);
-    EXPECT_DOUBLE_EQ(ours.instructions, libc.instructions) << byte_count;
-    EXPECT_LE(cost_of("compare_repeatedly", byte_count, with()).instructions, libc.instructions + 4)
-        << byte_count;
-  }
-  // Fills: inline as the C library's up to 256 bytes.
+  EXPECT_GT(cost_of("copy_repeatedly", 1024, with()).instructions,
+            cost_of("copy_repeatedly", 1024, {}).instructions + 20)
+      << "the profile is used";
+  const Environment unused{{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_PROFILE", "none"}};
+  EXPECT_EQ(run({HEADRACE_VICTIM, "some_lengths"}, unused).exit_code(), 0);
+  expect_more("copy_repeatedly", 64, 4, unused);
+}
+
+TEST_F(PreloadInstructions, AFillIsInlineUpTo256BytesAndAComparisonTheCLibrarys) {
   for (const std::size_t byte_count : {1U, 3U, 5U, 8U, 16U, 32U, 64U, 128U, 256U, 512U}) {
-    const Cost libc = cost_of("fill_repeatedly", byte_count, {});
-    const Cost ours = cost_of("fill_repeatedly", byte_count, with());
-    EXPECT_LE(ours.instructions, libc.instructions + 4) << byte_count;
-    EXPECT_LE(ours.loads, libc.loads) << byte_count;
+    expect_more("fill_repeatedly", byte_count, 4, with());
   }
-  const Ending unused =
-      run({"env", "HEADRACE_PROFILE=none", HEADRACE_VICTIM, "some_lengths"}, with());
-  EXPECT_EQ(unused.exit_code(), 0) << unused.said;
-  EXPECT_LE(cost_of("copy_repeatedly", 64,
-                    {{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_PROFILE", "none"}})
-                .instructions,
-            cost_of("copy_repeatedly", 64, {}).instructions + 4);
+  for (const std::size_t byte_count : {8U, 64U, 512U}) {
+    expect_more("compare_repeatedly", byte_count, 0,
+                {{"LD_PRELOAD", HEADRACE_PRELOAD_COPIES}, {"HEADRACE_PROFILE", path_.string()}});
+  }
+}
+
+TEST_F(PreloadInstructions, LongClassesPutNoComparesInFrontOfShortCopies) {
+  const auto variant = std::exchange(profile_.classes[3].variant, {});
+  for (std::uint64_t bytes_max = 4096; bytes_max <= 1U << 25U; bytes_max *= 2) {
+    profile_.classes.push_back({.bytes_max = bytes_max, .variant = {}});
+    if (std::countr_zero(bytes_max) % 2 == 0) profile_.classes.back().variant = variant;
+  }
+  write(copy::to_json(profile_));
+  for (const auto& [byte_count, more] : {std::pair{64U, 2}, {128U, 0}, {2048U, 4}}) {
+    expect_more("copy_repeatedly", byte_count, more, with());
+  }
 }
 
 }  // namespace
