@@ -14,9 +14,8 @@
 // every trip is timed separately. memcpy_own copies as many bytes from and to as much memory, all
 // in the caches of one processor. memcpy_across is a lower bound for a queue: the slower of a copy
 // into slots that the other processor read last and a copy of slots that it wrote last, each alone.
-// UDP may lose messages: only received ones count. Prints one JSON document.
+// Prints one JSON document.
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -141,7 +140,7 @@ class InSharedMemory {
   Inner* inner_;
 };
 
-/// Sockets: a path through the kernel, without batches.
+/// A path through the kernel, without batches.
 template <std::size_t kBytes>
 class UnixStream {
  public:
@@ -181,48 +180,6 @@ class UnixStream {
   std::array<int, 2> ends_{};
 };
 
-template <std::size_t kBytes>
-class Udp {
- public:
-  Udp() {
-    for (int& each : ends_) {
-      each = ::socket(AF_INET, SOCK_DGRAM, 0);
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      if (each < 0 || ::bind(each, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-        die("cannot make a UDP socket on the loopback");
-      }
-    }
-    connect(ends_[0], ends_[1]);
-    connect(ends_[1], ends_[0]);
-  }
-  Udp(const Udp&) = delete;
-  Udp& operator=(const Udp&) = delete;
-  ~Udp() {
-    for (const int each : ends_) ::close(each);
-  }
-  void begin_send() {}
-  void begin_receive() {}
-  std::size_t send(const Payload<kBytes>* source, std::size_t /*count*/) {
-    return ::send(ends_[0], source, kBytes, MSG_DONTWAIT) == static_cast<ssize_t>(kBytes) ? 1 : 0;
-  }
-  std::size_t receive(Payload<kBytes>* target, std::size_t /*count*/) {
-    return ::recv(ends_[1], target, kBytes, MSG_DONTWAIT) == static_cast<ssize_t>(kBytes) ? 1 : 0;
-  }
-
- private:
-  static void connect(int from, int to) {
-    sockaddr_in address{};
-    socklen_t length = sizeof(address);
-    if (::getsockname(to, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-        ::connect(from, reinterpret_cast<sockaddr*>(&address), length) != 0) {
-      die("cannot connect on the loopback");
-    }
-  }
-  std::array<int, 2> ends_{};
-};
-
 std::uint64_t number_of(const std::byte* message) {
   std::uint64_t number = 0;
   std::memcpy(&number, message, sizeof(number));
@@ -231,7 +188,7 @@ std::uint64_t number_of(const std::byte* message) {
 
 /// ns per message.
 template <std::size_t kBytes, typename Link>
-double measure_throughput(const Places& places, std::size_t batch, bool may_lose) {
+double measure_throughput(const Places& places, std::size_t batch) {
   Control& control = *new (shared_memory(sizeof(Control))) Control;
   Link link;
   const pid_t child = run_child(places.sender, [&] {
@@ -261,9 +218,7 @@ double measure_throughput(const Places& places, std::size_t batch, bool may_lose
       return;
     }
     for (std::size_t i = 0; i < some; ++i) {
-      const std::uint64_t number = number_of(target[i].data());
-      if (number < next || (number != next && !may_lose)) die("a message is wrong");
-      next = number + 1;
+      if (number_of(target[i].data()) != next++) die("a message is wrong");
     }
     received += some;
   };
@@ -430,7 +385,6 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
 #if HEADRACE_HAS_BOOST
   using Boost = InSharedMemory<message::lab::BoostQueue<kBytes, kSlots>, kBytes>;
 #endif
-  constexpr bool kHasUdp = kBytes <= 32768;
   constexpr bool kIsShort = kBytes <= 64;
   for (const std::size_t batch : {std::size_t{1}, std::size_t{16}}) {
     if (batch > 1 && !kIsShort) continue;
@@ -438,22 +392,17 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
     const auto add = [&](const char* name, auto measure) {
       group.push_back({.name = name, .bytes = kBytes, .batch = batch, .measure = measure});
     };
-    add("headrace", [=] { return measure_throughput<kBytes, Ours<kBytes>>(places, batch, false); });
-    add("cached_index", [=] { return measure_throughput<kBytes, Cached>(places, batch, false); });
+    add("headrace", [=] { return measure_throughput<kBytes, Ours<kBytes>>(places, batch); });
+    add("cached_index", [=] { return measure_throughput<kBytes, Cached>(places, batch); });
 #if HEADRACE_HAS_BOOST
-    add("boost_spsc", [=] { return measure_throughput<kBytes, Boost>(places, batch, false); });
+    add("boost_spsc", [=] { return measure_throughput<kBytes, Boost>(places, batch); });
 #endif
     if (batch > 1) continue;
     if constexpr (kBytes >= 32768) {
       using Placed = Ours<kBytes, message::Placement::memory>;
-      add("headrace_memory",
-          [=] { return measure_throughput<kBytes, Placed>(places, batch, false); });
+      add("headrace_memory", [=] { return measure_throughput<kBytes, Placed>(places, batch); });
     }
-    add("unix_stream",
-        [=] { return measure_throughput<kBytes, UnixStream<kBytes>>(places, 1, false); });
-    if constexpr (kHasUdp) {
-      add("udp_loopback", [=] { return measure_throughput<kBytes, Udp<kBytes>>(places, 1, true); });
-    }
+    add("unix_stream", [=] { return measure_throughput<kBytes, UnixStream<kBytes>>(places, 1); });
     add("memcpy_own", [=] { return measure_memcpy_own<kBytes>(places); });
     add("memcpy_across", [=] { return measure_memcpy_across<kBytes>(places); });
   }
@@ -467,8 +416,6 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
   add("boost_spsc", [=] { return measure_round_trip<kBytes, Boost>(places); });
 #endif
   add("unix_stream", [=] { return measure_round_trip<kBytes, UnixStream<kBytes>>(places); });
-  if constexpr (kHasUdp)
-    add("udp_loopback", [=] { return measure_round_trip<kBytes, Udp<kBytes>>(places); });
 }
 
 int run(int round_count) {

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the back end HEADRACE in an unmodified NIXL, and compares it with UCX.
+"""Tests the back end HEADRACE in an unmodified NIXL.
 
 Run by scripts/integrations with NIXL_PLUGIN_DIR set, in an environment that has nixl-cu12.
 """
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 
 import numpy as np
 from nixl_cu12._api import nixl_agent, nixl_agent_config
 
+BACKEND = "HEADRACE"
 MIB = 2**20
 SHAPES = {"64 B": (1, 64), "1024 x 4 KiB": (1024, 4096), "64 MiB": (1, 64 * MIB)}
 
@@ -22,14 +21,13 @@ SHAPES = {"64 B": (1, 64), "1024 x 4 KiB": (1024, 4096), "64 MiB": (1, 64 * MIB)
 class Pair:
     """Two registered buffers of one agent, and the transfers between them."""
 
-    def __init__(self, backend: str, byte_count: int) -> None:
-        self.backend = backend
-        self.agent = nixl_agent("self", nixl_agent_config(backends=[backend]))
+    def __init__(self, byte_count: int) -> None:
+        self.agent = nixl_agent("self", nixl_agent_config(backends=[BACKEND]))
         self.source = np.random.default_rng(1).integers(0, 255, byte_count, np.uint8)
         self.target = np.zeros(byte_count, np.uint8)
         self.registered = [
             self.agent.register_memory(
-                [(each.ctypes.data, byte_count, 0, "")], "DRAM", backends=[backend]
+                [(each.ctypes.data, byte_count, 0, "")], "DRAM", backends=[BACKEND]
             )
             for each in (self.source, self.target)
         ]
@@ -37,7 +35,7 @@ class Pair:
     def add_file(self, descriptor: int, byte_count: int) -> None:
         """Register a file; a shorter one is extended to that length."""
         whole = [(0, byte_count, descriptor, "")]
-        self.registered.append(self.agent.register_memory(whole, "FILE", backends=[self.backend]))
+        self.registered.append(self.agent.register_memory(whole, "FILE", backends=[BACKEND]))
 
     def file_request(  # noqa: ANN201 - NIXL has no types.
         self, kind: str, memory: np.ndarray, descriptor: int, length: int
@@ -51,7 +49,7 @@ class Pair:
                 ([(at, length, descriptor) for at in reversed(places)], "FILE"),
             )
         ]
-        return self.agent.initialize_xfer(kind, *lists, "self", backends=[self.backend])
+        return self.agent.initialize_xfer(kind, *lists, "self", backends=[BACKEND])
 
     def request(self, count: int, length: int):  # noqa: ANN201 - NIXL has no types.
         """Prepare `count` copies of `length` bytes to shuffled places in the target."""
@@ -63,17 +61,14 @@ class Pair:
             )
             for each, places in ((self.source, range(count)), (self.target, order))
         ]
-        return self.agent.initialize_xfer("WRITE", *lists, "self", backends=[self.backend])
+        return self.agent.initialize_xfer("WRITE", *lists, "self", backends=[BACKEND])
 
-    def run(self, handle) -> tuple[float, float]:  # noqa: ANN001
-        """Post and wait; return the seconds of the post and of the transfer."""
-        begin = time.perf_counter()
+    def run(self, handle) -> None:  # noqa: ANN001
+        """Post and wait."""
         state = self.agent.transfer(handle)
-        posted = time.perf_counter()
         while state == "PROC":
             state = self.agent.check_xfer_state(handle)
         assert state == "DONE", state
-        return posted - begin, time.perf_counter() - begin
 
     def check(self) -> None:
         """Check that every block is in its place, and nothing else has changed."""
@@ -87,7 +82,7 @@ class Pair:
 
 def check_backend() -> None:
     """Test contents, repetition, release in flight, and refused requests."""
-    pair = Pair("HEADRACE", 64 * MIB)
+    pair = Pair(64 * MIB)
     for count, length in SHAPES.values():
         pair.target[:] = 0
         handle = pair.request(count, length)
@@ -99,7 +94,7 @@ def check_backend() -> None:
     pair.agent.transfer(handle)
     pair.agent.release_xfer_handle(handle)  # In flight: stops it.
     for refused in (
-        lambda: pair.agent.register_memory([(4096, 4096, 0, "")], "DRAM", backends=["HEADRACE"]),
+        lambda: pair.agent.register_memory([(4096, 4096, 0, "")], "DRAM", backends=[BACKEND]),
         lambda: pair.request(2, 64 * MIB),
     ):
         must_be_refused(refused)
@@ -107,7 +102,7 @@ def check_backend() -> None:
 
 def check_large() -> None:
     """Run only each large shape once: the caller counts the bytes that devices wrote."""
-    pair = Pair("HEADRACE", 64 * MIB)
+    pair = Pair(64 * MIB)
     byte_count = 0
     for count, length in list(SHAPES.values())[1:]:
         pair.target[:] = 0
@@ -120,7 +115,7 @@ def check_large() -> None:
 def check_files() -> None:
     """Write blocks to a file and read them back; closed and read-only files are refused."""
     byte_count = 16 * MIB
-    pair = Pair("HEADRACE", byte_count)
+    pair = Pair(byte_count)
     with tempfile.NamedTemporaryFile() as file:
         descriptor = file.fileno()
         pair.add_file(descriptor, byte_count)
@@ -154,27 +149,8 @@ def must_be_refused(call: Callable[[], object]) -> None:
         sys.exit("what cannot be used was accepted")
 
 
-def compare(rounds: int) -> None:
-    """Compare HEADRACE and UCX in alternating rounds."""
-    pairs = [Pair(backend, 64 * MIB) for backend in ("HEADRACE", "UCX")]
-    for name, (count, length) in SHAPES.items():
-        handles = [pair.request(count, length) for pair in pairs]
-        times: list[list[tuple[float, float]]] = [[], []]
-        for turn in range(2 * rounds):
-            which = turn % 2
-            times[which].append(pairs[which].run(handles[which]))
-        ours, theirs = (
-            [statistics.median(column) for column in zip(*each, strict=True)] for each in times
-        )
-        print(
-            f"{name}: post {ours[0] * 1e6:.1f} us (UCX {theirs[0] * 1e6:.1f}), "
-            f"end {ours[1] * 1e6:.1f} us (UCX {theirs[1] * 1e6:.1f})"
-        )
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--compare", type=int, metavar="ROUNDS")
     parser.add_argument("--large", action="store_true", help="print how many bytes were moved")
     chosen = parser.parse_args()
     if chosen.large:
@@ -183,8 +159,3 @@ if __name__ == "__main__":
     check_backend()
     check_files()
     print("NIXL with HEADRACE: every block is right")
-    if chosen.compare:
-        compare(chosen.compare)
-        sys.stdout.flush()
-        # Libraries of UCX crash on unloading (rtnl_tc_unregister of libnl).
-        os._exit(0)

@@ -64,8 +64,7 @@ QUEUES = (
     "headrace",
     "cached_index",
     "boost_spsc",
-    "unix_socket",
-    "udp_loopback",
+    "unix_stream",
     "memcpy_own",
     "memcpy_across",
 )

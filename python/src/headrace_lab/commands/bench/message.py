@@ -34,8 +34,8 @@ def command(rounds: int) -> Outcome:
     """Measure message queues between two processes, beside others and the kernel.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
-    with cached indices as in the literature, boost::lockfree::spsc_queue, Unix sockets and UDP over
-    the loopback. All carry the same payload in the same batches, and take turns in every round.
+    with cached indices as in the literature, boost::lockfree::spsc_queue and Unix sockets.
+    All carry the same payload in the same batches, and take turns in every round.
 
     Example: headrace bench message --json --plot message.svg
     """
