@@ -71,8 +71,8 @@ std::size_t first_kernel_length(const std::vector<Class>& classes) {
 
 /// After a pause, 64-byte registers cost the core some microseconds until it runs at full speed. A
 /// program that uses them in occasional short copies pays that nearly every time, which the tuner's
-/// batches do not show but 'headrace bench programs' does. Not every processor does that: the tuner
-/// measures it, and decides by the same factor (WIDE_COST_MIN in copy_search.py).
+/// batches do not show. Not every processor does that: the tuner measures it, and decides by the
+/// same factor (WIDE_COST_MIN in copy_search.py).
 constexpr std::uint64_t kWideBytesMin = std::uint64_t{1} << 20U;
 constexpr double kWideCostMin = 1.3;
 

@@ -10,7 +10,7 @@ import pytest
 from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
-from headrace_lab.commands.bench import _engine_counts, injection, programs
+from headrace_lab.commands.bench import _engine_counts, injection
 from headrace_lab.commands.bench._measure import Series
 from headrace_lab.families.facts import Facts, Folder, MemoryNode, Queue
 from headrace_lab.families.points import Point as MoverPoint
@@ -303,7 +303,6 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace_lab.commands.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(door, "measure", _door)
-    monkeypatch.setattr(programs, "_measure", _outcomes)
 
 
 def _found(_folder: str, name: str, **_words: str) -> str:
@@ -320,10 +319,3 @@ def _door(*_others: object) -> door.Door:
     ]
     times = {door.GLIBC: 10.0, door.CONTROL: 10.1, door.TUNED: 9.0, door.LIBRARY: 9.5}
     return door.Door({way: [dict.fromkeys(points, each)] * 7 for way, each in times.items()})
-
-
-def _outcomes(subjects: list[programs.Subject], *_others: object) -> list[programs.Measured]:
-    return [
-        programs.Measured(each.name, Series(TIMES), Series(TIMES), Series(scaled(0.9)), 0.1234)
-        for each in subjects
-    ]

@@ -129,7 +129,7 @@ COMMANDS = [
     ["doctor"],
     ["query", "--scale-factor", str(SCALE_FACTOR), "--rounds", "1"],
     *(["bench", name] for name in ("cache", "copy", "emulator", "engine", "injection")),
-    *(["bench", name] for name in ("message", "pmem", "programs")),
+    *(["bench", name] for name in ("message", "pmem")),
     *(["topo", "--replay", str(path)] for path in sorted(MACHINES.glob("*.json"))),
     *(["doctor", "--replay", path.stem] for path in DOCTOR_MACHINES),
     *(["dsa", "list", "--replay", path.stem] for path in DOCTOR_MACHINES),

@@ -212,28 +212,3 @@ def test_redis_serves_its_benchmark(command_path: Path, profile: Path, tmp_path:
         finally:
             process.kill()
     assert json.loads(stats.read_text())["summary"]["bytes_moved"] > 2000 * 65536
-
-
-def test_the_benchmark_measures_every_program_that_is_there(
-    command_path: Path, profile: Path, tmp_path: Path
-) -> None:
-    picture = tmp_path / "programs.svg"
-    words = ["bench", "programs", "--profile", str(profile), "--rounds", "1", "--json"]
-    done = subprocess.run(
-        [str(command_path), *words, "--plot", str(picture)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIME_LIMIT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["schema"] == {"name": "headrace-bench-programs", "version": 1}
-    names = {each["program"] for each in document["results"]["programs"]}
-    assert names >= {"start", "python_joins", "pipes", "duckdb_load"}
-    assert ("sqlite_load" in names) == (shutil.which("sqlite3") is not None)
-    joins = next(p for p in document["results"]["programs"] if p["program"] == "python_joins")
-    assert joins["copying_share"] > 0.1
-    assert document["summary"]["python_joins_vs_without"] > 0
-    assert document["summary"]["startup_ms"] > 0
-    assert picture.read_text().startswith("<?xml")

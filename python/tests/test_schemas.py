@@ -80,7 +80,6 @@ COMMANDS: dict[str, list[list[str]]] = {
             "injection",
             "message",
             "pmem",
-            "programs",
             "store",
         )
     },

@@ -10,6 +10,7 @@ import click
 
 from headrace._apps.machine import guest_record, refuse_in_guest
 from headrace._cli._app import Group
+from headrace._cli._options import refuse
 from headrace_lab.families import FAMILIES, SIMULATED_BY
 
 
@@ -28,6 +29,8 @@ class _Benchmarks(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; in a guest, where nothing can be timed, one that simulates the same."""
+        if args[0] == "programs":
+            refuse("'bench programs' is gone: 'bench copy' measures copies in an ordinary program")
         name, found, rest = super().resolve_command(ctx, args)
         record = guest_record()
         if record is None or {"-h", "--help"} & set(rest):
@@ -47,7 +50,6 @@ command = _Benchmarks(
     __name__,
     {
         "copy": "Measure tuned copies as a program gets them, and as the library makes them.",
-        "programs": "Measure whole programs with tuned copies and without.",
         "engine": "Measure what engine operations cost, and compare each figure with its goal.",
         "cache": "Measure hits and misses of the cache beside the design that it came from.",
         "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
