@@ -17,7 +17,6 @@ from headrace._apps.tune.tuner import grid, judge_in_program
 from headrace._cli.run import library_path
 from headrace._direct import built
 from headrace.errors import CapacityExceededError, Error, NotFoundError
-from headrace_lab.commands.bench import programs
 
 PROGRAM = built(f"_bench/{door.PROGRAM}")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="built without the program")
@@ -177,24 +176,6 @@ def test_no_kernel_is_kept_whose_function_loses_when_it_is_short() -> None:
     assert fill.kernel is None
     assert fill.reason == "a short memset: it loses 10% in a program when hot fixed"
     assert search.kernels.choices["comparisons"] == [kept]
-
-
-def test_the_ways_of_whole_programs_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_copying_share", lambda *_: 0.5)
-    ways: list[str] = []
-
-    def run(environment: dict[str, str]) -> float:
-        ways.append(environment.get("LD_PRELOAD", ""))
-        return 1.0
-
-    subject = programs.Subject("pipe", run)
-    (measured,) = programs._measure(  # noqa: SLF001 - Whole programs take minutes.
-        [subject], {}, {"LD_PRELOAD": "ours"}, 9, lambda _: None
-    )
-    rounds = [ways[at : at + 3] for at in range(0, len(ways), 3)]
-    assert all(sorted(each) == ["", "", "ours"] for each in rounds)
-    assert len({each.index("ours") for each in rounds}) == 3, "at every place of a round"
-    assert measured.ratio.median == measured.null.median == 1
 
 
 def test_short_classes_try_only_copies_that_an_entry_inlines() -> None:
