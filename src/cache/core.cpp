@@ -99,7 +99,7 @@ void Core::free_copy(EntryState& entry) noexcept {
     return;
   }
   memory->free({std::exchange(entry.copy, nullptr), byte_count});
-  rooms[entry.shard_number()].release(byte_count);
+  room_of[entry.shard_number()]->release(byte_count);
 }
 
 engine::CopyPlan Core::write_back_plan(std::uint32_t number, const Region& region) const {

@@ -41,13 +41,13 @@ struct alignas(kApartBytes) ThreadCounts {
   Pool::Stash stash;
 };
 
-/// The ThreadCounts of all threads, by reader index. Segment k is 2^k times as long as the first.
+/// The ThreadCounts of all threads, by ReaderPlace. Segment k is 2^k times as long as the first.
 ///
 /// Threading: shared.
 class CountsByThread {
  public:
   CountsByThread() {
-    segments_[0].store_relaxed(new ThreadCounts[kFirstCount]);
+    segments_[0].store_relaxed(new ThreadCounts[ReaderPlace::kFirstCount]);
   }  // relaxed: not shared yet.
   CountsByThread(const CountsByThread&) = delete;
   CountsByThread& operator=(const CountsByThread&) = delete;
@@ -58,21 +58,19 @@ class CountsByThread {
   /// Allocates if this is the first thread with so high an index.
   ///
   /// Fails: throws std::bad_alloc.
-  [[nodiscard]] ThreadCounts& of(std::uint32_t reader_index) {
-    const std::uint32_t from_first = reader_index + kFirstCount;
-    const auto k = log2_floor(from_first) - kFirstBits;
+  [[nodiscard]] ThreadCounts& of(ReaderPlace place) {
     // edge: counts-added (acquire)
-    ThreadCounts* segment = segments_[k].load_acquire();
+    ThreadCounts* segment = segments_[place.segment].load_acquire();
     if (segment == nullptr) [[unlikely]]
-      segment = add(k);
-    return segment[from_first - (kFirstCount << k)];
+      segment = add(place.segment);
+    return segment[place.offset];
   }
   [[nodiscard]] std::uint64_t total(Counter ThreadCounts::* counter) const {
     std::uint64_t sum = 0;
     for (std::uint32_t k = 0; k < segments_.size(); ++k) {
       // edge: counts-added (acquire)
       const ThreadCounts* const segment = segments_[k].load_acquire();
-      for (std::uint32_t i = 0; segment != nullptr && i < kFirstCount << k; ++i) {
+      for (std::uint32_t i = 0; segment != nullptr && i < ReaderPlace::kFirstCount << k; ++i) {
         sum += (segment[i].*counter).value();
       }
     }
@@ -80,11 +78,8 @@ class CountsByThread {
   }
 
  private:
-  static constexpr std::uint32_t kFirstBits = 4;
-  static constexpr std::uint32_t kFirstCount = 1U << kFirstBits;
-
   [[nodiscard]] ThreadCounts* add(std::uint32_t k) {
-    auto made = std::make_unique<ThreadCounts[]>(std::size_t{kFirstCount} << k);
+    auto made = std::make_unique<ThreadCounts[]>(std::size_t{ReaderPlace::kFirstCount} << k);
     ThreadCounts* present = nullptr;
     // edge: counts-added (acq_rel)
     if (segments_[k].compare_exchange_acq_rel(present, made.get())) return made.release();
@@ -135,18 +130,17 @@ struct Core {
   CountsByThread counts_by_thread;
   /// Not in counts_by_thread: it is incremented where nothing may be allocated.
   Counter policy_errors;
-  Counter moves_failed;
   Counter late_writes;
   Counter bytes_kept;
   Counter evictions;
-  Counter bytes_moved;
   Counter bad_sources;
   Counter write_backs;
   Counter bytes_written_back;
   Counter waits;
   Counter waited_ns;
-  /// By the number of the shard.
   std::deque<Room> rooms;
+  /// By the number of the shard; those of one node have one room.
+  std::vector<Room*> room_of;
   std::vector<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
   std::size_t granule_bytes = 1;

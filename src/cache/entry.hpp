@@ -186,7 +186,7 @@ struct alignas(64) EntryState : LeasedEntry {
   }
 
   /// The region, reliable only with a lease.
-  [[nodiscard]] Region region() const {
+  [[nodiscard, gnu::always_inline]] Region region() const {
     // relaxed: trusted only once the lease has been acquired.
     return {address.load_relaxed(), byte_count.load_relaxed()};
   }

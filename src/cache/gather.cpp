@@ -34,7 +34,7 @@ void CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
 }
 
 void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
-  ThreadCounts& counts = core_->counts_by_thread.of(Reader::mine().index());
+  ThreadCounts& counts = core_->counts_by_thread.of(Reader::mine().place());
   const engine::SubmitOptions options = options_for(*group.shard, group.source_node);
   bool is_accepted = false;
   try {

@@ -282,9 +282,9 @@ void InFlightMoves::end(const Move& move, const engine::Completion& completion) 
   }
   // Count first, so that a thread that has waited finds the move counted.
   if (done) {
-    core.bytes_moved.add(entry.region().byte_count);
+    move.owner->bytes_moved.add(entry.region().byte_count);
   } else {
-    core.moves_failed.add(1);
+    move.owner->moves_failed.add(1);
   }
   core.tell_ended(done ? EventKind::moved : EventKind::move_failed, entry, completion);
   entry.progress.end(done ? Phase::copied : Phase::left);

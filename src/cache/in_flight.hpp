@@ -13,6 +13,7 @@
 
 #include "entry.hpp"
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/counter.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/engine.hpp"
 
@@ -39,6 +40,9 @@ class InFlightMoves {
   /// Here because moves outlive the shard. On its own line: misses write it, hits read its
   /// neighbours.
   alignas(64) Mutex mutex;
+  /// Here because the moves of one shard share them, and no more.
+  Counter bytes_moved;
+  Counter moves_failed;
 
   /// Makes sure that begin_move() has a free move.
   ///

@@ -21,7 +21,7 @@ void Index::remove(std::uint32_t number) {
   const std::uint64_t last = region.last() >> k;
   unlink(k, first, number << 1U);
   if (last != first) unlink(k, last, number << 1U | 1U);
-  --count_;
+  count_.store_relaxed(count() - 1);  // relaxed: as add().
   if (--class_counts_[k] == 0) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() & ~(std::uint64_t{1} << k));
@@ -51,7 +51,7 @@ void Index::grow() {
     const Table& old = *tables_.back();
     const std::size_t bucket_count = std::size_t{1} << bits_;
     std::vector<std::uint32_t> numbers;
-    numbers.reserve(count_);
+    numbers.reserve(count());
     for (std::size_t i = 0; i < bucket_count; ++i) {
       // relaxed, here and below: under the lock.
       for (std::uint32_t at = old.heads()[i].load_relaxed(); at != 0;) {

@@ -33,7 +33,10 @@ class Index {
   static constexpr int kStepMaxUnlocked = 64;
   static constexpr int kStepMaxLocked = std::numeric_limits<int>::max();
 
-  [[nodiscard]] std::uint32_t count() const { return count_; }
+  /// A recent count for threads without the lock.
+  [[nodiscard]] std::uint32_t count() const { return count_.load_relaxed(); }
+  /// False once there is an entry. A line that lookups read anyway.
+  [[nodiscard]] bool is_empty() const { return classes_.load_relaxed() == 0; }
 
   /// Changes with every addition. If a complete lookup without the lock began at the version that
   /// an insertion finds under the lock, it missed nothing.
@@ -110,14 +113,14 @@ class Index {
   /// Call before add(), which then cannot fail.
   void reserve_one() {
     // At least one bucket per entry keeps chains at two links.
-    if (count_ >= std::uint64_t{1} << bits_) grow();
+    if (count() >= std::uint64_t{1} << bits_) grow();
   }
   void add(std::uint32_t number, EntryState& entry);
   void remove(std::uint32_t number);
 
   /// Class of a length that is not 0.
   [[nodiscard]] static std::uint32_t class_of(std::uint64_t byte_count) {
-    return byte_count == 1 ? 0 : log2_floor(byte_count - 1) + 1;
+    return log2_floor(2 * byte_count - 1);
   }
 
  private:
@@ -184,7 +187,7 @@ class Index {
   Atomic<std::uint64_t> classes_{0};
   Atomic<std::uint64_t> version_{0};
   /// From here on only for insertions and drops, in lines that hits do not read.
-  alignas(64) std::uint32_t count_ = 0;
+  alignas(64) Atomic<std::uint32_t> count_{0};
   std::uint32_t bits_ = kFirstBits - kGrowthBits;
   std::array<std::uint32_t, 64> class_counts_{};
   /// The last one is in use. Readers may still use the others, which together are a third of its
@@ -212,7 +215,7 @@ inline void Index::add(std::uint32_t number, EntryState& entry) {
   const Region region = entry.region();
   const std::uint32_t k = class_of(region.byte_count);
   link(*tables_.back(), number, entry, region, k);
-  ++count_;
+  count_.store_relaxed(count() + 1);  // relaxed: under the lock, and advice without.
   if (class_counts_[k]++ == 0) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);

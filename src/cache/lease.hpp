@@ -19,7 +19,8 @@
 // |          | the entry held and leaves it        |                             |               |
 // | leaving  | dropper, before it scans            | vacates                     | any           |
 // | dropped  | dropper, after it has marked them,  | vacates                     | marked ones,  |
-// |          | before it releases its mutex        |                             | passing ones  |
+// |          | before it releases its mutex; or it |                             | passing ones; |
+// |          | will make it `leaving` later        |                             | then any      |
 //
 // No reader is missed: the reader writes its slot and then reads the listing; the dropper writes
 // the listing and then reads the slots; between the two the reader has a light barrier and the
@@ -39,6 +40,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -241,13 +243,27 @@ class Registry {
   Atomic<Chunk*> head_{nullptr};
 };
 
+/// The place of a reader in arrays of segments, of which number k has kFirstCount << k elements.
+///
+/// Threading: immutable.
+struct ReaderPlace {
+  static constexpr std::uint32_t kFirstCount = 16;
+
+  std::uint32_t segment;
+  std::uint32_t offset;
+
+  explicit ReaderPlace(std::uint32_t index)
+      : segment(static_cast<std::uint32_t>(std::bit_width(index / kFirstCount + 1)) - 1),
+        offset(index + kFirstCount - (kFirstCount << segment)) {}
+};
+
 /// The slots of one thread, and which of them to take next.
 ///
 /// Threading: owned by the thread that it is attached to.
 class alignas(kApartBytes) Reader {
  public:
   Reader(Registry& registry, std::uint32_t index)
-      : barriers_(registry.barriers()), index_(index), registry_(registry) {
+      : barriers_(registry.barriers()), place_(index), registry_(registry) {
     grow();
   }
   Reader(const Reader&) = delete;
@@ -259,8 +275,8 @@ class alignas(kApartBytes) Reader {
   [[nodiscard]] static Registry& registry();
 
   [[nodiscard]] Barriers barriers() const { return barriers_; }
-  /// A small number, unique among readers.
-  [[nodiscard]] std::uint32_t index() const { return index_; }
+  /// Unique among readers.
+  [[nodiscard]] ReaderPlace place() const { return place_; }
   /// An empty slot, most likely the last one used. Allocates only if half of them are occupied.
   [[nodiscard]] Slot& take() {
     Slot& slot = *last_;
@@ -285,7 +301,7 @@ class alignas(kApartBytes) Reader {
 
   Slot* last_ = nullptr;
   const Barriers barriers_;
-  const std::uint32_t index_;
+  const ReaderPlace place_;
   Registry& registry_;
   std::uint32_t chunk_count_ = 0;
   std::uint32_t slot_count_ = 0;

@@ -54,7 +54,7 @@ Marks Order::marks_for(Hint hint) const {
                              kLruSample);
     case Hint::Kind::later:
       // Times further ahead could not be told from the past.
-      return Marks::promised(now + std::min(hint.region_count(), kPromiseMax));
+      return Marks::promised(now + distance(hint));
   }
   return Marks::ordinary(policy_ == Eviction::lru ? static_cast<std::uint32_t>(now) : 0);
 }
@@ -271,8 +271,7 @@ std::uint32_t Order::propose_s3_fifo(Hint newcomer) {
 std::uint32_t Order::propose_promised(Hint newcomer) {
   const bool is_promised_itself = newcomer.kind() == Hint::Kind::later;
   // relaxed: under the lock.
-  const std::uint64_t time_of_newcomer =
-      now_.load_relaxed() + 1 + std::min(newcomer.region_count(), kPromiseMax);
+  const std::uint64_t time_of_newcomer = now_.load_relaxed() + 1 + distance(newcomer);
   while (!promises_.empty()) {
     const auto [time, number] = *promises_.rbegin();
     const Marks marks = marks_of(pool_[number]);

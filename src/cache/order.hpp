@@ -4,6 +4,7 @@
 // the caller cannot evict.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <set>
@@ -67,7 +68,9 @@ class Marks {
 /// Threading: confined: under the shard's mutex, except touch().
 class Order {
  public:
-  Order(Eviction policy, Pool& pool) : policy_(policy), pool_(pool) {}
+  /// Of `share` insertions on the node about one comes here.
+  Order(Eviction policy, Pool& pool, std::uint32_t share = 1)
+      : policy_(policy), share_(share), pool_(pool) {}
 
   /// Records a hit. Writes only if the marks change.
   ///
@@ -80,19 +83,15 @@ class Order {
       if (said.word() != marks.word()) entry.marks.store_relaxed(said.word());
       return;
     }
-    switch (policy_) {
-      case Eviction::s3_fifo:
-        if (!marks.is_ordinary()) {
-          entry.marks.store_relaxed(1);
-        } else if (marks.word() < kUseCountMax) {
-          entry.marks.store_relaxed(marks.word() + 1);
-        }
-        return;
-      case Eviction::lru: {
-        const Marks now = Marks::ordinary(static_cast<std::uint32_t>(now_.load_relaxed()));
-        if (marks.word() != now.word()) entry.marks.store_relaxed(now.word());
-        return;
+    if (policy_ == Eviction::s3_fifo) {
+      if (marks.word() < kUseCountMax) {
+        entry.marks.store_relaxed(marks.word() + 1);
+      } else if (!marks.is_ordinary()) [[unlikely]] {
+        entry.marks.store_relaxed(1);
       }
+    } else {
+      const Marks now = Marks::ordinary(static_cast<std::uint32_t>(now_.load_relaxed()));
+      if (marks.word() != now.word()) entry.marks.store_relaxed(now.word());
     }
   }
   void add(std::uint32_t number, EntryState& entry, Hint hint) {
@@ -175,7 +174,13 @@ class Order {
   [[nodiscard]] std::uint32_t propose_spent();
   [[nodiscard]] std::uint32_t propose_promised(Hint newcomer);
 
+  /// The distance of a read that `hint` announces, in insertions here.
+  [[nodiscard]] std::uint32_t distance(Hint hint) const {
+    return std::min(hint.region_count(), kPromiseMax) / share_;
+  }
+
   const Eviction policy_;
+  const std::uint32_t share_;
   Pool& pool_;
   /// From here on only for insertions and evictions, in lines that hits of s3_fifo without a hint
   /// do not read.

@@ -43,10 +43,11 @@ Result<void> check(const PlacementPolicy& policy, const topo::Machine& machine) 
 }
 
 Placements::Placements(const topo::Machine& machine, PlacementPolicy policy,
-                       std::vector<NodeId> nodes)
+                       std::vector<NodeId> nodes, std::uint32_t shards_per_node)
     : machine_(machine),
       policy_(policy ? std::move(policy) : placement::fastest),
-      nodes_(std::move(nodes)) {
+      nodes_(std::move(nodes)),
+      shards_per_node_(shards_per_node) {
   using Named = Placement (*)(const PlacementContext&);
   const auto* const named = policy_.target<Named>();
   if (policy_.target<OnNode>() != nullptr || (named != nullptr && *named == placement::none)) {
@@ -95,7 +96,8 @@ Places Placements::ask(std::optional<NodeId> caller, std::span<const std::byte> 
         places.is_error = true;
         break;
       }
-      places.numbers[places.count++] = static_cast<std::uint16_t>(found - nodes_.begin());
+      const auto number = static_cast<std::uint32_t>(found - nodes_.begin()) * shards_per_node_;
+      places.numbers[places.count++] = static_cast<std::uint16_t>(number);
     }
   } catch (...) {
     places.is_error = true;

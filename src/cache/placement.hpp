@@ -32,7 +32,7 @@ struct ByNode {
 /// Fails: as Cache::make.
 [[nodiscard]] Result<void> check(const PlacementPolicy& policy, const topo::Machine& machine);
 
-/// Answer of a placement policy: numbers of shards, best first.
+/// Answer of a placement policy: the numbers of the nodes' first shards, best first.
 ///
 /// Threading: immutable once written.
 struct Places {
@@ -45,8 +45,9 @@ struct Places {
 /// Threading: shared.
 class Placements {
  public:
-  /// `nodes` has the nodes of the shards by number. An empty policy is placement::fastest.
-  Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes);
+  /// The nodes of the shards, by number. An empty policy is placement::fastest.
+  Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes,
+             std::uint32_t shards_per_node);
 
   /// The shards for `source`. An answer that is not known beforehand is written to `asked`, which
   /// need not be initialized.
@@ -76,6 +77,7 @@ class Placements {
   const topo::Machine& machine_;
   const PlacementPolicy policy_;
   const std::vector<NodeId> nodes_;
+  const std::uint32_t shards_per_node_;
   Kind kind_ = Kind::asked;
   /// constant: one. by_processor: one per node, by its number, and one for callers on an unknown
   /// node.

@@ -32,23 +32,22 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() {
-    for (const Atomic<EntryState*>& segment : segments_) {
-      // relaxed: no other thread is left. Entries have nothing to destroy.
-      ::operator delete(segment.load_relaxed(), std::align_val_t{alignof(EntryState)});
+    for (std::uint32_t k = 0; k < kSegmentMax; ++k) {
+      // Entries have nothing to destroy.
+      ::operator delete(segment(k), std::align_val_t{alignof(EntryState)});
     }
   }
 
   [[nodiscard]] EntryState& operator[](std::uint32_t number) const {
     const std::uint32_t from_first = number + kFirstCount - 1;
-    const auto segment = log2_floor(from_first) - kFirstBits;
     // edge: segment-added (acquire)
-    return segments_[segment].load_acquire()[from_first - (kFirstCount << segment)];
+    const std::uintptr_t base = bases_[log2_floor(from_first)].load_acquire();
+    return *reinterpret_cast<EntryState*>(base + from_first * sizeof(EntryState));
   }
   /// The number of an entry; 0 for an address outside the pool.
   [[nodiscard]] std::uint32_t number_of(const EntryState* entry) const {
     for (std::uint32_t k = 0; k < kSegmentMax; ++k) {
-      // edge: segment-added (acquire)
-      const EntryState* const first = segments_[k].load_acquire();
+      const EntryState* const first = segment(k);
       if (first == nullptr) return 0;
       const std::uint32_t count = kFirstCount << k;
       if (!std::less<>()(entry, first) && std::less<>()(entry, first + count)) {
@@ -115,7 +114,8 @@ class Pool {
       void* const memory = ::operator new(std::size_t{from_first} * sizeof(EntryState),
                                           std::align_val_t{alignof(EntryState)});
       // edge: segment-added (release)
-      segments_[segment].store_release(static_cast<EntryState*>(memory));
+      bases_[segment + kFirstBits].store_release(reinterpret_cast<std::uintptr_t>(memory) -
+                                                 offset_of(segment));
     }
     // Chained in ascending order, the best order to touch new memory; and only now, so that memory
     // is touched when needed.
@@ -129,7 +129,20 @@ class Pool {
     return first;
   }
 
-  std::array<Atomic<EntryState*>, kSegmentMax> segments_{};
+  /// Bytes of the numbers before those of a segment.
+  [[nodiscard]] static std::size_t offset_of(std::uint32_t k) {
+    return (std::size_t{kFirstCount} << k) * sizeof(EntryState);
+  }
+  /// The first entry of a segment, or null.
+  [[nodiscard]] EntryState* segment(std::uint32_t k) const {
+    // edge: segment-added (acquire)
+    const std::uintptr_t base = bases_[k + kFirstBits].load_acquire();
+    return base == 0 ? nullptr : reinterpret_cast<EntryState*>(base + offset_of(k));
+  }
+
+  /// From kFirstBits on: addresses of the segments, less offset_of(), so that lookups need not
+  /// subtract it. 0: none.
+  std::array<Atomic<std::uintptr_t>, kSegmentMax + kFirstBits> bases_{};
   Mutex mutex_;
   std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint32_t made_count_ HEADRACE_GUARDED_BY(mutex_) = 0;

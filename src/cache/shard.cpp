@@ -94,23 +94,40 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
   drop(leaving, gone);
 }
 
-bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
-  const Lock lock(moves_.mutex);
+// Locks of a list: Clang's analysis cannot follow them.
+HEADRACE_TSA(no_thread_safety_analysis)
+bool Shard::evict(std::span<const std::unique_ptr<Shard>> shards, std::uint64_t byte_count,
+                  Hint newcomer, EntryList& gone, EntryList& retired) {
+  for (const std::unique_ptr<Shard>& shard : shards) shard->moves_.mutex.lock();
+  std::uint64_t gained = 0;
+  for (const std::unique_ptr<Shard>& shard : shards) {
+    if (gained >= byte_count) break;
+    gained += shard->retired_bytes_;
+    shard->drop_retired(retired);
+    if (gained < byte_count) gained += shard->propose(byte_count - gained, newcomer);
+  }
+  for (const std::unique_ptr<Shard>& shard : shards) {
+    shard->decide(gained >= byte_count, gone);
+    shard->moves_.mutex.unlock();
+  }
+  return gained >= byte_count;
+}
+
+std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
   Pool& pool = core_.pool;
   const std::uint64_t bulk_bytes = room_.bytes_used() / kBulkOneOf;
+  const std::uint32_t bulk_count = std::min(kBulkCount, index_.count() / kBulkShareMax);
   std::uint64_t gained = 0;
-  EntryList kept;
-  EntryList leaving;
   while (gained < byte_count) {
     EntryList proposed;
     // More than is needed: the barrier below costs as much as many misses.
     for (std::uint64_t hoped = gained;
-         hoped < byte_count || (hoped < bulk_bytes && proposed.count < kBulkCount);) {
+         hoped < byte_count || (hoped < bulk_bytes && proposed.count < bulk_count);) {
       const std::uint32_t number = order_.propose(newcomer);
       if (number == 0) break;
       EntryState& entry = pool[number];
       if (entry.is_pinned() || entry.is_dirty() || !ended(entry.progress.now())) {
-        kept.push(pool, number);
+        passed_over_.push(pool, number);
         continue;
       }
       mark_leaving(entry, number_, 0);
@@ -126,7 +143,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
         // relaxed: written under the lock.
         if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_dirty()) {
           list_again(pool[number]);
-          kept.push(pool, number);
+          passed_over_.push(pool, number);
         } else {
           unheld.push(pool, number);
         }
@@ -136,12 +153,17 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
     }
     while (const std::uint32_t number = proposed.pop(pool)) {
       gained += footprint(pool[number]);
-      leaving.push(pool, number);
+      proposed_.push(pool, number);
     }
   }
-  const bool enough = gained >= byte_count;
-  while (const std::uint32_t number = leaving.pop(pool)) {
-    if (enough) {
+  return gained;
+}
+
+void Shard::decide(bool is_evicted, EntryList& gone) {
+  Pool& pool = core_.pool;
+  if (proposed_.count + passed_over_.count == 0) return;
+  while (const std::uint32_t number = proposed_.pop(pool)) {
+    if (is_evicted) {
       index_.remove(number);
       order_.gone(number);
       pool[number].holder_count.store_relaxed(1);  // relaxed: it has no holders.
@@ -149,12 +171,11 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
       gone.push(pool, number);
     } else {
       list_again(pool[number]);
-      kept.push(pool, number);
+      passed_over_.push(pool, number);
     }
   }
-  while (const std::uint32_t number = kept.pop(pool)) order_.put_back(number);
+  while (const std::uint32_t number = passed_over_.pop(pool)) order_.put_back(number);
   index_.change_version();  // Entries listed again could not be found meanwhile.
-  return enough;
 }
 
 void Shard::drop_unheld(EntryList& gone) {
@@ -210,6 +231,54 @@ void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_
   }
   // Movers may still read the regions of superseded entries.
   take_superseded(leaving, [&](const EntryState& old) { return old.region().overlaps(region); });
+  drop(leaving, gone);
+}
+
+Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) {
+  const Lock lock(moves_.mutex);
+  Retired found;
+  EntryList taken;  // Lambdas are analysed without the mutex.
+  std::uint64_t byte_count = retired_bytes_;
+  const auto visit = [&](std::uint32_t number) {
+    const EntryState& entry = core_.pool[number];
+    // relaxed: under the lock.
+    if (entry.listing.load_relaxed() != Listing::listed || !entry.region().overlaps(region)) return;
+    if (entry.is_dirty() || !ended(entry.progress.now())) {
+      found.is_all = false;
+      return;
+    }
+    byte_count += footprint(entry);
+    index_.remove(number);
+    order_.remove(number);
+    mark_dropped(core_.pool[number]);
+    taken.push(core_.pool, number);
+  };
+  if (index_.block_count(region) > index_.count()) {
+    order_.for_each(visit);
+  } else {
+    index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit);
+  }
+  found.is_all = found.is_all && superseded_.count == 0;
+  found.count = taken.count;
+  retired_bytes_ = byte_count;
+  while (const std::uint32_t number = taken.pop(core_.pool)) retired_.push(core_.pool, number);
+  const std::uint64_t bytes_max = std::min(kRetiredMax, room_.capacity_bytes() / kRetiredOneOf);
+  if (retired_.count >= kBulkCount || retired_bytes_ > bytes_max) drop_retired(gone);
+  return found;
+}
+
+void Shard::end_retired(EntryList& gone) {
+  const Lock lock(moves_.mutex);
+  drop_retired(gone);
+}
+
+void Shard::drop_retired(EntryList& gone) {
+  EntryList leaving;
+  while (const std::uint32_t number = retired_.pop(core_.pool)) {
+    mark_leaving(core_.pool[number], number_, 1);
+    leaving.push(core_.pool, number);
+  }
+  retired_bytes_ = 0;
   drop(leaving, gone);
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shard: the entries of one node, found by the bytes of their source. It never moves, waits or
-// frees: it hands dropped entries to its caller, which ends them with no lock held.
+// Shard: entries of one node, found by the bytes of their source: all of the node, or those of some
+// addresses (see Stripes). It never moves, waits or frees: it hands dropped entries to its caller,
+// which ends them with no lock held.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 
 #include "core.hpp"
 #include "entry.hpp"
@@ -58,24 +61,30 @@ struct Newcomer {
 
 /// index_ and order_ have the same entries, which are listed. An entry that is replaced by a longer
 /// one while its move runs cannot end at once, because that might wait: it goes to superseded_ and
-/// is dropped from there at the first insertion after its move.
+/// is dropped from there at the first insertion after its move. Entries that retire_overlapping()
+/// took off wait in retired_ until they are worth a barrier.
 ///
 /// Threading: shared.
 class Shard {
  public:
-  Shard(Core& core, std::uint16_t number, Registry& registry, Eviction eviction)
+  /// One of `share` shards of its node.
+  Shard(Core& core, std::uint16_t number, Registry& registry, Eviction eviction,
+        std::uint32_t share)
       : core_(core),
         number_(number),
         node_(core.nodes[number]),
-        room_(core.rooms[number]),
+        room_(*core.room_of[number]),
         moves_(core.in_flight[number]),
         registry_(registry),
         index_(core.pool),
-        order_(eviction, core.pool) {}
+        order_(eviction, core.pool, share) {}
 
   [[nodiscard]] Room& room() { return room_; }
   [[nodiscard]] NodeId node() const { return node_; }
   [[nodiscard]] std::uint16_t number() const { return number_; }
+  /// Without the lock: recent.
+  [[nodiscard]] bool is_empty() const { return index_.is_empty(); }
+  [[nodiscard]] std::uint32_t count() const { return index_.count(); }
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if none was
   /// found. Takes no lock.
@@ -102,12 +111,25 @@ class Shard {
   /// Drops an entry that could not be submitted.
   void erase(std::uint32_t number, EntryList& gone);
 
-  /// Drops unused entries in eviction order, `byte_count` bytes of them or more: up to kBulkCount
-  /// entries, or one kBulkOneOf-th of what is used. If they are not enough, drops none and returns
-  /// false; if none is unused, allocates nothing and calls no kernel. Unused: not held, pinned,
-  /// dirty or moving. `newcomer` is the hint of the entry that needs the room.
-  [[nodiscard]] bool evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone);
+  /// Drops unused entries of `shards` (of one node, by number) in eviction order, `byte_count`
+  /// bytes of them or more: up to kBulkCount entries, or one kBulkOneOf-th of what is used. If they
+  /// are not enough, drops none and returns false; if none is unused, allocates nothing and calls
+  /// no kernel. Unused: not held, pinned, dirty or moving. `newcomer` is the hint of the entry that
+  /// needs the room. What was retired is dropped in any case, to `retired`, and counts as gained.
+  [[nodiscard]] static bool evict(std::span<const std::unique_ptr<Shard>> shards,
+                                  std::uint64_t byte_count, Hint newcomer, EntryList& gone,
+                                  EntryList& retired);
   void drop_unheld(EntryList& gone);
+  struct Retired {
+    std::size_t count = 0;
+    bool is_all = true;
+  };
+  /// Takes the entries that overlap `region` off, if they are clean and not moving, and drops them
+  /// some time later: with others, because each barrier interrupts all threads. `is_all` if there
+  /// were no others.
+  [[nodiscard]] Retired retire_overlapping(const Region& region, EntryList& gone);
+  /// Drops what was retired.
+  void end_retired(EntryList& gone);
   void drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except = 0);
   void drop_all(EntryList& gone);
   /// Pins or unpins the entries that contain `region`. Returns how many.
@@ -117,12 +139,22 @@ class Shard {
 
  private:
   static constexpr std::uint32_t kBulkCount = 64;
+  /// At most this share of the entries of one shard at once.
+  static constexpr std::uint32_t kBulkShareMax = 8;
   static constexpr std::uint64_t kBulkOneOf = 64;
+  /// Retired bytes that need not be dropped yet: at most a 64th of a node in 32 shards.
+  static constexpr std::uint64_t kRetiredMax = std::uint64_t{1} << 20U;
+  static constexpr std::uint64_t kRetiredOneOf = 2048;
 
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
   /// As find(), under the lock: misses no listed entry.
   [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
       HEADRACE_REQUIRES(moves_.mutex);
+  /// evict() in two steps. The first returns how many bytes it gained.
+  [[nodiscard]] std::uint64_t propose(std::uint64_t byte_count, Hint newcomer)
+      HEADRACE_REQUIRES(moves_.mutex);
+  void decide(bool is_evicted, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
+  void drop_retired(EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   /// Takes off the entries that an entry of `region` replaces. Returns whether one of them is
   /// pinned.
   bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(moves_.mutex);
@@ -156,6 +188,11 @@ class Shard {
   alignas(64) Index index_;
   Order order_;
   EntryList superseded_ HEADRACE_GUARDED_BY(moves_.mutex);
+  EntryList retired_ HEADRACE_GUARDED_BY(moves_.mutex);
+  std::uint64_t retired_bytes_ HEADRACE_GUARDED_BY(moves_.mutex) = 0;
+  /// Between propose() and decide().
+  EntryList proposed_ HEADRACE_GUARDED_BY(moves_.mutex);
+  EntryList passed_over_ HEADRACE_GUARDED_BY(moves_.mutex);
 };
 
 // Inline, to save calls on a hit and a miss.

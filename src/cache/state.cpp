@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -47,9 +48,6 @@ std::array<Region, 2> outside(const Region& region, const std::optional<Region>&
   return {Region{region.address, before}, Region{lost->last() + 1, behind}};
 }
 
-/// Several, to use several movers; not all, because jobs are large.
-constexpr std::size_t kWriteBacksAtOnce = 16;
-
 }  // namespace
 
 CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
@@ -65,23 +63,33 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
   core_->observer = std::move(options.observer);
   core_->memory = options.memory ? std::move(options.memory) : detail::default_memory();
   core_->granule_bytes = platform::page_bytes();
+  const std::uint64_t capacity = options.capacity_per_node.count();
+  const auto stripe_count = static_cast<std::uint32_t>(
+      std::bit_floor(std::clamp(capacity / kStripedBytes, std::uint64_t{1}, kStripeMax)));
+  if (stripe_count > 1) {
+    shards_per_node_ = stripe_count + 1;
+    stripe_mask_ = stripe_count - 1;
+  }
   std::vector<NodeId> nodes;
   for (const topo::Node& node : machine_.nodes) {
     if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
-    core_->rooms.emplace_back(options.capacity_per_node.count());
-    core_->in_flight.emplace_back(*core_);
-    core_->nodes.push_back(node.id);
-    const auto number = static_cast<std::uint16_t>(nodes.size());
-    shards_.push_back(
-        std::make_unique<Shard>(*core_, number, Reader::registry(), options.eviction));
+    detail::Room& room = core_->rooms.emplace_back(capacity);
+    for (std::uint32_t i = 0; i < shards_per_node_; ++i) {
+      core_->room_of.push_back(&room);
+      core_->in_flight.emplace_back(*core_);
+      core_->nodes.push_back(node.id);
+      shards_.push_back(std::make_unique<Shard>(*core_, static_cast<std::uint16_t>(shards_.size()),
+                                                Reader::registry(), options.eviction,
+                                                stripe_count));
+    }
     nodes.push_back(node.id);
   }
-  placements_.emplace(machine_, std::move(options.placement), std::move(nodes));
+  placements_.emplace(machine_, std::move(options.placement), std::move(nodes), shards_per_node_);
 }
 
 Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   Reader& reader = Reader::mine();
-  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.place());
   if (source.empty()) [[unlikely]]
     return leave_at_source(source, counts);
   check_address(source);
@@ -95,15 +103,20 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   Lookup lookup;
   std::uint32_t i = 0;
   do {
-    Shard& shard = *shards_[places.numbers[i]];
+    Shard& shard = shard_of(places.numbers[i], region);
     if (Slot* const slot = shard.find(reader, region, hint, lookup); slot != nullptr) [[likely]] {
       counts.hits.add_alone(1);
       core_->tell(EventKind::hit, source, shard.node());
       return {source, slot, core_.get()};
     }
   } while (++i < places.count);
+  if (const Found found = find_wide(places, reader, source, hint); found.slot != nullptr) {
+    counts.hits.add_alone(1);
+    core_->tell(EventKind::hit, source, found.shard->node());
+    return {source, found.slot, core_.get()};
+  }
   Miss miss{.source = source,
-            .region = region,
+            .region = Region::of(source),
             .newcomer = {.hint = hint, .lookup = lookup},
             .reader = reader,
             .counts = counts};
@@ -115,7 +128,22 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
   const Region region = Region::of(source);
   Found found;
   for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
-    found.shard = shards_[places.numbers[i]].get();
+    found.shard = &shard_of(places.numbers[i], region);
+    found.slot = found.shard->find(reader, region, hint, found.lookup);
+  }
+  if (found.slot != nullptr) return found;
+  const Found wide = find_wide(places, reader, source, hint);
+  return wide.slot != nullptr ? wide : found;
+}
+
+CacheState::Found CacheState::find_wide(const Places& places, Reader& reader,
+                                        std::span<const std::byte> source, Hint hint) const {
+  const Region region = Region::of(source);
+  Found found;
+  if (stripe_mask_ == 0) return found;
+  for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
+    found.shard = &wide_shard_of(places.numbers[i]);
+    if (found.shard->is_empty() || &shard_of(places.numbers[i], region) == found.shard) continue;
     found.slot = found.shard->find(reader, region, hint, found.lookup);
   }
   return found;
@@ -123,7 +151,7 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
 
 Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
   Reader& reader = Reader::mine();
-  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.place());
   if (source.empty()) return leave_at_source(source, counts);
   check_address(source);
   Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
@@ -152,7 +180,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
 Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
   if (!source.empty()) check_address(source);
   Reader& reader = Reader::mine();
-  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.place());
   static constexpr Places kNowhere{};
   Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
   const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
@@ -190,7 +218,7 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
       evicting = Evicting::yes;
       i = 0;
     }
-    shard = shards_[places.numbers[i]].get();
+    shard = &shard_of(places.numbers[i], miss.region);
     if (evicting == Evicting::no && shard->room().bytes_free() < miss.footprint_bytes) continue;
     attempt = place(miss, *shard, evicting, slot);
   }
@@ -221,6 +249,15 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
   Reservation memory(*core_, shard.room(), shard.node(), miss.footprint_bytes);
   Attempt attempt = reserve(miss, shard, evicting, memory, slot);
   if (attempt != Attempt::reserved) return attempt;
+  if (shards_per_node_ > 1 && &shard == &wide_shard_of(node_of(shard))) [[unlikely]] {
+    // What it replaces may be in another shard.
+    EntryList gone;
+    const Region first{miss.region.address, 1};
+    slot = shard_of(node_of(shard), first)
+               .make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
+    end(gone, EventKind::dropped);
+    if (slot != nullptr) return Attempt::found;
+  }
 
   const auto [number, entry] = core_->pool.take_entry(miss.counts.stash);
   EntryState& state = *entry;
@@ -316,7 +353,7 @@ inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, st
   if (!core_->write_back_overlapping(miss.region)) return Attempt::refused;
   // Ask the kernel only if there is a choice.
   std::optional<NodeId> source_node;
-  if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
+  if (core_->rooms.size() > 1) source_node = platform::node_of_address(miss.source.data());
   if (miss.newcomer.is_gathered) {
     gather_move(*miss.gather, shard, number, source_node, registered_move);
     return Attempt::gathered;
@@ -348,7 +385,7 @@ engine::SubmitOptions CacheState::options_for(const Shard& shard,
                                               std::optional<NodeId> source_node) const {
   engine::SubmitOptions options;
   if (!has_choice_) return options;
-  options.source_node = shards_.size() > 1 ? source_node : shard.node();
+  options.source_node = core_->rooms.size() > 1 ? source_node : shard.node();
   options.target_node = shard.node();
   options.policy = mover_ ? &mover_ : nullptr;
   return options;
@@ -356,8 +393,18 @@ engine::SubmitOptions CacheState::options_for(const Shard& shard,
 
 bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
   EntryList gone;
+  EntryList retired;
+  // Of two shards the one with more entries, so that they stay about equal; if that is not enough,
+  // all.
+  const auto all = shards_of(shard);
+  turns_.add(1);
+  const std::unique_ptr<Shard>& other = all[turns_.value() % all.size()];
+  const Shard& first = other->count() > shard.count() ? *other : shard;
+  const auto one = std::span(shards_).subspan(first.number(), 1);
   std::uint64_t wanted_byte_count = byte_count;
-  while (!shard.evict(byte_count, newcomer, gone)) {
+  while (!Shard::evict(one, byte_count, newcomer, gone, retired) &&
+         (all.size() == 1 || !Shard::evict(all, byte_count, newcomer, gone, retired))) {
+    end(retired, std::nullopt);
     // Dirty entries are evicted last, because writing back costs another copy. On this thread: the
     // mover might need it. As many as are enough; if some of them are held, twice as many.
     std::uint64_t hoped_byte_count = 0;
@@ -376,6 +423,7 @@ bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
     wanted_byte_count *= 2;
   }
   core_->evictions.add(gone.count);
+  end(retired, std::nullopt);
   end(gone, EventKind::evicted);
   return true;
 }
@@ -421,9 +469,9 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
     }
     // From here on no thread can find an entry that will be outdated: accesses see the change
     // before they move. Nor does a mover read what is about to be written.
-    drop(std::nullopt, std::nullopt, Moves::stopped, [&](Shard& shard, EntryList& gone) {
-      shard.drop_overlapping(range.region, gone, number);
-    });
+    drop(
+        std::nullopt, range.region, std::nullopt, Moves::stopped,
+        [&](Shard& shard, EntryList& gone) { shard.drop_overlapping(range.region, gone, number); });
     // Entries that were dropped earlier may still be moving for their holders.
     for (InFlightMoves& moves : core_->in_flight) moves.stop_overlapping(range.region);
     std::byte* const bytes =
@@ -439,71 +487,15 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
   }
 }
 
-Result<Bytes> CacheState::write_back(const Region& region) {
-  std::uint64_t byte_count = 0;
-  const auto claimed = core_->dirty.claim([&](std::uint32_t number) {
-    return number != 0 && core_->pool[number].region().overlaps(region);
-  });
-  for (const DirtyRanges::Range& range : claimed) byte_count += range.region.byte_count;
-  const std::size_t late_count = write_back_by_engine(claimed);
-  if (late_count != 0) {
-    return fail(Code::hardware_absent, "write changed bytes back",
-                "they are written, but a device that did not answer may write them once more",
-                "reset the device before these bytes change again");
-  }
-  if (core_->dirty.is_changing(region)) {
-    return fail(Code::capacity_exceeded, "write changed bytes back",
-                "some of them are being changed", "end that change, and ask again");
-  }
-  return Bytes(byte_count);
-}
-
-std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range> claimed) {
-  if (claimed.empty()) return 0;
-  std::size_t late_count = 0;
-  std::array<engine::Job, kWriteBacksAtOnce> jobs;
-  std::array<bool, kWriteBacksAtOnce> taken{};
-  for (std::size_t first = 0; first < claimed.size(); first += jobs.size()) {
-    const auto some = claimed.subspan(first, std::min(jobs.size(), claimed.size() - first));
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      engine::SubmitOptions options;
-      options.source_node = core_->nodes[core_->pool[some[i].entry].shard_number()];
-      options.policy = mover_ ? &mover_ : nullptr;
-      try {
-        taken[i] =
-            engine_.submit_copy(jobs[i], core_->write_back_plan(some[i].entry, some[i].region),
-                                options) == engine::Submit::accepted;
-      } catch (...) {
-        taken[i] = false;
-      }
-    }
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      const bool done = taken[i] && jobs[i].wait().state == engine::JobState::done;
-      if (taken[i] && jobs[i].completion().late_write_possible) {
-        // The device may also still read the copy, whose memory must not be reused.
-        core_->pool[some[i].entry].keep_memory();
-        core_->late_writes.add(1);
-        ++late_count;
-      }
-      if (done) {
-        core_->mark_clean(some[i]);
-      } else {
-        core_->return_bytes({&some[i], 1});
-      }
-    }
-  }
-  for (const DirtyRanges::Range& range : claimed) core_->tell_written_back(range);
-  return late_count;
-}
-
 std::size_t CacheState::flush(std::optional<NodeId> node) {
   write_back_by_engine(
       core_->dirty.claim([&](std::uint32_t number) { return is_on(number, node); }));
-  return drop(node, std::nullopt, Moves::left_alone,
+  end_retired();
+  return drop(node, std::nullopt, std::nullopt, Moves::left_alone,
               [](Shard& shard, EntryList& gone) { shard.drop_unheld(gone); });
 }
 
-void CacheState::end(EntryList& gone, std::optional<EventKind> kind) {
+void CacheState::end(EntryList& gone, std::optional<EventKind> kind) const {
   if (gone.count == 0) return;
   core_->keep(gone.count);
   while (const std::uint32_t number = gone.pop(core_->pool)) {
@@ -515,24 +507,46 @@ void CacheState::end(EntryList& gone, std::optional<EventKind> kind) {
 
 std::size_t CacheState::pin(std::span<const std::byte> source, bool pinned) {
   if (source.empty()) return 0;
+  const Region region = Region::of(source);
   std::size_t count = 0;
-  for (const std::unique_ptr<Shard>& shard : shards_) {
-    count += shard->pin(Region::of(source), pinned);
+  for (std::size_t node = 0; node < shards_.size(); node += shards_per_node_) {
+    Shard& shard = shard_of(node, region);
+    count += shard.pin(region, pinned);
+    if (&shard != &wide_shard_of(node)) count += wide_shard_of(node).pin(region, pinned);
   }
   return count;
 }
 
+template <typename Visit>
+void CacheState::for_each_shard(const Region& region, Visit visit) const {
+  const std::uint64_t first = region.address >> kStripeBits;
+  const std::uint64_t count = std::min((region.last() >> kStripeBits) - first, stripe_mask_) + 1;
+  for (std::size_t node = 0; node < shards_.size(); node += shards_per_node_) {
+    if (stripe_mask_ != 0) visit(wide_shard_of(node));
+    // All of them for a long region; otherwise one may be visited twice.
+    for (std::uint64_t i = 0; i < count; ++i) {
+      visit(count > stripe_mask_ ? *shards_[node + i]
+                                 : shard_of(node, {(first + i) << kStripeBits, 1}));
+    }
+  }
+}
+
 template <typename Choose>
-std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Region>& lost,
-                             Moves moves, Choose choose) {
+std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Region>& where,
+                             const std::optional<Region>& lost, Moves moves, Choose choose) {
   DeferredEvents deferred(*core_);
+  dropping_count_.fetch_add_relaxed(1);  // relaxed: the mutexes of the shards order it.
   EntryList ours;
   std::size_t count = 0;
   {
     const Lock lock(dropping_);
     EntryList gone;
-    for (const std::unique_ptr<Shard>& shard : shards_) {
-      if (!node.has_value() || shard->node() == *node) choose(*shard, gone);
+    if (where.has_value()) {
+      for_each_shard(*where, [&](Shard& shard) { choose(shard, gone); });
+    } else {
+      for (const std::unique_ptr<Shard>& shard : shards_) {
+        if (!node.has_value() || shard->node() == *node) choose(*shard, gone);
+      }
     }
     count = gone.count;
     core_->keep(gone.count);
@@ -566,6 +580,8 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       ours.push(core_->pool, number);
     }
   }
+  // edge: drops-ended (acq_rel)
+  dropping_count_.fetch_sub_acq_rel(1);
   deferred.report();  // The observer may call the cache.
   while (const std::uint32_t number = ours.pop(core_->pool)) {
     core_->end_held(core_->pool[number]);
@@ -574,16 +590,38 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
 }
 
 std::size_t CacheState::invalidate(const Region& region) {
-  return drop(std::nullopt, region, Moves::left_alone,
-              [&](Shard& shard, EntryList& gone) { shard.drop_overlapping(region, gone); });
+  std::size_t count = 0;
+  if (!core_->observer) [[likely]] {
+    bool is_all = true;
+    EntryList gone;
+    for_each_shard(region, [&](Shard& shard) {
+      const Shard::Retired retired = shard.retire_overlapping(region, gone);
+      count += retired.count;
+      is_all = is_all && retired.is_all;
+    });
+    end(gone, std::nullopt);
+    // What another call has dropped may still be moving.
+    // edge: drops-ended (acquire)
+    if (is_all && dropping_count_.load_acquire() == 0) return count;
+  }
+  return count + drop(std::nullopt, region, region, Moves::left_alone,
+                      [&](Shard& shard, EntryList& gone) { shard.drop_overlapping(region, gone); });
 }
 
 std::size_t CacheState::clear() {
-  return drop(std::nullopt, std::nullopt, Moves::left_alone,
+  end_retired();
+  return drop(std::nullopt, std::nullopt, std::nullopt, Moves::left_alone,
               [](Shard& shard, EntryList& gone) { shard.drop_all(gone); });
 }
 
+void CacheState::end_retired() const {
+  EntryList gone;
+  for (const std::unique_ptr<Shard>& shard : shards_) shard->end_retired(gone);
+  end(gone, std::nullopt);
+}
+
 CacheStatistics CacheState::statistics() const {
+  end_retired();
   const Core& core = *core_;
   CacheStatistics totals;
   totals.hits = core.counts_by_thread.total(&ThreadCounts::hits);
@@ -594,16 +632,18 @@ CacheStatistics CacheState::statistics() const {
   totals.weak_hits = core.counts_by_thread.total(&ThreadCounts::weak_hits);
   totals.weak_misses = core.counts_by_thread.total(&ThreadCounts::weak_misses);
   totals.policy_errors = core.policy_errors.value();
-  totals.moves_failed = core.moves_failed.value();
   totals.late_writes = core.late_writes.value();
   totals.bytes_kept = core.bytes_kept.value();
   totals.evictions = core.evictions.value();
-  totals.bytes_moved = core.bytes_moved.value();
   totals.bad_sources = core.bad_sources.value();
   totals.write_backs = core.write_backs.value();
   totals.bytes_written_back = core.bytes_written_back.value();
   totals.waits = core.waits.value();
   totals.waited_ns = core.waited_ns.value();
+  for (const InFlightMoves& moves : core.in_flight) {
+    totals.bytes_moved += moves.bytes_moved.value();
+    totals.moves_failed += moves.moves_failed.value();
+  }
   for (const detail::Room& room : core.rooms) totals.bytes_cached += room.bytes_used();
   return totals;
 }

@@ -13,6 +13,8 @@
 
 #include "core.hpp"
 #include "entry.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/counter.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/cache/cache.hpp"
 #include "placement.hpp"
@@ -60,6 +62,11 @@ class CacheState {
     void operator()(Core* core) const { core->let_go(); }
   };
 
+  /// Shards of a node: one for each kStripedBytes of its capacity, at most kStripeMax and one more.
+  static constexpr std::uint64_t kStripedBytes = std::uint64_t{64} << 20U;
+  static constexpr std::uint64_t kStripeMax = 32;
+  static constexpr std::uint32_t kStripeBits = 22;
+
   /// Longer copies of access_many() are submitted alone.
   static constexpr std::uint64_t kGatheredBytesMax = std::uint64_t{64} << 10U;
   /// Maximum copies of access_many() in one batch, so that a queue can take it.
@@ -89,11 +96,37 @@ class CacheState {
 
   /// What to do with moves of entries that have handles; the others are stopped in any case.
   enum class Moves : std::uint8_t { left_alone, stopped };
-  /// Drops the entries that `choose` takes from the shards of `node`, or of all nodes. Their dirty
-  /// bytes are written back, except for those in `lost`. Returns the number of entries.
+  /// Drops the entries that `choose` takes from the shards that may have some of `where`, or from
+  /// those of `node`, or of all nodes. Their dirty bytes are written back, except for those in
+  /// `lost`. Returns the number of entries.
   template <typename Choose>
-  std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& lost, Moves moves,
-                   Choose choose);
+  std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& where,
+                   const std::optional<Region>& lost, Moves moves, Choose choose);
+  /// Drops what invalidate() retired in the shards of a node, or of all.
+  void end_retired() const;
+  /// The shards are those of node 0, of node 1, ... If a node has several, each has the entries of
+  /// some stripes, chosen by a hash, and the last one those that reach over the boundary of two. So
+  /// threads that miss write different lines, mostly.
+  /// A node is given by the number of its first shard.
+  [[nodiscard]] Shard& shard_of(std::size_t node, const Region& region) const {
+    const std::uint64_t stripe = region.address >> kStripeBits;
+    if (stripe != region.last() >> kStripeBits) [[unlikely]]
+      return wide_shard_of(node);
+    const std::uint64_t hash = stripe * 0x9e3779b97f4a7c15U >> 32U;
+    return *shards_[node + (hash & stripe_mask_)];
+  }
+  [[nodiscard]] Shard& wide_shard_of(std::size_t node) const {
+    return *shards_[node + shards_per_node_ - 1];
+  }
+  [[nodiscard]] std::size_t node_of(const Shard& shard) const {
+    return shard.number() / shards_per_node_ * shards_per_node_;
+  }
+  [[nodiscard]] std::span<const std::unique_ptr<Shard>> shards_of(const Shard& shard) const {
+    return std::span(shards_).subspan(node_of(shard), shards_per_node_);
+  }
+  /// Calls `visit(shard)` for every shard that may have entries that overlap `region`.
+  template <typename Visit>
+  void for_each_shard(const Region& region, Visit visit) const;
   /// An access that found no entry.
   struct Miss {
     std::span<const std::byte> source;
@@ -114,6 +147,9 @@ class CacheState {
   /// caller of Shard::find() the compiler inlines neither (8 % more instructions).
   [[nodiscard, gnu::noinline]] Found find(const Places& places, Reader& reader,
                                           std::span<const std::byte> source, Hint hint);
+  /// As find(), for what reaches over a boundary of stripes and is longer than `region`.
+  [[nodiscard, gnu::noinline]] Found find_wide(const Places& places, Reader& reader,
+                                               std::span<const std::byte> source, Hint hint) const;
   /// As access(), but the move may be left to submit_gathered().
   [[nodiscard]] Entry access_gathering(std::span<const std::byte> source, Hint hint,
                                        Gather& gather);
@@ -154,7 +190,7 @@ class CacheState {
   /// Number of the entry of a handle of this cache.
   [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
   /// Ends entries without handles; the others end with their last handle.
-  void end(EntryList& gone, std::optional<EventKind> kind);
+  void end(EntryList& gone, std::optional<EventKind> kind) const;
 
   const topo::Machine machine_;
   engine::Engine& engine_;
@@ -167,6 +203,12 @@ class CacheState {
   const std::unique_ptr<Core, LetGo> core_;
   /// By number.
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::uint64_t stripe_mask_ = 0;
+  std::uint32_t shards_per_node_ = 1;
+  /// Which shard of a node gives way next, if it has more entries than the one that needs room.
+  Counter turns_;
+  /// Calls of drop() that have not returned.
+  Atomic<std::uint32_t> dropping_count_{0};
   /// Held from taking entries off the shards until their moves have ended, so that a later drop
   /// returns only when the moves of an earlier one have ended, too. Not taken by access().
   Mutex dropping_;

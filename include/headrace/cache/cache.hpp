@@ -446,12 +446,13 @@ class HEADRACE_API Cache {
   /// Drops every entry that overlaps `source`, on every node; handles keep their copies. Dirty
   /// bytes inside `source` are lost; dirty bytes outside it are written back. A live change inside
   /// `source` is discarded; one that is only partly inside goes on, and writes back when it ends.
-  /// Returns how many.
+  /// Returns how many. Frees copies some time later, many at once; see statistics().
   std::size_t invalidate(std::span<const std::byte> source);
   /// Writes dirty bytes back and drops every entry; handles keep their copies. Returns how many.
   /// The move of an entry with handles goes on, as after invalidate(); change() stops it.
   std::size_t clear();
 
+  /// Also frees the copies without handles that invalidate() has left to be freed.
   [[nodiscard]] CacheStatistics statistics() const;
 
  private:

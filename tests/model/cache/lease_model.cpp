@@ -140,6 +140,20 @@ struct AHitAndADrop : rl::test_suite<AHitAndADrop<kBarriers>, 2>, Stage<kBarrier
   void thread(unsigned index) { index == 0 ? this->hit(this->slots[0]) : this->drop(); }
   void after() { RL_ASSERT(this->ended); }
 };
+/// A hit on an entry that invalidate() takes off and drops later (Shard::retire_overlapping).
+template <Barriers kBarriers>
+struct AHitAndALaterDrop : rl::test_suite<AHitAndALaterDrop<kBarriers>, 2>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      this->hit(this->slots[0]);
+    } else {
+      mark_dropped(this->entry);
+      this->drop();
+    }
+  }
+  void after() { RL_ASSERT(this->ended); }
+};
 template <Barriers kBarriers>
 struct AHitAndAFlush : rl::test_suite<AHitAndAFlush<kBarriers>, 2>, Stage<kBarriers> {
   void before() { this->list(); }
@@ -350,6 +364,12 @@ TEST(LeaseModel, AHitAndADrop) {
 }
 TEST(LeaseModel, AHitAndADropWithoutHeavyBarriers) {
   explore<AHitAndADrop<Barriers::equal>>("a hit, a drop, equal barriers", Search::full);
+}
+TEST(LeaseModel, AHitAndALaterDrop) {
+  explore<AHitAndALaterDrop<Barriers::unequal>>("a hit, a later drop", Search::full);
+}
+TEST(LeaseModel, AHitAndALaterDropWithoutHeavyBarriers) {
+  explore<AHitAndALaterDrop<Barriers::equal>>("a hit, a later drop, equal barriers", Search::full);
 }
 TEST(LeaseModel, AHitAndAFlush) {
   explore<AHitAndAFlush<Barriers::unequal>>("a hit, a flush", Search::full);
