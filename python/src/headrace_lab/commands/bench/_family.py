@@ -82,7 +82,7 @@ def family_command(name: str) -> click.Command:
     example = f"Example: headrace bench {name} --json"
     command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
     more = _PERSISTENT_OPTIONS if name in _PERSISTENT else ()
-    return benchmark(name, ROUNDS, "", *more)(command)
+    return benchmark(name, ROUNDS, "", *more, plots=True)(command)
 
 
 def find_measuring_program() -> str:

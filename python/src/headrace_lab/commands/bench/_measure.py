@@ -15,7 +15,6 @@ import click
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
-from headrace._apps.picture import drawing
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Count,
@@ -24,6 +23,7 @@ from headrace._cli._options import (
     json_option,
     option,
     plot_option,
+    refuse,
     rounds_option,
 )
 from headrace._cli._output import EXIT_OK, print_document, progress
@@ -165,7 +165,7 @@ class Outcome:
     """Results of a benchmark.
 
     Attributes:
-        draw: Draws the picture, with the machine in its caption.
+        draw: Draws the picture, with the machine in its caption; for `plots`.
     """
 
     name: str
@@ -173,24 +173,37 @@ class Outcome:
     results: Mapping[str, object]
     summary: Mapping[str, object]
     show: Callable[[Report], None]
-    draw: Callable[[Output, Machine], None]
+    draw: Callable[[Output, Machine], None] | None = None
     exit_code: int = EXIT_OK
 
 
-def benchmark(
-    name: str, rounds: int, note: str = "", *options: Decorator, curves: bool = False
-) -> Callable[[Callable[..., Outcome]], click.Command]:
-    """Make a benchmark's command with --rounds, further options, --plot and --json.
+def _refuse_plot(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        refuse("--plot drew what the table has; 'bench copy', 'injection' and families draw curves")
 
-    With `curves` it has --threads, and its program a mode `curve`.
+
+_no_plot = click.option("--plot", hidden=True, expose_value=False, callback=_refuse_plot)
+
+
+def benchmark(
+    name: str,
+    rounds: int,
+    note: str = "",
+    *options: Decorator,
+    curves: bool = False,
+    plots: bool = False,
+) -> Callable[[Callable[..., Outcome]], click.Command]:
+    """Make a benchmark's command with --rounds, further options and --json.
+
+    With `curves` it has --threads, and its program a mode `curve`; with `plots` it has --plot.
     """
 
     def made(measure: Callable[..., Outcome]) -> click.Command:
         @wraps(measure)
         def run(
-            plot: Output | None,
             *,
             as_json: bool,
+            plot: Output | None = None,
             threads: Sequence[int] | None = None,
             **given: object,
         ) -> int:
@@ -203,7 +216,8 @@ def benchmark(
         function: Callable[..., object] = run
         if curves:
             function = _curves_option()(function)
-        for each in (json_option, plot_option("the figures"), *reversed(options)):
+        plot_or_not = plot_option("the figures") if plots else _no_plot
+        for each in (json_option, plot_or_not, *reversed(options)):
             function = each(function)
         function = rounds_option(rounds, note)(function)
         return click.command(name, cls=Command)(function)
@@ -224,7 +238,7 @@ def with_curves(outcome: Outcome, curves: Mapping[str, Any]) -> Outcome:
 def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:
     """Draw the picture, and print the document or the report."""
     machine = topo()
-    if plot is not None:
+    if plot is not None and outcome.draw is not None:
         outcome.draw(plot, machine)
     if as_json:
         print_document(
@@ -239,25 +253,3 @@ def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:
     if plot is not None:
         report.say(f"The picture is in {plot.path}.")
     return outcome.exit_code
-
-
-def bars(
-    title: str, rounds: int, panels: Mapping[str, Mapping[str, Figure]], note: str = ""
-) -> Callable[[Output, Machine], None]:
-    """Draw the figures of a benchmark as bars with whiskers, a panel for each unit."""
-
-    def draw(plot: Output, machine: Machine) -> None:
-        known = [machine.cpu_model, note, f"medians of {rounds} rounds, whiskers: quartiles"]
-        caption = "; ".join(filter(None, known))
-        with drawing(plot, title, caption, (4.5 * len(panels), 4.2)) as picture:
-            axes = picture.subplots(1, len(panels), squeeze=False)[0]
-            for axis, (label, figures) in zip(axes, panels.items(), strict=True):
-                medians = [figure.median for figure in figures.values()]
-                # The ratio of medians may lie slightly outside the quartiles of ratios.
-                below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
-                above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
-                axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)
-                axis.set_ylabel(label)
-                axis.set_ylim(bottom=0)
-
-    return draw

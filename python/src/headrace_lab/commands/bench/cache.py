@@ -12,7 +12,6 @@ from headrace_lab.commands.bench._engine_counts import count_instructions
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,
-    bars,
     benchmark,
     find_program,
     run_program,
@@ -81,11 +80,6 @@ def command(rounds: int) -> Outcome:
             **of_full,
         },
         show=lambda report: _print_report(report, figures, measured, instructions, of_full, rounds),
-        draw=bars(
-            "The cache beside its first design",
-            rounds,
-            {"ratio": {name.replace("_", "\n"): each for name, each in figures.items()}},
-        ),
     )
 
 

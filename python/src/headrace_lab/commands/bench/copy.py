@@ -24,7 +24,7 @@ _beside_option = option(
 )
 
 
-@benchmark("copy", 7, "", profile_option, _beside_option)
+@benchmark("copy", 7, "", profile_option, _beside_option, plots=True)
 def command(profile: str | None, beside: str | None, rounds: int) -> Outcome:
     """Measure tuned copies as a program gets them, and as the library makes them.
 

@@ -11,7 +11,6 @@ from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,
-    bars,
     benchmark,
     find_program,
     rate_per_s,
@@ -67,7 +66,7 @@ def command(rounds: int) -> Outcome:
     20,000 no-ops one at a time (8 in flight), as many in batches of 32, and a batch of 32 copies of
     1 MiB taking turns with the same copies by memcpy.
 
-    Example: headrace bench emulator --plot emulator.svg
+    Example: headrace bench emulator --json
     """
     scale = [str(rounds), str(_NOOP_COUNT), str(_COPY_BYTES)]
     with progress("measuring the emulator") as share:
@@ -77,16 +76,6 @@ def command(rounds: int) -> Outcome:
         client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
         trapped = _measure([*emulate, *client])
     ways = {"inprocess": inprocess, "trapped": trapped}
-    panels = {
-        "no-ops (million/s)": {
-            f"{name}\n{how}": _millions(way.figures[f"{how}_per_s"])
-            for name, way in ways.items()
-            for how in ("single", "batched")
-        },
-        "copies of 1 MiB (speed vs memcpy)": {
-            name: way.figures["copy_vs_memcpy"] for name, way in ways.items()
-        },
-    }
     return Outcome(
         "emulator",
         rounds,
@@ -102,17 +91,12 @@ def command(rounds: int) -> Outcome:
             "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
         },
         show=lambda report: _print_report(report, ways, rounds),
-        draw=bars("The emulated DSA", rounds, panels),
     )
 
 
 def _program(name: str) -> str:
     remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
     return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
-
-
-def _millions(figure: Figure) -> Figure:
-    return Figure(figure.median / 1e6, figure.low / 1e6, figure.high / 1e6)
 
 
 def _measure(command: list[str]) -> Way:

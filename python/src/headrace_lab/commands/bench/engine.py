@@ -4,11 +4,10 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace_lab.commands.bench import _engine_counts
-from headrace_lab.commands.bench._measure import Outcome, bars, benchmark
+from headrace_lab.commands.bench._measure import Outcome, benchmark
 
 COUNT_LABELS = {
     "channel_copy": "a copy by a channel",
@@ -76,16 +75,6 @@ def command(rounds: int) -> Outcome:
             "goals_missed": missed,
         },
         show=lambda report: _print_report(report, counted, len(goals), missed),
-        draw=bars(
-            "What the engine costs",
-            rounds,
-            {
-                "instructions": {
-                    _NAMES[mode].replace("_", "\n"): Figure(value, value, value)
-                    for mode, value in counts.instructions.items()
-                }
-            },
-        ),
     )
 
 

@@ -3,12 +3,10 @@
 
 from typing import Any
 
-from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    bars,
     benchmark,
     find_program,
     run_program,
@@ -41,10 +39,6 @@ def command(rounds: int) -> Outcome:
         healthy = float(scripts[_HEALTHY][name])
         return max(float(each[name]) for each in scripts.values()) / healthy
 
-    instructions = {
-        name: Figure(value, value, value)
-        for name, value in ((name, float(each["instructions"])) for name, each in scripts.items())
-    }
     return Outcome(
         "failures",
         rounds,
@@ -56,7 +50,6 @@ def command(rounds: int) -> Outcome:
             "caller_bytes": max(each["caller_bytes"] for each in scripts.values()),
         },
         show=lambda report: _print_report(report, scripts),
-        draw=bars("Submissions to devices that fail", rounds, {"instructions": instructions}),
     )
 
 

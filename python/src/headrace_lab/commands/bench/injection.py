@@ -40,7 +40,7 @@ _DIFFERENCES = (
 )
 
 
-@benchmark("injection", 15)
+@benchmark("injection", 15, plots=True)
 def command(rounds: int) -> Outcome:
     """Measure what a message in a cache saves the computation that needs it.
 

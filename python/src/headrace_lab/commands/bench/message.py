@@ -12,7 +12,6 @@ from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,
-    bars,
     benchmark,
     find_program,
     rate_per_s,
@@ -37,7 +36,7 @@ def command(rounds: int) -> Outcome:
     with cached indices as in the literature, boost::lockfree::spsc_queue and Unix sockets.
     All carry the same payload in the same batches, and take turns in every round.
 
-    Example: headrace bench message --json --plot message.svg
+    Example: headrace bench message --json
     """
     tried = "measure message queues"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
@@ -80,14 +79,6 @@ def command(rounds: int) -> Outcome:
             times[last, 1, _OURS], times[last, 1, "memcpy_across"]
         ).median,
     }
-    panels = {
-        "throughput vs the best reference": {
-            _label(group): figure for group, figure in ratios.items()
-        },
-        "round trip vs the best reference": {
-            _core.bytes_text(size): figure for size, figure in trip_ratios.items()
-        },
-    }
     return Outcome(
         "message",
         rounds,
@@ -108,7 +99,6 @@ def command(rounds: int) -> Outcome:
         },
         summary=summary,
         show=lambda report: _print_report(report, times, trips, ratios, measured, rounds),
-        draw=bars("Messages between two processes", rounds, panels, _where(measured)),
     )
 
 

@@ -18,7 +18,6 @@ from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,
-    bars,
     benchmark,
     find_program,
     run_program,
@@ -64,7 +63,7 @@ def command(rounds: int, directory: str | None) -> Outcome:
     is the rival. A stream of the same stores, with and without a fence per record, is the bound.
     First checks the rules for measuring.
 
-    Example: headrace bench pmem --json --plot pmem.svg
+    Example: headrace bench pmem --json
     """
     if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
         refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
@@ -91,15 +90,6 @@ def command(rounds: int, directory: str | None) -> Outcome:
     flushes = {name: Series(times) for name, times in measured["flush_ns"].items()}
     if flushes.keys() >= {"clflush", "clwb"}:
         summary["clflush_over_clwb"] = flushes["clflush"].median_ns / flushes["clwb"].median_ns
-    memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
-    panels = {
-        "enqueue: speed vs the naive ring": {
-            _label(length): each["enqueue"] for length, each in ratios.items()
-        },
-        "enqueue: speed vs the best on libpmem2": {
-            _label(length): each["over_libpmem"] for length, each in ratios.items()
-        },
-    }
     return Outcome(
         "pmem",
         rounds,
@@ -114,7 +104,6 @@ def command(rounds: int, directory: str | None) -> Outcome:
         },
         summary=summary,
         show=lambda report: _print_report(report, lengths, ratios, measured, rounds, rules),
-        draw=bars("Rings in persistent memory", rounds, panels, memory),
     )
 
 

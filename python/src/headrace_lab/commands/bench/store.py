@@ -15,7 +15,6 @@ from headrace.store import Store
 from headrace_lab.commands.bench._measure import (
     Outcome,
     Series,
-    bars,
     benchmark,
     find_program,
     rate_per_s,
@@ -105,11 +104,6 @@ def command(rounds: int, cycles: int) -> Outcome:
         },
         show=lambda report: _print_report(
             report, ratios | rates, submit, submit_python, measured["cycles"], rounds
-        ),
-        draw=bars(
-            "The block store beside memcpy",
-            rounds,
-            {"ratio": {name.replace("_vs_", "\n"): each for name, each in ratios.items()}},
         ),
     )
 
