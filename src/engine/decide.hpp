@@ -50,9 +50,8 @@ void choose_instead(OperationKind kind, OperationSet kinds, std::size_t operatio
       made.by = Route::By::calling_thread;
       return;
     }
-    // Only a device has anything to drain.
-    const bool drains = work.kind == OperationKind::drain || work.kinds.has(OperationKind::drain);
-    by_device = by_device && (facts.processor_count == 0 || drains);
+    // Only a device has anything to drain within a batch.
+    by_device = by_device && (facts.processor_count == 0 || work.kinds.has(OperationKind::drain));
   } else if (path == Path::cpu) {
     by_device = false;
   } else if (path == Path::dsa) {

@@ -38,7 +38,8 @@ bool is_nested() {
 template <typename Function, typename... Ends>
 [[gnu::noinline]] void call(const EngineState& engine, const Job& job, Function function,
                             void* context, const Ends&... end) noexcept {
-  const Frame frame(calling, engine, trace::id_of(&job));
+  // A callback is called with the outcome, before the end; `then` is called after it.
+  const Frame frame(calling, engine, trace::id_of(&job), sizeof...(end) != 0);
   function(context, end...);
 }
 
@@ -91,6 +92,8 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
             .caller_node = platform::current_node};
   any_polled_ = any_polled(infos_);
   usual_ = find_usual();
+  run_thresholds_ = settings_.thresholds;
+  if (first_device == movers_.end()) run_thresholds_.synchronous = Bytes(~std::size_t{0});
   if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
     settings_.waiting = Waiting::spin;
     settings_.notes.emplace_back("threads spin: this processor has no UMWAIT (CPUID: WAITPKG)");
@@ -141,7 +144,10 @@ Submit EngineState::submit_other_copy(Job& job, const CopyPlan& plan,
 
 Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
   const Submit valid = operation.validate();
-  return valid == Submit::accepted ? note_refusal(start_one(job, operation, options)) : valid;
+  if (valid != Submit::accepted) return valid;
+  if (operation.kind() == OperationKind::drain) [[unlikely]]
+    return note_refusal(submit_drain(job, operation, options));
+  return note_refusal(start_one(job, operation, options));
 }
 
 Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
@@ -189,11 +195,25 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
   const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
   const Submit answer = start(
       job, [&] { job.operation_ = operation; },
-      {.kind = operation.kind(), .byte_count = operation.byte_count(), .deferred = is_nested()},
+      {.kind = operation.kind(),
+       .byte_count = operation.byte_count(),
+       .deferred = operation.kind() == OperationKind::drain || is_nested()},
       known ? *known : options, threads_.mine());
   if (traced_ticks != 0 && answer == Submit::accepted) [[unlikely]] {
     record_job(trace::id_of(&job), {&operation, 1}, operation.byte_count(), options, traced_ticks);
   }
+  return answer;
+}
+
+/// A drain is a blocked job (graph.cpp) that is started when the set of the gate that it found is
+/// empty. Meanwhile a second one would have to wait for jobs behind it: there are two sets.
+Submit EngineState::submit_drain(Job& job, const Operation& drain, const SubmitOptions& options) {
+  // The job of a callback ends behind it, and would wait for the drain if that waited in there.
+  if (Frame::any_that_runs(calling, *this)) return Submit::bad_predecessor;
+  // edge: engine-drained (acq_rel)
+  if (draining_.exchange_acq_rel(true)) return Submit::full;
+  const Submit answer = start_one(job, drain, options);
+  if (answer != Submit::accepted) draining_.store_release(false);  // edge: engine-drained (release)
   return answer;
 }
 
@@ -286,7 +306,8 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   work.turn = turn_of(mine != nullptr ? *mine : shared_);
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.fields().route);
-  if (!enter(mine)) [[unlikely]]
+  const std::uint64_t gate_set = enter(mine);
+  if (gate_set >= Gate::kClosed) [[unlikely]]
     return Submit::closed;
 
   const Before before(job);
@@ -298,6 +319,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.overdue_ = false;
   job.mover_.store_relaxed(nullptr);  // A hint, which carries nothing.
   Job::Fields& fields = job.fields();
+  fields.gate_set = gate_set;
   fields.callback = options.callback;
   fields.callback_context = options.callback_context;
   fields.then = options.then;
@@ -340,9 +362,11 @@ inline Submit EngineState::start_usual(Job& job, const CopyPlan& plan, ThreadSta
   // edge: job-visited (acquire)
   const std::uint32_t word_before = job.word_.load_acquire();
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
-  if (!enter(&mine)) [[unlikely]]
+  const std::uint64_t gate_set = enter(&mine);
+  if (gate_set >= Gate::kClosed) [[unlikely]]
     return Submit::closed;
   Job::Fields& fields = job.fields();
+  fields.gate_set = gate_set;
   if (usual_.count > 1) {
     fields.turn = static_cast<std::uint32_t>(turn_of(mine));
     fields.route.movers.set(usual_.first + fields.turn % usual_.count);
@@ -521,10 +545,11 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
   // A job must not be named as a predecessor before its submission has returned.
   std::uint32_t seen = 0;
   const void* const address = &job.word_;
+  const std::uint64_t gate_set = job.fields().gate_set;
   HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
                  "a job is named after its submission");
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
-  if (detail::pin_count(seen) == 0) leave();
+  if (detail::pin_count(seen) == 0) leave(gate_set);
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -547,7 +572,7 @@ void EngineState::end_job(Request& request, bool plain) noexcept {
   auto& job = static_cast<Job&>(request);
   if (!plain || job.fields().callback != nullptr || job.fields().then != nullptr) [[unlikely]]
     return end_and_call(job);
-  finish(job, true);
+  end_plain(job);
 }
 
 /// Counts and completes `job`, which may be gone afterwards. `plain`: completed by a device,
@@ -574,17 +599,23 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
   end_counted(job, engine, mine, plain ? JobState::done : end.state);
 }
 
+/// Out of line, so that end_job() saves no registers for a batch.
+void EngineState::end_plain(Job& job) noexcept {
+  finish(job, true);
+}
+
 /// The end of finish().
 inline void EngineState::end_counted(Job& job, EngineState& engine, ThreadState* mine,
                                      JobState state) noexcept {
   std::uint32_t seen = 0;
   // The last access: a thread that sees the new state may destroy or resubmit the job.
   const void* const address = &job.word_;
+  const std::uint64_t gate_set = job.fields().gate_set;
   if (!detail::end_word(job.word_, state, seen)) [[unlikely]]
     return engine.end_with_dependants(job);
   if ((seen & detail::kSleeperFlag) != 0) [[unlikely]]
     platform::wake_sleepers_at(address);
-  if (detail::pin_count(seen) == 0) engine.leave(mine);
+  if (detail::pin_count(seen) == 0) engine.leave(gate_set, mine);
 }
 
 /// end_job() for a usual copy.
@@ -614,6 +645,13 @@ void EngineState::end_and_call(Job& job) noexcept {
   if (then != nullptr) call(engine, job, then, then_context);
 }
 
+bool EngineState::is_empty(std::uint64_t first, std::uint64_t last) const noexcept {
+  const auto for_each_counts = [this](const auto& visit) {
+    for_each_thread([&](const ThreadState& thread) { visit(thread.gate); });
+  };
+  return Gate::is_empty(for_each_counts, first, last);
+}
+
 void EngineState::stop() {
   if (is_forked()) return;
   HEADRACE_CHECK(
@@ -625,10 +663,7 @@ void EngineState::stop() {
   }
   // Idle movers are not enough: a job completes after its last part, and one whose submission saw
   // the gate open may reach a mover after its stop().
-  const auto for_each_counts = [this](const auto& visit) {
-    for_each_thread([&](const ThreadState& thread) { visit(thread.gate); });
-  };
-  for (begin_due(); !Gate::is_empty(for_each_counts); platform::sleep(kStopSleep)) {
+  for (begin_due(); !is_empty(0, Gate::kStaying); platform::sleep(kStopSleep)) {
     for (const std::unique_ptr<Mover>& mover : movers_) mover->reap();
     begin_due();  // They complete as stopped.
   }

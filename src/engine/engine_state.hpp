@@ -36,12 +36,14 @@ class EngineState;
 class Frame {
  public:
   /// Only the address of `engine` is used: it may be destroyed before the frame ends.
-  /// `job`: trace::id_of() the job whose function is called, 0 if none is.
-  Frame(const Frame*& innermost, const EngineState& engine, std::uint64_t job = 0)
+  /// `job`: trace::id_of() the job whose function is called, 0 if none is. `runs`: while it runs.
+  Frame(const Frame*& innermost, const EngineState& engine, std::uint64_t job = 0,
+        bool runs = false)
       : innermost_(innermost),
         outer_(std::exchange(innermost, this)),
         engine_(&engine),
-        job_(job) {}
+        job_(job),
+        runs_(runs) {}
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
   ~Frame() { innermost_ = outer_; }
@@ -52,12 +54,18 @@ class Frame {
     while (frame != nullptr && frame->engine_ != &engine) frame = frame->outer_;
     return frame != nullptr;
   }
+  /// As above, of a function that is called while its job runs.
+  [[nodiscard]] static bool any_that_runs(const Frame* frame, const EngineState& engine) {
+    while (frame != nullptr && !(frame->engine_ == &engine && frame->runs_)) frame = frame->outer_;
+    return frame != nullptr;
+  }
 
  private:
   const Frame*& innermost_;
   const Frame* const outer_;
   const EngineState* const engine_;
   const std::uint64_t job_;
+  const bool runs_;
 };
 
 /// What one thread writes in an engine. A submission writes the first lines, an end the others too.
@@ -153,17 +161,17 @@ class EngineState final : public Engine {
   }
   /// True in a forked child of the process that made the engine; the engine cannot be used there.
   [[nodiscard]] bool is_forked() const noexcept { return platform::fork_count() != fork_count_; }
-  /// Adds a count to the gate, in which the caller has one. Released by leave().
+  /// Adds a count to the gate, in which the caller has one. Released by leave(Gate::kStaying).
   void stay() noexcept {
     ThreadState* const mine = threads_.mine();
     Gate::stay(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
   }
-  /// Releases one count of the gate. The engine must not be accessed afterwards.
-  void leave() noexcept { leave(threads_.mine()); }
+  /// Releases one count of a set of the gate. The engine must not be accessed afterwards.
+  void leave(std::uint64_t set) noexcept { leave(set, threads_.mine()); }
   /// As above, for a thread that has looked up its state.
-  void leave(ThreadState* mine) noexcept {
+  void leave(std::uint64_t set, ThreadState* mine) noexcept {
     // The last access: stop() may return, and the owner destroy the engine, immediately.
-    Gate::leave(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
+    Gate::leave(mine != nullptr ? mine->gate : shared_.gate, set, mine != nullptr);
   }
 
  private:
@@ -179,7 +187,8 @@ class EngineState final : public Engine {
   [[nodiscard]] static std::uint64_t turn_of(const ThreadState& mine) noexcept {
     return mine.statistics.submitted() + platform::thread_number();
   }
-  [[nodiscard, gnu::always_inline]] bool enter(ThreadState* mine) noexcept {
+  /// Returns the set of the gate, or Gate::kClosed and more.
+  [[nodiscard, gnu::always_inline]] std::uint64_t enter(ThreadState* mine) noexcept {
     return gate_.enter(mine != nullptr ? mine->gate : shared_.gate, mine != nullptr);
   }
   /// Calls `visit` for the state of each thread and the one that the others share.
@@ -188,6 +197,8 @@ class EngineState final : public Engine {
     threads_.for_each(visit);
     visit(shared_);
   }
+  /// Whether no user is in the sets of the gate from `first` to `last`.
+  [[nodiscard]] bool is_empty(std::uint64_t first, std::uint64_t last) const noexcept;
   /// The word of a job that starts to run.
   [[nodiscard]] std::uint32_t running_word(const Job& job) const noexcept;
   [[gnu::noinline]] void poll_all_of(const Job& job) noexcept;
@@ -204,6 +215,8 @@ class EngineState final : public Engine {
   /// start() for a validated operation.
   [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
                                  const SubmitOptions& options);
+  [[nodiscard, gnu::noinline]] Submit submit_drain(Job& job, const Operation& drain,
+                                                   const SubmitOptions& options);
   [[nodiscard, gnu::noinline]] SubmitOptions with_nodes(const Operation& operation,
                                                         const SubmitOptions& options) const;
   /// Counts `answer` if it is a refusal and returns it. Not part of start(), which run() calls
@@ -256,6 +269,7 @@ class EngineState final : public Engine {
   [[gnu::always_inline]] static inline void end_counted(Job& job, EngineState& engine,
                                                         ThreadState* mine, JobState state) noexcept;
   [[gnu::noinline]] static void end_and_call(Job& job) noexcept;
+  [[gnu::noinline]] static void end_plain(Job& job) noexcept;
   static void end_part(Request& request, bool plain) noexcept;
   // Out of line: rare.
   [[gnu::noinline]] void end_inline(Job& job) noexcept;
@@ -263,6 +277,8 @@ class EngineState final : public Engine {
                                    std::uint32_t word_before) noexcept;
 
   // run.cpp
+  [[nodiscard, gnu::noinline]] Submit run_other(const Operation& operation, Completion& completion,
+                                                const SubmitOptions& options);
   void run_timed(const Operation& operation, Completion& completion);
   [[nodiscard]] Submit run_by_device(const Operation& operation, Completion& completion,
                                      const SubmitOptions& options);
@@ -279,6 +295,9 @@ class EngineState final : public Engine {
   void end_with_dependants(Job& job) noexcept;
   /// Returns: false if the movers are full; nothing was started.
   [[nodiscard]] bool begin(Job& job) noexcept;
+  [[nodiscard]] static bool drains(const Job& job) {
+    return job.operation_.kind() == OperationKind::drain;
+  }
   void push_due(Job& job) noexcept;
   [[nodiscard]] Job* pop_due() noexcept;
 
@@ -288,6 +307,8 @@ class EngineState final : public Engine {
   Settings settings_;
   RouteFacts facts_;
   Usual usual_;
+  /// For is_run_by_device() where the work is known to be valid: without devices nothing is.
+  PathThresholds run_thresholds_;
   bool any_polled_ = false;  ///< Some mover has no thread and must be polled.
   PartPool parts_;
   std::uint32_t fork_count_ = 0;
@@ -305,6 +326,9 @@ class EngineState final : public Engine {
   DependantLink* due_first_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
   DependantLink* due_last_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
   Atomic<std::uint32_t> due_count_{0};
+  /// A drain runs; then the set of the gate that it waits for is its own.
+  Atomic<bool> draining_{false};
+  std::uint64_t drained_set_ = 0;
   /// Guards the list; each set of counts is written by one channel. A new channel of a queue
   /// continues the counts of a closed one.
   mutable Mutex channels_mutex_;

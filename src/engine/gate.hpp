@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate: who uses an engine, so that its owner can wait for them. Visitor: which engine a thread is
-// looking into. Neither writes a line that another thread's submission writes.
+// Gate: who uses an engine, so that its owner can wait for them, and a drain for those before it.
+// Visitor: which engine a thread is looking into. Neither writes a line that another thread's
+// submission writes.
 //
-// Progress: wait-free, except for closing, which waits.
+// Progress: lock-free (a user enters again for each drain that begins meanwhile), except for
+// closing and draining, which wait.
 //
 // Agents. *Users*: calls of submit and run, and running jobs; each enters on the thread that
 // submits and leaves on the thread that ends it. *Visitors*: threads that poll or wait for a job.
-// The *stopper*, which closes the gate and then destroys the engine.
+// One *drain* at a time, which waits for the users that entered before it. The *stopper*, which
+// closes the gate and then destroys the engine.
 //
 // Users. Each thread counts those that it let in and those that it saw leave, in a line of its own.
+// There are two sets of counts, and the gate's word names the one that users enter; a drain makes
+// it the other one. A user leaves the set that it entered. A third set is for those that stay: what
+// a drain, or a wait for it, needs of the engine.
 //
-//   gate      a thread that enters                     the stopper
-//   open      adds to `entered`, sees it open: in      closes it, then a heavy barrier
-//   closed    adds to `entered`, sees it closed, and   waits until the sums of `left`, then those
-//   of
-//             adds to `left`                           `entered` are equal
+//   gate      a thread that enters                     a drain                the stopper
+//   open      adds to `entered` of the set, reads      changes the set, then  closes it, then a
+//             the gate again, sees the same: in        a heavy barrier        heavy barrier
+//   changed   adds to `left` of that set and enters    waits until the sums   the same, for the
+//   sums
+//             again, or is refused by a closed gate    of the set's `left`,   of all sets
+//                                                      then those of its
+//                                                      `entered` are equal
 //
-// No user is missed: a thread adds to `entered` and then reads the gate; the stopper closes the
-// gate and then reads `entered`; in between are a light barrier and a heavy one. So either the
-// thread sees the gate closed, or the stopper sees it enter. A sum of `left` that was read first is
+// No user is missed: a thread adds to `entered` and then reads the gate; a drain or the stopper
+// changes the gate and then reads `entered`; in between are a light barrier and a heavy one. So
+// either the thread sees the change, or its entry is seen. A sum of `left` that was read first is
 // at most the sum of `entered`, because a user leaves after it has entered; if they are equal, none
-// was inside, and none comes in any more. The last access of a user is its store to `left`.
+// was inside, and none comes in any more: into a set that was drained, only after the next drain
+// has begun. The last access of a user is its store to `left`.
 //
 // Visitors. A job may end, and its engine with it, while a thread polls it. So the thread first
 // notes the engine in its Visitor, which is not the engine's, and then looks at the job again:
@@ -40,78 +50,105 @@
 
 namespace headrace::engine {
 
-/// Counts of one thread, or of those that share them.
+/// Counts of one thread, or of those that share them; of each set.
 struct GateCounts {
-  Atomic<std::uint64_t> entered{0};
-  Atomic<std::uint64_t> left{0};
+  Atomic<std::uint64_t> entered[3];
+  Atomic<std::uint64_t> left[3];
 };
 
 /// Threading: shared. `alone`: no other thread writes the counts.
 class Gate {
  public:
+  /// Returned by enter() in place of a set, and more.
+  static constexpr std::uint64_t kClosed = 2;
+  /// The set of those that stay.
+  static constexpr std::uint64_t kStaying = 2;
+
   /// `unequal`: there are heavy barriers. Otherwise no thread is alone with its counts.
   explicit Gate(bool unequal) : unequal_(unequal) {}
 
   [[nodiscard]] bool is_closed() const noexcept {
-    return closed_.load_relaxed();  // A hint; enter() decides.
+    return word_.load_relaxed() >= kClosed;  // A hint; enter() decides.
   }
   [[nodiscard]] bool is_unequal() const noexcept { return unequal_; }
-  [[nodiscard, gnu::always_inline]] bool enter(GateCounts& mine, bool alone) noexcept {
-    if (is_closed()) [[unlikely]]
-      return false;
-    if (alone) [[likely]] {
-      stay(mine, true);
-      platform::light_barrier();
-    } else {
-      std::uint64_t entered = mine.entered.load_relaxed();  // The exchange decides.
-      // seq_cst: entered before closed here, closed before entered in the stopper; see above.
-      while (!mine.entered.compare_exchange_seq_cst(entered, entered + 1)) {
+  /// Returns the set for leave().
+  [[nodiscard, gnu::always_inline]] std::uint64_t enter(GateCounts& mine, bool alone) noexcept {
+    std::uint64_t set = word_.load_relaxed();  // Read again below.
+    while (set < kClosed) [[likely]] {
+      if (alone) [[likely]] {
+        add(mine.entered[set]);
+        platform::light_barrier();
+      } else {
+        std::uint64_t entered = mine.entered[set].load_relaxed();  // The exchange decides.
+        // seq_cst: entered before the word here, the word before entered in the stopper; see above.
+        while (!mine.entered[set].compare_exchange_seq_cst(entered, entered + 1)) {
+        }
       }
+      const std::uint64_t seen = word_.load_seq_cst();
+      if (seen == set) [[likely]]
+        return set;
+      leave(mine, set, alone);
+      set = seen;
     }
-    if (!closed_.load_seq_cst()) [[likely]]
-      return true;
-    leave(mine, alone);
-    return false;
+    return set;
   }
-  /// Adds a user while the caller has another one.
+  /// Adds a user of kStaying while the caller has another one.
   static void stay(GateCounts& mine, bool alone) noexcept {
     // Relaxed: the stopper that sees all users leave sees them enter, by `engine-gate`.
-    if (alone) return mine.entered.store_relaxed(mine.entered.load_relaxed() + 1);
-    mine.entered.fetch_add_relaxed(1);  // As above.
+    if (alone) return add(mine.entered[kStaying]);
+    mine.entered[kStaying].fetch_add_relaxed(1);  // As above.
   }
   /// The engine must not be accessed afterwards.
-  static void leave(GateCounts& mine, bool alone) noexcept {
+  static void leave(GateCounts& mine, std::uint64_t set, bool alone) noexcept {
     // The only writer, if alone.
     // edge: engine-gate (release)
-    if (alone) return mine.left.store_release(mine.left.load_relaxed() + 1);
+    if (alone) return mine.left[set].store_release(mine.left[set].load_relaxed() + 1);
     // edge: engine-gate (acq_rel)
-    mine.left.fetch_add_acq_rel(1);
+    mine.left[set].fetch_add_acq_rel(1);
   }
 
+  /// A drain, while no other one runs. Returns the set to wait for.
+  [[nodiscard]] std::uint64_t change() noexcept { return change(1, 0) & 1U; }
   /// Stopper. Returns whether the gate was open.
-  bool close() noexcept {
-    // seq_cst: see enter().
-    const bool open = !closed_.exchange_seq_cst(true);
-    separate();
-    return open;
-  }
+  bool close() noexcept { return change(0, kClosed) < kClosed; }
   /// Stopper: a barrier between two of its steps.
   void separate() const noexcept {
     if (unequal_) platform::heavy_barrier();
   }
-  /// Stopper: whether all users have left. `for_each(visit)` calls `visit` for all counts.
+  /// Whether all users of the sets from `first` to `last` have left. `for_each(visit)` calls
+  /// `visit` for all counts.
   template <typename ForEach>
-  [[nodiscard]] static bool is_empty(const ForEach& for_each) noexcept {
+  [[nodiscard]] static bool is_empty(const ForEach& for_each, std::uint64_t first,
+                                     std::uint64_t last) noexcept {
     std::uint64_t inside = 0;
-    // edge: engine-gate (acquire)
-    for_each([&](const GateCounts& counts) { inside -= counts.left.load_acquire(); });
-    for_each([&](const GateCounts& counts) { inside += counts.entered.load_seq_cst(); });
+    for_each([&](const GateCounts& counts) {
+      // edge: engine-gate (acquire)
+      for (std::uint64_t i = first; i <= last; ++i) inside -= counts.left[i].load_acquire();
+    });
+    for_each([&](const GateCounts& counts) {
+      for (std::uint64_t i = first; i <= last; ++i) inside += counts.entered[i].load_seq_cst();
+    });
     return inside == 0;
   }
 
  private:
+  /// The only writer of `count` adds 1.
+  static void add(Atomic<std::uint64_t>& count) noexcept {
+    count.store_relaxed(count.load_relaxed() + 1);  // Ordered by the caller.
+  }
+  /// Returns the word before.
+  std::uint64_t change(std::uint64_t other_bits, std::uint64_t set_bits) noexcept {
+    std::uint64_t word = word_.load_relaxed();  // The exchange decides.
+    // seq_cst: see enter().
+    while (!word_.compare_exchange_seq_cst(word, (word ^ other_bits) | set_bits)) {
+    }
+    separate();
+    return word;
+  }
+
   const bool unequal_;
-  Atomic<bool> closed_{false};
+  /// The set to enter, plus kClosed.
+  Atomic<std::uint64_t> word_{0};
 };
 
 /// The engine that a thread is looking into, or 0.

@@ -6,7 +6,8 @@
 // A blocked job counts in the gate like a running one. It becomes *ready* when its last predecessor
 // completes, and the thread that completed that one starts it. If this thread is already starting a
 // job, the outer loop starts it, so that a chain of jobs does not recurse. A job that finds the
-// device queues full stays ready until a thread polls, as every thread that waits for it does.
+// device queues full stays ready until a thread polls, as every thread that waits for it does. So
+// does a drain that finds jobs from before it.
 #include "completions.hpp"
 #include "dependants.hpp"
 #include "engine_state.hpp"
@@ -36,13 +37,19 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   for (DependantLink& link : job.fields().links) link.job = &job;
   job.fields().held_back = true;
   job.overdue_ = true;
-  job.fields().polled.store_relaxed(any_polled_);  // Published by `job-submitted`.
+  const bool is_drain = drains(job);
+  job.fields().polled.store_relaxed(any_polled_ || is_drain);  // Published by `job-submitted`.
   // Plus one, held until this submission has linked all of them. Published with the links.
   job.fields().predecessors_left.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   count([](Statistics& mine) { mine.count_submitted(); });
   // Counts this call as well: the job may have completed before the last access to the engine
   // below.
   stay();
+  if (is_drain) {
+    stay();
+    drained_set_ = gate_.change();  // Published by the queue's lock.
+    leave(std::exchange(job.fields().gate_set, Gate::kStaying));
+  }
   job.word_.store_release(running_word(job));  // edge: job-submitted (release)
   std::uint32_t ended_count = 1;
   bool done = true;
@@ -59,24 +66,26 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
     push_due(job);
     begin_due_once();
   }
-  leave();
+  leave(Gate::kStaying);
 }
 
 void EngineState::end_with_dependants(Job& job) noexcept {
   const bool done = job.outcome.state == JobState::done;
   std::uint32_t seen = 0;
   const void* const address = &job.word_;
+  const std::uint64_t gate_set = job.fields().gate_set;
   DependantLink* dependants =
       detail::end_word_and_list(job.word_, job.fields().dependants, job.outcome.state, seen);
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
   const bool pinned = detail::pin_count(seen) != 0;
   if (dependants == nullptr) {  // The submitter lost the race.
-    if (!pinned) leave();
+    if (!pinned) leave(gate_set);
     return;
   }
-  // The dependants may complete below and release their counts, so this call keeps one: the job's,
-  // unless its last pin releases that.
-  if (pinned) stay();
+  // The dependants may complete below and release their counts, so this call keeps one. Not the
+  // job's: one of them may be a drain.
+  stay();
+  if (!pinned) leave(gate_set);
   DependantLink* in_order = nullptr;
   while (dependants != nullptr) {
     DependantLink* const link = dependants;
@@ -93,7 +102,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     if (detail::note_ended(dependant.fields().predecessors_left, 1, done)) push_due(dependant);
   }
   begin_due_once();
-  leave();
+  leave(Gate::kStaying);
 }
 
 void EngineState::begin_due_once() noexcept {
@@ -102,9 +111,12 @@ void EngineState::begin_due_once() noexcept {
 
 void EngineState::begin_due() noexcept {
   const Frame frame(beginning, *this);
+  bool has_met_drain = false;
   while (Job* const job = pop_due()) {
+    const bool is_drain = drains(*job);
     if (begin(*job)) continue;
     push_due(*job);
+    if (is_drain && !std::exchange(has_met_drain, true)) continue;  // No other job waits for it.
     // A thread that closes the gate takes the lock afterwards: either it finds the job, or this
     // thread sees the closed gate.
     if (!is_closed()) break;
@@ -135,13 +147,20 @@ bool EngineState::begin(Job& job) noexcept {
   const bool failed = (job.fields().predecessors_left.load_relaxed() &
                        detail::kPredecessorFailed) != 0;  // Final: all predecessors have completed.
   const std::span<const std::uint32_t> chosen = job.fields().route.movers.chosen();
+  if (drains(job)) {
+    // One that is stopped waits as well: the next drain needs the set.
+    if (!is_closed() && !is_empty(drained_set_, drained_set_)) return false;
+    job.fields().route.by = Route::By::calling_thread;
+    job.fields().route.fell_back = false;
+    draining_.store_release(false);  // edge: engine-drained (release)
+  }
   if (is_closed() || job.stop_requested()) {
     detail::note_unbegun(job, detail::kStopped);
   } else if (failed) {
     detail::note_unbegun(job, {.cause = Cause::predecessor_failed});
   } else if (job.fields().route.by == Route::By::none) {
     detail::note_unbegun(job, {.cause = Cause::mover_refused});
-  } else if (chosen.empty()) {
+  } else if (chosen.empty() || drains(job)) {
     carry_out_here(job);
     return true;
   } else {

@@ -109,11 +109,12 @@ class Job::Visit {
 
   /// Returns whether the job has ended.
   static bool unpin(Job& job, EngineState& engine) {
+    const std::uint64_t gate_set = job.fields().gate_set;
     // edge: job-ended (acq_rel)
     // edge: job-visited (acq_rel)
     const std::uint32_t before = job.word_.fetch_sub_acq_rel(detail::kPin);
     if (detail::is_running(before)) return false;
-    if (detail::pin_count(before) == 1) engine.leave();
+    if (detail::pin_count(before) == 1) engine.leave(gate_set);
     return true;
   }
 
@@ -153,7 +154,7 @@ class Job::Stay {
   Stay& operator=(const Stay&) = delete;
   ~Stay() {
     innermost_ = outer_;
-    engine_.leave();
+    engine_.leave(Gate::kStaying);
   }
   /// `then` has destroyed the job.
   [[nodiscard]] bool is_over() const { return job_ == nullptr; }
@@ -208,14 +209,8 @@ bool record_wait(const Job& job, std::uint64_t begun_ticks, bool has_ended, std:
 
 }  // namespace
 
-/// Returns nothing if this thread cannot visit the job, a usual copy.
-inline std::optional<bool> Job::poll_usual() {
-  const std::uint32_t number = platform::thread_number();
-  if (number == platform::kThreadNumberMax || visitors[number].engine.load_relaxed() != 0)
-      [[unlikely]] {  // Its own.
-    return std::nullopt;
-  }
-  Visitor& visitor = visitors[number];
+/// poll() of a usual copy.
+inline bool Job::poll_usual(Visitor& visitor) {
   const std::uint32_t fork_count = fields().fork_count.load_relaxed();  // As the engine.
   visitor.begin(EngineState::key_of(fields().engine, fork_count));
   if (state() == JobState::running) [[likely]] {
@@ -239,7 +234,11 @@ bool Job::poll() {
     if (!fields().polled.load_relaxed()) return false;  // Published with the word.
     // In this order: a job with a pin may be submitted again meanwhile.
     if ((word & detail::kPinFlag) == 0 && fields().usual_for != 0) [[likely]] {
-      if (const std::optional<bool> has_ended = poll_usual()) return *has_ended;
+      const std::uint32_t number = platform::thread_number();
+      if (number != platform::kThreadNumberMax && visitors[number].engine.load_relaxed() == 0)
+          [[likely]] {  // Its own.
+        return poll_usual(visitors[number]);
+      }
     }
     Visit visit(*this, word);
     EngineState* const engine = visit.engine();

@@ -38,6 +38,8 @@ struct Job::Fields {
   /// `fell_back` is written only while the submitter still holds a part.
   Route route;
   std::uint32_t turn = 0;
+  /// The set of the gate that the running job is in.
+  std::uint64_t gate_set = 0;
 
   /// 1 if the job is not split.
   std::uint32_t part_count = 1;

@@ -25,16 +25,41 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
 
 }  // namespace
 
-// noclone: in one piece, which GCC would split.
-[[gnu::noclone]] Submit EngineState::run(const Operation& operation, Completion& completion,
-                                         const SubmitOptions& options) {
+Submit EngineState::run(const Operation& operation, Completion& completion,
+                        const SubmitOptions& options) {
+  ThreadState* const mine = threads_.mine();
+  // Left: a short plain copy by this thread, with nothing to call or to wait for.
+  if (!operation.is_simple_copy(kTimedBytesMin - 1) || mine == nullptr || !options.after.empty() ||
+      options.callback != nullptr || options.then != nullptr || settings_.check_memory ||
+      trace::is_on() || is_forked() ||
+      is_run_by_device(operation.byte_count(), options.path.value_or(settings_.path),
+                       run_thresholds_)) [[unlikely]] {
+    return run_other(operation, completion, options);
+  }
+  const std::uint64_t gate_set = enter(mine);
+  if (gate_set >= Gate::kClosed) [[unlikely]]
+    return Submit::closed;
+  constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
+  if (mine->statistics.runs_done(kCopy) % kTimedOneOf == 0) [[unlikely]] {
+    run_timed(operation, completion);
+  } else {
+    const std::size_t byte_count = operation.byte_count();
+    copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+    completion = {.state = JobState::done, .bytes_done = byte_count};
+  }
+  mine->statistics.count_run(kCopy, completion);
+  leave(gate_set, mine);
+  return Submit::accepted;
+}
+
+Submit EngineState::run_other(const Operation& operation, Completion& completion,
+                              const SubmitOptions& options) {
   const Submit valid = operation.validate();
-  if (valid != Submit::accepted) [[unlikely]]
-    return valid;
-  if (is_forked()) [[unlikely]]
-    return Submit::forked;
-  if (!options.after.empty()) [[unlikely]]
+  if (valid != Submit::accepted) return valid;
+  if (is_forked()) return Submit::forked;
+  if (!options.after.empty() || operation.kind() == OperationKind::drain) {
     return run_after(operation, completion, options);
+  }
   const std::size_t byte_count = operation.byte_count();
   const Path asked = options.path.value_or(settings_.path);
   const bool has_hardware = facts_.processor_count < movers_.size();
@@ -44,7 +69,8 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
     if (answer != Submit::full) return answer;
   }
   ThreadState* const mine = threads_.mine();
-  if (!enter(mine)) return Submit::closed;
+  const std::uint64_t gate_set = enter(mine);
+  if (gate_set >= Gate::kClosed) return Submit::closed;
   const std::uint64_t traced_ticks = trace::is_on() ? platform::ticks() : 0;
   const auto kind_index = static_cast<std::size_t>(operation.kind());
   const bool fell_back = wants_hardware && (has_hardware || asked == Path::dsa);
@@ -52,18 +78,15 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
       (mine != nullptr ? *mine : shared_).statistics.runs_done(kind_index) % kTimedOneOf == 0) {
     run_timed(operation, completion);
     completion.fell_back = fell_back;
-  } else if (operation.is_plain_copy()) {  // The common case, and without a result.
-    copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
-    completion = {.state = JobState::done, .bytes_done = byte_count};
   } else {
     completion = detail::ended(software::execute(operation));
   }
   count(mine, [&](Statistics& counts) { counts.count_run(kind_index, completion); });
-  if (traced_ticks != 0) [[unlikely]] {
+  if (traced_ticks != 0) {
     detail::record({.begin_ticks = traced_ticks, .kind = trace::Kind::run}, {&operation, 1},
                    byte_count, asked);
   }
-  leave(mine);
+  leave(gate_set, mine);
   // These calls may stop or destroy the engine.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);
   if (options.then != nullptr) options.then(options.then_context);
@@ -112,13 +135,21 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
 
 Submit EngineState::run_after(const Operation& operation, Completion& completion,
                               const SubmitOptions& options) {
-  // An empty job that completes after the predecessors and needs no mover.
+  // A drain, or an empty job that completes after the predecessors and needs no mover.
   Job all;
-  const Submit answer =
-      note_refusal(start_one(all, Operation::copy({}, {}), {.after = options.after}));
-  if (answer != Submit::accepted) return answer;
+  const bool drains = operation.kind() == OperationKind::drain;
+  const auto submit = [&] {
+    return drains ? submit_drain(all, operation, {.after = options.after})
+                  : start_one(all, Operation::copy({}, {}), {.after = options.after});
+  };
+  Submit answer = submit();
+  for (; answer == Submit::full; answer = submit()) {  // Another thread's drain runs.
+    poll();
+    platform::pause();
+  }
+  if (note_refusal(answer) != Submit::accepted) return answer;
   const Completion end = all.wait();
-  if (end.state == JobState::done) {
+  if (end.state == JobState::done && !drains) {
     SubmitOptions at_once = options;
     at_once.after = {};
     return run(operation, completion, at_once);

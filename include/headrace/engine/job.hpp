@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -34,6 +33,7 @@ enum class Waiting : std::uint8_t {
 };
 
 class EngineState;
+struct Visitor;
 
 /// Indexes of movers, without duplicates.
 ///
@@ -116,8 +116,8 @@ class HEADRACE_API Job final : private Request {
   class Visit;
   class Stay;
 
+  [[nodiscard]] bool poll_usual(Visitor& visitor);
   /// poll() of a job with `then`, which is pinned.
-  [[nodiscard]] std::optional<bool> poll_usual();
   [[nodiscard, gnu::noinline]] bool poll_in_stay(EngineState& engine);
   /// In a child of the submitting process, ends the job and returns true. Does not access the
   /// engine, which may be destroyed once the job has ended; only a Visit keeps it alive.

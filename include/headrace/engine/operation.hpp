@@ -41,7 +41,7 @@ enum class Submit : std::uint8_t {
 
 enum class OperationKind : std::uint8_t {
   no_op,
-  drain,  ///< Ends after everything that its mover accepted before it.
+  drain,  ///< Ends after everything that was submitted to its engine before it.
   copy,
   fill,
   compare,
@@ -185,10 +185,12 @@ class HEADRACE_API Operation {
  public:
   Operation() = default;  ///< no_op
   [[nodiscard]] static Operation no_op() { return {}; }
-  /// Ends after the descriptors that were submitted before it to the device queue that gets it: one
-  /// of several, which a policy may choose. Goes to a device also by path `auto`. Processors
-  /// have nothing to drain: without a device it ends at once, with `fell_back`. To wait for jobs,
-  /// wherever they run: SubmitOptions::after.
+  /// Ends after all jobs and calls of run that were submitted to the engine before it, by any
+  /// thread and wherever they run; not after copies of channels. It needs no mover, and ends while
+  /// a thread waits for it or polls. One at a time: a second one is `full` until the first has
+  /// ended, which run() waits for. In a callback of a job, which ends behind it, it is refused as
+  /// `bad_predecessor`; `then` may submit it. On a channel, and within a batch, it is the device's:
+  /// it ends after the earlier descriptors of its queue.
   [[nodiscard]] static Operation drain() { return {OperationKind::drain, {}, {}}; }
   /// The spans must be equal or disjoint.
   [[nodiscard]] static Operation copy(std::span<std::byte> target,

@@ -163,7 +163,10 @@ class Operation:
 
     @classmethod
     def drain(cls) -> Self:
-        """End after what was submitted before it to the one device queue that gets it."""
+        """End after all that was submitted to the engine before it, wherever that runs.
+
+        One at a time: until it has ended, another one is refused as `full`.
+        """
         return cls("drain")
 
     @classmethod

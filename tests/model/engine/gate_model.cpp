@@ -22,27 +22,49 @@ struct Stage {
 
   /// As EngineState::start: lets a job in and starts it.
   void submit() {
-    if (!gate.enter(counts[0], gate.is_unequal())) return;
+    const std::uint64_t in = gate.enter(counts[0], gate.is_unequal());
+    if (in >= Gate::kClosed) return;
     use();
+    set($) = in;
     word.store_release(kRunning);
   }
   /// As EngineState::end_with_dependants: stays to start what depends on the job.
   void end_job() {
     if (word.load_acquire() != kRunning) return;
     use();
+    const std::uint64_t in = set($);
+    bytes($) = 1;
     word.exchange_acq_rel(0);
     Gate::stay(counts[1], gate.is_unequal());
-    Gate::leave(counts[1], gate.is_unequal());
+    Gate::leave(counts[1], in, gate.is_unequal());
     use();
-    Gate::leave(counts[1], gate.is_unequal());
+    Gate::leave(counts[1], Gate::kStaying, gate.is_unequal());
+  }
+  /// As EngineState::hold_back.
+  void submit_drain() {
+    const std::uint64_t in = gate.enter(counts[2], gate.is_unequal());
+    Gate::stay(counts[2], gate.is_unequal());
+    before_drain = gate.change();
+    Gate::leave(counts[2], in, gate.is_unequal());
+  }
+  /// As EngineState::begin: waits for the users before it, and leaves.
+  void drain() {
+    const std::uint64_t before = before_drain;
+    while (!gate.is_closed() && !is_empty(before, before)) rl::yield(1, $);
+    has_drained = !gate.is_closed();
+    use();
+    Gate::leave(counts[2], Gate::kStaying, gate.is_unequal());
+  }
+  bool is_empty(std::uint64_t first, std::uint64_t last) {
+    const auto for_each = [this](const auto& visit) {
+      for (const GateCounts& each : counts) visit(each);
+    };
+    return Gate::is_empty(for_each, first, last);
   }
   /// As EngineState::stop and the destructor.
   void stop(bool jobs_end_here) {
     RL_ASSERT(gate.close());
-    const auto for_each = [this](const auto& visit) {
-      for (const GateCounts& each : counts) visit(each);
-    };
-    while (!Gate::is_empty(for_each)) {
+    while (!is_empty(0, Gate::kStaying)) {
       if (jobs_end_here) end_job();
       rl::yield(1, $);
     }
@@ -53,10 +75,14 @@ struct Stage {
   void use() { RL_ASSERT(engine($) == 0); }
 
   Gate gate;
-  GateCounts counts[2];
+  GateCounts counts[3];
   Visitor visitor;
   Atomic<std::uint32_t> word;
   rl::var<int> engine;
+  rl::var<std::uint64_t> set;  ///< Of the gate: the job's.
+  rl::var<int> bytes;          ///< What the job writes.
+  std::uint64_t before_drain = 0;
+  bool has_drained = false;
 };
 
 /// A submission, the end of its job in another thread, and a stop.
@@ -84,9 +110,10 @@ struct AStopFindsUsersThatShare : rl::test_suite<AStopFindsUsersThatShare, 3>, S
   void before() { engine($) = 0; }
   void thread(unsigned index) {
     if (index == 2) return stop(false);
-    if (!gate.enter(counts[0], false)) return;
+    const std::uint64_t in = gate.enter(counts[0], false);
+    if (in >= Gate::kClosed) return;
     use();
-    Gate::leave(counts[0], false);
+    Gate::leave(counts[0], in, false);
   }
 };
 
@@ -111,6 +138,45 @@ struct AStopFindsAVisitor : rl::test_suite<AStopFindsAVisitor, 3>, Stage {
   }
 };
 
+/// The end of a job, a drain that was submitted after the job, and a call of run beside them.
+template <bool kUnequal>
+struct ADrainWaitsForJobsBeforeIt : rl::test_suite<ADrainWaitsForJobsBeforeIt<kUnequal>, 3>, Stage {
+  ADrainWaitsForJobsBeforeIt() : Stage(kUnequal) {}
+  void before() {
+    engine($) = 0;
+    submit();
+  }
+  void thread(unsigned index) {
+    if (index == 0) {
+      const std::uint64_t in = gate.enter(counts[0], kUnequal);
+      Gate::leave(counts[0], in, kUnequal);
+    } else if (index == 1) {
+      end_job();
+    } else {
+      submit_drain();
+      drain();
+      RL_ASSERT(has_drained && bytes($) == 1);
+    }
+  }
+};
+
+/// A thread that submits and leaves at once, a drain, and a stop.
+struct AStopFindsUsersAndADrain : rl::test_suite<AStopFindsUsersAndADrain, 3>, Stage {
+  AStopFindsUsersAndADrain() : Stage(true) {}
+  void before() {
+    engine($) = 0;
+    submit_drain();
+  }
+  void thread(unsigned index) {
+    if (index == 2) return stop(false);
+    if (index == 1) return drain();
+    const std::uint64_t in = gate.enter(counts[0], true);
+    if (in >= Gate::kClosed) return;
+    use();
+    Gate::leave(counts[0], in, true);
+  }
+};
+
 TEST(GateModel, AStopFindsAllUsers) {
   explore<AStopFindsAllUsers<true>>("a submission, the end of its job, a stop", Search::bounded);
 }
@@ -122,6 +188,16 @@ TEST(GateModel, AStopFindsUsersThatShare) {
 }
 TEST(GateModel, AStopFindsAVisitor) {
   explore<AStopFindsAVisitor>("a poll, the end of the job, a stop", Search::bounded);
+}
+
+TEST(GateModel, ADrainWaitsForJobsBeforeIt) {
+  explore<ADrainWaitsForJobsBeforeIt<true>>("the end of a job, a drain, a run", Search::bounded);
+}
+TEST(GateModel, ADrainWaitsForJobsBeforeItWithoutHeavyBarriers) {
+  explore<ADrainWaitsForJobsBeforeIt<false>>("as before, without heavy barriers", Search::bounded);
+}
+TEST(GateModel, AStopFindsUsersAndADrain) {
+  explore<AStopFindsUsersAndADrain>("a user, a drain, a stop", Search::bounded, 2);
 }
 
 }  // namespace
