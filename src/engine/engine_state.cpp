@@ -211,7 +211,7 @@ Submit EngineState::submit_drain(Job& job, const Operation& drain, const SubmitO
   // The job of a callback ends behind it, and would wait for the drain if that waited in there.
   if (Frame::any_that_runs(calling, *this)) return Submit::bad_predecessor;
   // edge: engine-drained (acq_rel)
-  if (draining_.exchange_acq_rel(true)) return Submit::full;
+  if (draining_.exchange_acq_rel(true)) return is_closed() ? Submit::closed : Submit::full;
   const Submit answer = start_one(job, drain, options);
   if (answer != Submit::accepted) draining_.store_release(false);  // edge: engine-drained (release)
   return answer;
@@ -643,13 +643,6 @@ void EngineState::end_and_call(Job& job) noexcept {
   }
   finish(job, false);
   if (then != nullptr) call(engine, job, then, then_context);
-}
-
-bool EngineState::is_empty(std::uint64_t first, std::uint64_t last) const noexcept {
-  const auto for_each_counts = [this](const auto& visit) {
-    for_each_thread([&](const ThreadState& thread) { visit(thread.gate); });
-  };
-  return Gate::is_empty(for_each_counts, first, last);
 }
 
 void EngineState::stop() {

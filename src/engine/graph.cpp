@@ -143,6 +143,13 @@ Job* EngineState::pop_due() noexcept {
   return link->job;
 }
 
+bool EngineState::is_empty(std::uint64_t first, std::uint64_t last) const noexcept {
+  const auto for_each_counts = [this](const auto& visit) {
+    for_each_thread([&](const ThreadState& thread) { visit(thread.gate); });
+  };
+  return Gate::is_empty(for_each_counts, first, last);
+}
+
 bool EngineState::begin(Job& job) noexcept {
   const bool failed = (job.fields().predecessors_left.load_relaxed() &
                        detail::kPredecessorFailed) != 0;  // Final: all predecessors have completed.
