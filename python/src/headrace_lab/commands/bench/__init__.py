@@ -50,7 +50,7 @@ command = _Benchmarks(
     __name__,
     {
         "copy": "Measure tuned copies as a program gets them, and as the library makes them.",
-        "engine": "Measure what engine operations cost, and compare each figure with its goal.",
+        "engine": "Count what engine operations cost, and compare each figure with its goal.",
         "cache": "Measure hits and misses of the cache beside the design that it came from.",
         "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
         "failures": "Measure what submissions cost on devices that fail, beside a healthy one.",
