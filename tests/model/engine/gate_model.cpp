@@ -160,6 +160,26 @@ struct ADrainWaitsForJobsBeforeIt : rl::test_suite<ADrainWaitsForJobsBeforeIt<kU
   }
 };
 
+/// A user that comes during a drain, and a second drain, which may find it submitted.
+struct TheNextDrainSeesAUserOfThis : rl::test_suite<TheNextDrainSeesAUserOfThis, 2>, Stage {
+  TheNextDrainSeesAUserOfThis() : Stage(true) {}
+  void before() { engine($) = 0; }
+  void thread(unsigned index) {
+    if (index == 0) {
+      const std::uint64_t in = gate.enter(counts[0], true);
+      word.store_release(kRunning);
+      bytes($) = 1;
+      return Gate::leave(counts[0], in, true);
+    }
+    submit_drain();
+    drain();
+    const bool is_before = word.load_acquire() == kRunning;
+    submit_drain();
+    drain();
+    if (is_before) RL_ASSERT(bytes($) == 1);
+  }
+};
+
 /// A thread that submits and leaves at once, a drain, and a stop.
 struct AStopFindsUsersAndADrain : rl::test_suite<AStopFindsUsersAndADrain, 3>, Stage {
   AStopFindsUsersAndADrain() : Stage(true) {}
@@ -195,6 +215,9 @@ TEST(GateModel, ADrainWaitsForJobsBeforeIt) {
 }
 TEST(GateModel, ADrainWaitsForJobsBeforeItWithoutHeavyBarriers) {
   explore<ADrainWaitsForJobsBeforeIt<false>>("as before, without heavy barriers", Search::bounded);
+}
+TEST(GateModel, TheNextDrainSeesAUserOfThis) {
+  explore<TheNextDrainSeesAUserOfThis>("a user, two drains", Search::bounded);
 }
 TEST(GateModel, AStopFindsUsersAndADrain) {
   explore<AStopFindsUsersAndADrain>("a user, a drain, a stop", Search::bounded, 2);
