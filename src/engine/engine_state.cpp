@@ -43,11 +43,6 @@ template <typename Function, typename... Ends>
   function(context, end...);
 }
 
-bool any_polled(std::span<const MoverInfo> movers) {
-  return std::any_of(movers.begin(), movers.end(),
-                     [](const MoverInfo& mover) { return mover.polled; });
-}
-
 std::size_t load_of(const void* movers, std::size_t index) {
   return (*static_cast<const std::vector<std::unique_ptr<Mover>>*>(movers))[index]->load();
 }
@@ -90,7 +85,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
             .policy = settings_.policy ? &settings_.policy : nullptr,
             .loads = Loads(load_of, &movers_),
             .caller_node = platform::current_node};
-  any_polled_ = any_polled(infos_);
+  any_polled_ = std::ranges::any_of(infos_, &MoverInfo::polled);
   usual_ = find_usual();
   run_thresholds_ = settings_.thresholds;
   if (first_device == movers_.end()) run_thresholds_.synchronous = Bytes(~std::size_t{0});
@@ -145,9 +140,9 @@ Submit EngineState::submit_other_copy(Job& job, const CopyPlan& plan,
 Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
   const Submit valid = operation.validate();
   if (valid != Submit::accepted) return valid;
-  if (operation.kind() == OperationKind::drain) [[unlikely]]
-    return note_refusal(submit_drain(job, operation, options));
-  return note_refusal(start_one(job, operation, options));
+  return note_refusal(operation.kind() == OperationKind::drain
+                          ? submit_drain(job, operation, options)
+                          : start_one(job, operation, options));
 }
 
 Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
@@ -208,13 +203,20 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
 /// A drain is a blocked job (graph.cpp) that is started when the set of the gate that it found is
 /// empty. Meanwhile a second one would have to wait for jobs behind it: there are two sets.
 Submit EngineState::submit_drain(Job& job, const Operation& drain, const SubmitOptions& options) {
+  if (is_forked()) return Submit::forked;
   // The job of a callback ends behind it, and would wait for the drain if that waited in there.
   if (Frame::any_that_runs(calling, *this)) return Submit::bad_predecessor;
   // edge: engine-drained (acq_rel)
   if (draining_.exchange_acq_rel(true)) return is_closed() ? Submit::closed : Submit::full;
-  const Submit answer = start_one(job, drain, options);
-  if (answer != Submit::accepted) draining_.store_release(false);  // edge: engine-drained (release)
-  return answer;
+  try {
+    const Submit answer = start_one(job, drain, options);
+    // edge: engine-drained (release)
+    if (answer != Submit::accepted) draining_.store_release(false);
+    return answer;
+  } catch (...) {                    // A policy threw.
+    draining_.store_release(false);  // edge: engine-drained (release)
+    throw;
+  }
 }
 
 EngineState::Usual EngineState::find_usual() const {

@@ -9,6 +9,7 @@
 #include <latch>
 #include <list>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -112,13 +113,26 @@ TEST(Drain, MayHavePredecessorsAndDependants) {
 
   // The drain does not begin behind a job that failed, and another one may.
   Job failed;
-  const MoverPolicy nobody = [](const MoveContext& /*context*/, MoverChoice& /*choice*/) {};
-  ASSERT_EQ(engine->submit_copy(failed, buffers.plan(), {.policy = &nobody}), Submit::accepted);
+  const MoverPolicy chooses_none = [](const MoveContext& /*context*/, MoverChoice& /*choice*/) {};
+  const SubmitOptions refused{.policy = &chooses_none};
+  ASSERT_EQ(engine->submit_copy(failed, buffers.plan(), refused), Submit::accepted);
   names = {&failed};
   ASSERT_EQ(engine->submit(drain, Operation::drain(), {.after = names}), Submit::accepted);
   EXPECT_EQ(drain.wait().cause, Cause::predecessor_failed);
   names = {&drain};
   EXPECT_EQ(engine->submit(drain, Operation::drain(), {.after = names}), Submit::bad_predecessor);
+  ASSERT_EQ(engine->submit(drain, Operation::drain()), Submit::accepted);
+  EXPECT_EQ(drain.wait().state, JobState::done);
+}
+
+TEST(Drain, WhosePolicyThrowsLeavesRoomForTheNext) {
+  const auto engine = make_engine();
+  const MoverPolicy throws = [](const MoveContext& /*context*/, MoverChoice& /*choice*/) {
+    throw std::runtime_error("no");
+  };
+  Job drain;
+  EXPECT_THROW(static_cast<void>(engine->submit(drain, Operation::drain(), {.policy = &throws})),
+               std::runtime_error);
   ASSERT_EQ(engine->submit(drain, Operation::drain()), Submit::accepted);
   EXPECT_EQ(drain.wait().state, JobState::done);
 }
