@@ -190,7 +190,8 @@ void refuse_in_call() {
 }
 
 void wait(const EntryHandle& handle) {
-  if (handle.entry.cached()) return;
+  // Not cached(): the cache must let go of the source also where the copy has just ended.
+  if (try_wait(handle)) return;
   refuse_in_call();
   wait_interruptibly(std::nullopt, [&](std::chrono::nanoseconds time_max) {
     return handle.entry.wait_for(time_max);

@@ -354,6 +354,19 @@ def test_an_entry_keeps_its_source_alive(cache: headrace.Cache) -> None:
     assert reference() is None
 
 
+def test_a_wait_after_the_end_lets_go_of_the_source(cache: headrace.Cache) -> None:
+    source = np.ones(8 * ENTRY_BYTES, np.uint8)
+    reference = weakref.ref(source)
+    entry = cache.access(source)
+    limit = time.monotonic() + TIME_LIMIT_S
+    while not entry.cached:
+        assert time.monotonic() < limit
+    entry.wait()
+    del source, entry
+    gc.collect()
+    assert reference() is None
+
+
 def test_a_view_outlives_entry_cache_and_engine() -> None:
     source = np.arange(ENTRY_BYTES, dtype=np.uint8)
     with headrace.Engine() as engine, headrace.Cache(engine, placement="local") as cache:
