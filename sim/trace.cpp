@@ -304,21 +304,36 @@ class Reader {
       const std::size_t known = std::ranges::find(kOpcodes, opcode) - kOpcodes.begin();
       const std::uint32_t thread = thread_of(number("process"), 0, 0);
       submitted[key] = made_.size();
-      made_.push_back({thread, ended_[thread], {}});
-      made_.back().record = {
-          .begin_ticks = now,
-          .end_ticks = now,
-          .id = made_.size(),
-          .source = 1,
-          .target = 1,
-          .byte_count = opcode == "batch" ? 0 : number("byte_count"),
-          .count = opcode == "batch" ? 0U : 1U,
-          .operation = static_cast<std::uint8_t>((known == kOpcodes.size() ? 0 : known) | 16U),
-          .kind = Kind::job};
-      ended_[thread] = 0;
+      made_.push_back(
+          {thread,
+           std::exchange(ended_[thread], 0),
+           {.begin_ticks = now,
+            .end_ticks = now,
+            .id = made_.size() + 1,
+            .source = 1,
+            .target = 1,
+            .byte_count = opcode == "batch" ? 0 : number("byte_count"),
+            .count = opcode == "batch" ? 0U : 1U,
+            .operation = static_cast<std::uint8_t>((known == kOpcodes.size() ? 0 : known) | 16U),
+            .kind = Kind::job}});
     } else if (const auto found = submitted.find(key); found != submitted.end()) {
-      Made& made = made_[found->second];
       const bool is_member = number("index") != 0;
+      if (what == "started" && number("fence") != 0 && made_[found->second].record.count != 0) {
+        // The rest of the batch begins when what is before the fence has ended.
+        Record rest = made_[found->second].record;
+        rest = {.begin_ticks = now,
+                .end_ticks = now,
+                .id = made_.size() + 1,
+                .other = rest.id,
+                .source = 1,
+                .target = 1,
+                .count = 0,
+                .operation = rest.operation,
+                .kind = Kind::job};
+        made_.push_back({made_[found->second].thread, 0, rest});
+        found->second = made_.size() - 1;
+      }
+      Made& made = made_[found->second];
       if (what == "started" && is_member) {
         made.record.byte_count += number("byte_count");
         ++made.record.count;

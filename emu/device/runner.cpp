@@ -366,12 +366,14 @@ void Runner::count(const dsa::CompletionRecord& record) {
 
 void Runner::trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_count) {
   if (!context_->trace) return;
+  const bool is_member = task_.kind == TaskKind::members;
   context_->tell({.kind = kind,
                   .device = scheduler_->device_index(),
                   .queue = task_.queue,
                   .engine = task_.engine,
                   .sequence = task_.slot.sequence,
-                  .index = task_.kind == TaskKind::members ? index_ + 1 : 0,
+                  .index = is_member ? index_ + 1 : 0,
+                  .fenced = is_member && (descriptor().flags & dsa::flag::fence) != 0,
                   .opcode = static_cast<std::uint8_t>(descriptor().opcode),
                   .raw_status = raw_status,
                   .byte_count = byte_count});

@@ -50,6 +50,7 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"engine\":", event.engine);
   line.add(",\"sequence\":", event.sequence);
   line.add(",\"index\":", event.index);
+  if (event.fenced) line.add(",\"fence\":1");
   const std::string_view opcode = dsa::name(static_cast<dsa::Opcode>(event.opcode));
   if (opcode == "unknown") {
     line.add(",\"opcode\":", event.opcode);

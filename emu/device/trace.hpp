@@ -41,6 +41,7 @@ struct TraceEvent {
   std::uint64_t sequence =
       0;  ///< Number of the descriptor within its WQ; a batch's own share it, with `index`.
   std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for submissions.
+  bool fenced = false;      ///< A member of a batch that waits for those before it.
   std::uint8_t opcode = 0;
   std::uint8_t raw_status = 0;   ///< finished, faulted, aborted.
   std::uint32_t byte_count = 0;  ///< Requested, or done.
@@ -54,7 +55,7 @@ struct TraceEvent {
 /// signal handler.
 using TraceSink = std::function<void(const TraceEvent&)>;
 
-inline constexpr std::size_t kTraceLineMax = 352;  ///< Fits any line.
+inline constexpr std::size_t kTraceLineMax = 368;  ///< Fits any line.
 
 /// Writes one line of JSON, without a line end. Returns its length. Async-signal-safe.
 std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept;

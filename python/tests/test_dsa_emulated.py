@@ -15,7 +15,9 @@ from conftest import TIME_LIMIT_S
 from headrace import _core
 from headrace._apps.dsa.configuration import PRESETS, configure, queues_in, to_text
 from headrace._facts import Facts
+from headrace.simulator import replay
 
+DSA_TEST = Path("/usr/libexec/accel-config/test/dsa_test")
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 
 pytestmark = [
@@ -73,6 +75,23 @@ def test_each_device_is_on_its_node_everywhere(emulated: Emulated, tmp_path: Pat
     traced = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
     events = [each for each in traced if "event" in each]
     assert {(each["device"], each["numa_node"]) for each in events} == {(1, 5)}
+
+
+@pytest.mark.skipif(not DSA_TEST.exists(), reason="dsa_test is not installed")
+def test_a_trace_of_an_unmodified_client_is_replayed(emulated: Emulated, tmp_path: Path) -> None:
+    batch = f"{DSA_TEST} -w 1 -l 4096 -o 0x1 -b 0x3 -c 16 -f 0x1 -t 2000"
+    result = emulated(f"{batch} && {batch}", "--trace", "trace")
+    assert result.returncode == 0, result.stdout + result.stderr
+    head, (slow, fast) = replay(
+        str(tmp_path / "trace"),
+        [{"machine": "spr-4dsa", "compute_scale": scale} for scale in (1, 0)],
+    )
+    events = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
+    submitted = [each for each in events if each.get("event") == "submitted"]
+    assert head["operations"] == len(submitted) == len(head["threads"]) == 2
+    assert {each["index"] for each in events if "index" in each} == set(range(17))
+    assert 0 < fast.time_s < slow.time_s, "the second process begins later"
+    assert sum(each["submissions"] for each in fast.devices) == 2
 
 
 def test_where_mmap_is_refused_the_doctor_finds_write(emulated: Emulated) -> None:

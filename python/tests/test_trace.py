@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from replay_programs import Program, compare, programs
 
 from headrace import simulator
 from headrace._cli import run_command_line
+from headrace._cli._output import schema_of
+from headrace._samples import machine_path
 from headrace.errors import CorruptDataError, Error, InvalidArgumentError, VersionMismatchError
 from headrace.simulator import Place, inject, replay
 
@@ -227,6 +231,14 @@ def test_a_move_waited_for_late_costs_nothing(tmp_path: Path) -> None:
     assert 20e-6 < waits < 200e-6
 
 
+def test_predictions_are_compared_with_programs() -> None:
+    given = [Program("batch", 1 << 20, True), Program("wait", 4 << 20, False, threads=2)]
+    outcomes = list(compare(Path(machine_path("spr-4dsa")), given, 1))
+    assert [each.program for each in outcomes] == given
+    assert all(min(each.predicted_s, each.measured_s, each.again_s) > 0 for each in outcomes)
+    assert len({program.name for program in programs()}) == len(programs()) >= 20
+
+
 def test_recorded_durations_are_no_input(tmp_path: Path) -> None:
     def program(wait_ns: int) -> list[bytes]:
         now, records = 100, []
@@ -286,6 +298,33 @@ def test_events_of_the_emulator_are_replayed(tmp_path: Path) -> None:
     assert 9 * 30e-6 < result.time_s < 10 * 100e-6
 
 
+def test_a_fence_in_a_batch_waits_for_the_members_before_it(tmp_path: Path) -> None:
+    def trace(*fenced: int) -> str:
+        lines: list[dict[str, Any]] = [
+            {"format": "headrace-trace", "version": 1, "records": "json"}
+        ]
+        event: dict[str, Any] = {"device": 0, "queue": 0, "sequence": 0, "process": 7}
+        lines.append({"time_ns": 0, "event": "submitted", "index": 0, "opcode": "batch", **event})
+        for index in range(1, 9):
+            one = event | {"opcode": "move", "byte_count": 4096, "index": index}
+            one |= {"fence": 1} if index in fenced else {}
+            lines += [
+                {"time_ns": 10 * index, "event": what, **one} for what in ("started", "finished")
+            ]
+        lines.append({"time_ns": 900, "event": "finished", "index": 0, "opcode": "batch", **event})
+        after = event | {"sequence": 1, "byte_count": 64, "index": 0, "opcode": "move"}
+        lines += [{"time_ns": 950, "event": what, **after} for what in ("submitted", "finished")]
+        path = tmp_path / f"t{len(fenced)}"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return str(path)
+
+    none, some, every = (one(trace(*fenced), devices=1) for fenced in ((), (1, 5), range(2, 9)))
+    # Each part has the latency of a submission of its own.
+    assert 1.1 * none.time_s < some.time_s < every.time_s / 1.5
+    assert some.devices[0]["submissions"] == none.devices[0]["submissions"] + 1
+    assert every.devices[0]["submissions"] == none.devices[0]["submissions"] + 7
+
+
 @pytest.mark.parametrize(
     "records, head, error, cause",
     [
@@ -333,6 +372,30 @@ def test_the_command_compares_machines_and_draws(tmp_path: Path, command: Comman
     code, _, err = command("replay", trace, "--machine", "spr-4dsa", "--map", "0=hbm")
     assert code == 2
     assert "places of 'spr-4dsa' are ddr0" in err
+
+
+def test_advice_about_a_program_ranks_machines_and_movers(tmp_path: Path, command: Command) -> None:
+    jobs = [record(JOB, 100 * i, 100 * i + 50, name=i, size=4 << 20) for i in range(1, 200)]
+    waits = [record(WAIT, 50_000 + i, 50_000 + i, name=i) for i in range(1, 200)]
+    trace = write(tmp_path / "t", jobs + waits)
+    code, out, err = command("advise", "--trace", trace, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    Draft202012Validator(schema_of("sim-advise")).validate(document)
+    found = document["results"]
+    assert {"spr-4dsa", "xeon-max-flat"} <= {each["machine"] for each in found}
+    assert found == sorted(found, key=lambda each: each["time_s"])
+    best = document["summary"]
+    assert best == {"kind": "simulated"} | found[0]
+    code, out, _ = command("advise", "--trace", trace, "--machine", "spr-4dsa", "--json")
+    ways = json.loads(out)["results"]
+    assert {each["machine"] for each in ways} == {"spr-4dsa"}
+    times = {each["devices"]: each["time_s"] for each in ways if each["policy"] != "near_target"}
+    assert times[1] > 1.6 * times[2] > 2.2 * times[4]
+    for each in ways:
+        assert each["gain"] == pytest.approx(times[0] / each["time_s"] - 1)
+    code, _, err = command("advise", "--trace", trace, "--bytes", "1GiB", "--machine", "spr-1dsa")
+    assert (code, "one of --bytes, --query and --trace" in err) == (2, True)
 
 
 def test_a_nic_function_moves_the_figures_as_it_must() -> None:

@@ -85,6 +85,7 @@ class Rules {
 
   void see_member_start(const TraceEvent& event, const Submitted& batch) {
     EXPECT_TRUE(fetched_.contains({event.queue, event.sequence, 0}));
+    EXPECT_EQ(event.fenced, batch.member_fenced[event.index - 1]);
     if (!batch.member_fenced[event.index - 1]) return;
     for (std::uint32_t earlier = 1; earlier < event.index; ++earlier) {
       EXPECT_TRUE(finished_.contains({event.queue, event.sequence, earlier}))
