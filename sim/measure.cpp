@@ -2,6 +2,7 @@
 #include "sim/measure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cstring>
 #include <functional>
@@ -12,11 +13,14 @@
 #include <thread>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/engine/engine.hpp"
 #include "headrace/message/queue.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
+#include "headrace/topo/machine.hpp"
 
 namespace headrace::sim {
 namespace {
@@ -389,6 +393,34 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
   auto samples = trips ? measure_rounds({{first, ask}, {second, answer}}, effort)
                        : measure_rounds({{second, count_messages}, {first, send_messages}}, effort);
   if (samples) samples->values.resize(1);
+  return samples;
+}
+
+Result<Samples> measure_wake(NodeId node, bool calls, const Effort& effort) {
+  engine::EngineOptions options{.threads_per_node = 1,
+                                .nodes = {node},
+                                .path = engine::Path::cpu,
+                                .waiting = engine::Waiting::sleep};
+  options.devices.use = false;
+  HEADRACE_TAKE(machine, topo::discover({.find_movers = false}));
+  HEADRACE_TAKE(mover, engine::Engine::make(*machine, options));
+  std::array<std::byte, 2 * kLine> line{};
+  const std::span bytes(line);
+  Samples samples{.values = {{}}};
+  const auto end = Clock::now() + effort.time_max;
+  while (samples.round_count < effort.sample_count && Clock::now() < end) {
+    platform::sleep(effort.round_time);
+    engine::Job job;
+    const auto begin = Clock::now();
+    if ((*mover)->submit_copy(job, {.target = bytes.first(kLine), .source = bytes.last(kLine)}) !=
+        engine::Submit::accepted) {
+      continue;
+    }
+    const auto called = Clock::now();
+    job.wait();
+    samples.values.front().push_back(ns_between(begin, calls ? called : Clock::now()));
+    ++samples.round_count;
+  }
   return samples;
 }
 

@@ -71,4 +71,10 @@ struct Stream {
 [[nodiscard]] Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes,
                                                bool trips, const Effort& effort);
 
+/// A worker of an engine that sleeps copies a line for a thread that then sleeps.
+///
+/// Returns: nanoseconds from the submission until the thread runs again, which are two wake-ups,
+/// or, if `calls`, of the submission; one series. Fails: as engine::Engine::make().
+[[nodiscard]] Result<Samples> measure_wake(NodeId node, bool calls, const Effort& effort);
+
 }  // namespace headrace::sim

@@ -170,7 +170,7 @@ CallModel parse_call(const Field& field) {
 
 CoreModel parse_core(const Field& field) {
   field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share",
-              "fill", "compute", "handover", "handover_rate", "levels", "calls"});
+              "fill", "compute", "handover", "handover_rate", "wake", "waking", "levels", "calls"});
   CoreModel core{.copy_gb_per_s = quantity(field["copy"], Kind::rate),
                  .call_ns = quantity(field["call"], Kind::time),
                  .overlapped_bytes = quantity(field["overlapped"], Kind::size),
@@ -181,6 +181,8 @@ CoreModel parse_core(const Field& field) {
                  .compute_gb_per_s = optional(field, "compute", Kind::rate),
                  .handover_ns = optional(field, "handover", Kind::time),
                  .handover_gb_per_s = optional(field, "handover_rate", Kind::rate),
+                 .wake_ns = optional(field, "wake", Kind::time),
+                 .waking_ns = optional(field, "waking", Kind::time),
                  .levels = {},
                  .calls = {}};
   for (const Field& level : elements(field["levels"])) {

@@ -82,6 +82,8 @@ struct CoreModel {
   double compute_gb_per_s = 0;     ///< Query 6 on columns in a cache.
   double handover_ns = 0;          ///< One line from one core to another and back, halved ...
   double handover_gb_per_s = 0;    ///< ... and the rate of further lines.
+  double wake_ns = 0;              ///< Until a sleeping thread runs that another wakes ...
+  double waking_ns = 0;            ///< ... and the other's time for it.
   std::vector<LevelModel> levels;  ///< Caches, smallest first.
   std::vector<CallModel> calls;    ///< Smallest first; rates between two are interpolated.
 };

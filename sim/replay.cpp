@@ -20,8 +20,11 @@ using Kind = Step::Kind;
 using Operation = engine::OperationKind;
 
 constexpr const char* kTried = "replay the trace";
-/// EngineOptions::piece of an engine.
+/// EngineOptions::piece of an engine; an operation has at most kPiecesMax.
 constexpr double kPieceBytes = 256 << 10;
+constexpr double kPiecesMax = 64;
+/// A thread sleeps after it has spun for so long (WaitHistory::kSpinMax).
+constexpr double kSpinNs = 50e3;
 constexpr double kLineBytes = 64;
 /// The program computes for more than this share of its time: nothing else bounds it.
 constexpr double kComputingShare = 0.5;
@@ -89,11 +92,11 @@ class Replayer {
   };
   /// Worker threads of a socket.
   struct Pool {
-    std::vector<ResourceIndex> idle;
-    std::uint32_t count = 0;
+    std::vector<ResourceIndex> idle;  ///< They sleep.
     struct Task {
       std::uint32_t index = 0;
-      double bytes = 0;
+      double bytes = 0;  ///< Of a piece.
+      std::uint32_t pieces = 1;
     };
     std::deque<Task> tasks;
   };
@@ -156,10 +159,10 @@ class Replayer {
     }
     for (const SocketModel& socket : model_.sockets) {
       Pool& pool = pools_[socket.socket];
-      pool.count = options_.workers != 0
-                       ? options_.workers
-                       : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
-      for (std::uint32_t i = 0; i < pool.count; ++i) pool.idle.push_back(world_.add_core());
+      const std::uint32_t count =
+          options_.workers != 0 ? options_.workers
+                                : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
+      for (std::uint32_t i = 0; i < count; ++i) pool.idle.push_back(world_.add_core());
     }
     return {};
   }
@@ -260,9 +263,12 @@ class Replayer {
           go(t);
         });
         return false;
-      case Way::worker:
-        post(index);
-        return true;
+      case Way::worker: {
+        const double waking_ns = post(index);
+        if (waking_ns == 0) return true;
+        world_.fluid().after(waking_ns, then_go(t, Doing::moving));
+        return false;
+      }
       case Way::device:
         if (waits) waiting_[index].push_back(t);
         by_devices(index, waits ? Fluid::Action([] {}) : then_go(t, Doing::moving));
@@ -293,7 +299,8 @@ class Replayer {
     return by == "device" ? Way::device : by == "processor" ? Way::worker : Way::thread;
   }
 
-  void end(std::uint32_t index) {
+  /// Returns how long the thread that ends it is busy waking others.
+  double end(std::uint32_t index, bool by_worker = false) {
     states_[index].has_ended = true;
     if (const auto found = dependants_.find(index); found != dependants_.end()) {
       const auto dependants = std::move(found->second);
@@ -303,13 +310,22 @@ class Replayer {
       }
     }
     const auto found = waiting_.find(index);
-    if (found == waiting_.end()) return;
+    if (found == waiting_.end()) return 0;
     const auto woken = std::move(found->second);
     waiting_.erase(found);
+    double waking_ns = 0;
     for (const std::uint32_t t : woken) {
-      note(threads_[t], Doing::waiting);
-      go(t);
+      if (!by_worker) {
+        note(threads_[t], Doing::waiting);
+        go(t);
+        continue;
+      }
+      const bool sleeps = world_.fluid().now_ns() - threads_[t].since_ns > kSpinNs;
+      const double wake_ns = sleeps ? model_.core.wake_ns : 0;
+      world_.fluid().after(std::max(wake_ns, model_.core.handover_ns), then_go(t, Doing::waiting));
+      waking_ns += sleeps ? model_.core.waking_ns : 0;
     }
+    return waking_ns;
   }
 
   [[nodiscard]] Traffic traffic(const TracedOperation& what) const {
@@ -342,34 +358,41 @@ class Replayer {
     });
   }
 
-  /// An engine's workers take pieces of the request at the head of their queue.
-  void post(std::uint32_t index) {
+  /// An engine's workers take pieces of the request at the head of their queue, which then moves
+  /// to its end. Returns how long the posting thread is busy waking a worker.
+  double post(std::uint32_t index) {
     const TracedOperation& what = trace_.operations[index];
     Pool& pool = pools_.at(model_.node(traffic(what).target)->socket);
-    const double pieces = what.count > 1 ? 1 : std::ceil(what.bytes / kPieceBytes);
-    const double parts = std::clamp(pieces, 1.0, static_cast<double>(pool.count));
-    parts_left_[index] = static_cast<std::uint32_t>(parts);
-    for (double i = 0; i < parts; ++i) pool.tasks.push_back({index, what.bytes / parts});
-    feed(pool);
+    const double pieces =
+        what.count > 1 ? 1 : std::clamp(std::ceil(what.bytes / kPieceBytes), 1.0, kPiecesMax);
+    parts_left_[index] = static_cast<std::uint32_t>(pieces);
+    pool.tasks.push_back({index, what.bytes / pieces, parts_left_[index]});
+    return wake(pool);
   }
-  void feed(Pool& pool) {
-    while (!pool.idle.empty() && !pool.tasks.empty()) {
-      const ResourceIndex worker = pool.idle.back();
-      pool.idle.pop_back();
-      const Pool::Task task = pool.tasks.front();
-      pool.tasks.pop_front();
-      // The line of the request passes to the worker, and that of the job back.
-      world_.fluid().after(model_.core.handover_ns, [this, &pool, worker, task] {
-        carry_by(worker, task.index, task.bytes, [this, &pool, worker, task] {
-          pool.idle.push_back(worker);
-          if (--parts_left_[task.index] == 0) {
-            parts_left_.erase(task.index);
-            world_.fluid().after(model_.core.handover_ns, [this, task] { end(task.index); });
-          }
-          feed(pool);
-        });
+  double wake(Pool& pool) {
+    if (pool.idle.empty()) return 0;
+    const ResourceIndex worker = pool.idle.back();
+    pool.idle.pop_back();
+    world_.fluid().after(std::max(model_.core.wake_ns, model_.core.handover_ns),
+                         [this, &pool, worker] { work(pool, worker); });
+    return model_.core.waking_ns;
+  }
+  void work(Pool& pool, ResourceIndex worker) {
+    if (pool.tasks.empty()) return pool.idle.push_back(worker);
+    const auto [index, bytes, pieces] = pool.tasks.front();
+    pool.tasks.pop_front();
+    if (pieces > 1) pool.tasks.push_back({index, bytes, pieces - 1});
+    const double waking_ns = pool.tasks.empty() ? 0 : wake(pool);
+    world_.fluid().after(waking_ns, [this, &pool, worker, index, bytes] {
+      carry_by(worker, index, bytes, [this, &pool, worker, index] {
+        double busy_ns = 0;
+        if (--parts_left_[index] == 0) {
+          parts_left_.erase(index);
+          busy_ns = end(index, true);
+        }
+        world_.fluid().after(busy_ns, [this, &pool, worker] { work(pool, worker); });
       });
-    }
+    });
   }
 
   void by_devices(std::uint32_t index, Fluid::Action accepted) {

@@ -4,11 +4,13 @@
     python replay_programs.py [ROUNDS]
 
 Each program runs with one worker and records a trace. The trace is replayed with two workers on
-this machine's measured record, and compared with the program's own measure of the time that it
-spends in submissions and waits, with two workers and without recording: the median of the rounds.
-The same median of as many further runs, in turns with the first, says what the measure is worth.
+this machine's measured record, and compared with what traces of the program with two workers say:
+the time in submissions and waits, the median of the rounds. The same median of as many further
+runs, in turns with the first, says what the measure is worth. As root all of it runs with a
+real-time priority, because a program that other work preempts says nothing about the model.
 """
 
+import json
 import os
 import random
 import statistics
@@ -18,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,9 @@ POOL_BYTES = 64 << 20
 MOVED_BYTES = 256 << 20
 RECORDED, PREDICTED = 1, 2
 """Workers."""
+HEAD_BYTES, RECORD_WORDS = 4096, 8
+KINDS = (2, 3, 5)
+"""Of records: job, run and wait (docs/reference/trace.md)."""
 
 
 @dataclass(frozen=True)
@@ -64,59 +70,53 @@ def programs() -> list[Program]:
     ] + [Program(pattern, size, True, 2) for pattern in PATTERNS[:2] for size in SIZES[1:3]]
 
 
-def spent_s(program: Program, workers: int) -> float:
-    """Run it here: seconds in submissions and waits, over all threads."""
+def execute(program: Program, workers: int) -> None:
+    """Run it in this process."""
     with headrace.Engine(path="cpu", threads_per_node=workers) as engine:
-        spent: list[float] = []
         threads = [
-            threading.Thread(target=lambda: spent.append(_moves(program, engine)))
-            for _ in range(program.threads)
+            threading.Thread(target=_moves, args=(program, engine)) for _ in range(program.threads)
         ]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
-        return sum(spent)
 
 
-def _moves(program: Program, engine: headrace.Engine) -> float:
+def _moves(program: Program, engine: headrace.Engine) -> None:
     pool = max(POOL_BYTES if program.cold else BATCH * program.size, program.size)
     source, target = (np.ones(pool, np.uint8) for _ in range(2))
     count = MOVED_BYTES // program.size // program.threads
     group = BATCH if program.pattern == "batch" else 1
-    spent = 0.0
     for index in range(0, count, group):
         parts = [
             slice(at, at + program.size)
             for at in ((index + i) * program.size % pool if program.cold else i * program.size
                        for i in range(group))
         ]  # fmt: skip
-        begin = time.perf_counter()
         jobs = [engine.submit(source=source[part], target=target[part]) for part in parts]
-        spent += time.perf_counter() - begin
         if program.pattern == "compute":
             until = time.perf_counter() + COMPUTE_S
             while time.perf_counter() < until:
                 pass
-        begin = time.perf_counter()
         for job in jobs:
             job.wait()
-        spent += time.perf_counter() - begin
-    return spent
 
 
-def _run(program: Program, workers: int, trace: Path | None = None) -> float:
+def _record(program: Program, workers: int, trace: Path) -> float:
+    """Run it: seconds in submissions and waits, over all threads."""
     words = [*map(str, (program.pattern, program.size, int(program.cold), program.threads))]
-    added = {} if trace is None else {"HEADRACE_TRACE": str(trace)}
-    done = subprocess.run(
+    trace.unlink(missing_ok=True)
+    subprocess.run(
         [sys.executable, __file__, "run", *words, str(workers)],
-        env=os.environ | added,
+        env=os.environ | {"HEADRACE_TRACE": str(trace)},
         check=True,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
-    return float(done.stdout)
+    whole = trace.read_bytes()
+    ticks = json.loads(whole[: whole.index(b"\n")])["ticks_per_second"]
+    records = np.frombuffer(whole, np.uint64, offset=HEAD_BYTES).reshape(-1, RECORD_WORDS)
+    chosen = records[np.isin(records[:, -1] >> np.uint64(56), KINDS)]
+    return float((chosen[:, 1] - chosen[:, 0]).sum()) / float(ticks)
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,13 @@ def compare(record: Path, given: Sequence[Program], round_count: int) -> Iterato
     with tempfile.TemporaryDirectory() as folder:
         for program in given:
             trace = Path(folder) / "trace"
-            trace.unlink(missing_ok=True)
-            _run(program, RECORDED, trace)
+            _record(program, RECORDED, trace)
             machine: dict[str, Any] = {"machine": str(record), "workers": PREDICTED}
             (result,) = replay(str(trace), [machine])[1]
             times: dict[str, list[float]] = {"measured": [], "again": []}
             for _ in range(round_count):
                 for name in draw.sample(list(times), 2):
-                    times[name].append(_run(program, PREDICTED))
+                    times[name].append(_record(program, PREDICTED, trace))
             measured, again = (statistics.median(each) for each in times.values())
             yield Outcome(program, result.moving_s + result.waited_s, measured, again)
 
@@ -162,8 +161,10 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:
         pattern, *numbers = sys.argv[2:]
         size, cold, threads, workers = map(int, numbers)
-        print(spent_s(Program(pattern, size, bool(cold), threads), workers))  # noqa: T201
+        execute(Program(pattern, size, bool(cold), threads), workers)
         return
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     from headrace_lab.sim.measured import measured_record  # noqa: PLC0415 - Not in a program.
 
     with measured_record() as record:

@@ -231,6 +231,32 @@ def test_a_move_waited_for_late_costs_nothing(tmp_path: Path) -> None:
     assert 20e-6 < waits < 200e-6
 
 
+def test_sleeping_threads_are_woken(tmp_path: Path) -> None:
+    machine = json.loads(Path(machine_path("spr-4dsa")).read_text())
+    machine["model"]["core"] |= {
+        name: {"value": value, "source": "chosen"}
+        for name, value in {"wake": "40 us", "waking": "15 us"}.items()
+    }
+    path = tmp_path / "machine"
+    path.write_text(json.dumps(machine))
+
+    def added(wait_ns: int, size: int, workers: int) -> tuple[float, float]:
+        records = [record(JOB, 100, 200, size=size), record(WAIT, wait_ns, wait_ns + 1)]
+        trace = write(tmp_path / "t", records)
+        given = [
+            {"machine": each, "path": "cpu", "workers": workers} for each in (path, "spr-4dsa")
+        ]
+        after, before = replay(trace, given)[1]
+        return (after.moving_s - before.moving_s, after.waited_s - before.waited_s)
+
+    # The submission wakes a worker. This one spins when the copy ends, that one sleeps, too.
+    assert added(200, 4096, 1) == pytest.approx((15e-6, 25e-6), rel=0.01)
+    assert added(200, 8 << 20, 1) == pytest.approx((15e-6, 65e-6), rel=0.01)
+    assert added(1_000_000, 4096, 1) == pytest.approx((15e-6, 0))
+    # A worker wakes the next one and then begins its first piece.
+    assert 65e-6 < added(200, 8 << 20, 2)[1] < 65e-6 + 55e-6
+
+
 def test_predictions_are_compared_with_programs() -> None:
     given = [Program("batch", 1 << 20, True), Program("wait", 4 << 20, False, threads=2)]
     outcomes = list(compare(Path(machine_path("spr-4dsa")), given, 1))

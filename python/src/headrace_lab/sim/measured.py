@@ -195,6 +195,8 @@ class Measurement:
     Attributes:
         handover_ns: Half of a round trip of one line between two cores; 0 with one core.
         handover_gb_per_s: Bandwidth of further lines.
+        wake_ns: Until a sleeping thread runs that another wakes.
+        waking_ns: The other's time for it.
         compute_gb_per_s: Speed of one core on query 6.
         disturbed: Share of short rounds that other processes disturbed.
     """
@@ -205,6 +207,8 @@ class Measurement:
     call_ns: float = 5.0
     handover_ns: float = 0.0
     handover_gb_per_s: float = 0.0
+    wake_ns: float = 0.0
+    waking_ns: float = 0.0
     compute_gb_per_s: float = 0.0
     disturbed: float = 0.0
 
@@ -292,6 +296,8 @@ def calibration_tasks(machine: Machine) -> list[Task]:
         *_call_tasks(machine, home),
         Task("compute", QueryTimer().ask),
     ]
+    one = [stream("copy", home.cpus[0], home.id, _LINE, _LINE)]
+    tasks += [_task(key, key, one) for key in ("wake", "waking")]
     if len(home.cpus) > 1:
         for key, size in (("line", _LINE), ("block", _BLOCK_BYTES)):
             both = [stream("copy", each, home.id, size, size) for each in home.cpus[:2]]
@@ -416,6 +422,8 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
         _SHORT_CALL_BYTES / of("call"),
         line,
         (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
+        of("wake") / 2,
+        of("waking"),
         of("compute"),
         load_of(figures.values()),
     )
@@ -490,6 +498,8 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
         ("compute", measurement.compute_gb_per_s, "GB/s"),
         ("handover", measurement.handover_ns, "ns"),
         ("handover_rate", measurement.handover_gb_per_s, "GB/s"),
+        ("wake", measurement.wake_ns, "ns"),
+        ("waking", measurement.waking_ns, "ns"),
     ):
         if value > 0:
             core[key] = _measured(value, unit)
