@@ -11,7 +11,6 @@
 
 #include "headrace/lab/schedule.hpp"
 #include "sim/policies.hpp"
-#include "sim/room.hpp"
 #include "sim/scenario.hpp"
 #include "sim/world.hpp"
 
@@ -44,8 +43,8 @@ struct Plan {
 struct Copy {
   struct State {
     bool has_ended = false;
-    std::uint32_t number = 0;  ///< In the cache; 0: refused.
-    double copies_left = 0;    ///< Of its columns, by devices.
+    bool is_refused = false;
+    double copies_left = 0;  ///< Of its columns, by devices.
   };
   std::shared_ptr<State> state;
 
@@ -60,7 +59,6 @@ class Query {
       : world_(model),
         devices_(world_, setup_),
         plan_(plan),
-        room_(plan.capacity_bytes),
         schedule_(0, plan.chunk_count,
                   plan.capacity_bytes > 0 ? query::lab::kSlotsPerWorker * plan.thread_count : 0) {
     const double core_count = cores_of_node(model);
@@ -100,7 +98,7 @@ class Query {
     return End{.ns = world_.fluid().now_ns(),
                .moved_share = used_ / chunks,
                .refused_share = refused_ / chunks,
-               .evictions = static_cast<double>(room_.eviction_count()),
+               .evictions = evictions_,
                .bound = world_.bound()};
   }
 
@@ -131,15 +129,18 @@ class Query {
   void prefetch(std::uint32_t worker, const Task& task) {
     auto state = std::make_shared<Copy::State>();
     const double bytes = plan_.chunk_bytes * plan_.moved;
-    state->number =
-        room_.take(task.chunk_index * static_cast<std::uint64_t>(plan_.chunk_bytes) + 1, bytes);
+    // No chunk is read twice: all copies that no worker holds are equally good to evict.
+    state->is_refused = held_bytes_ + bytes > plan_.capacity_bytes;
     task.slot->held.state = state;
-    task.slot->is_refused = state->number == 0;
-    if (state->number == 0) {
+    task.slot->is_refused = state->is_refused;
+    if (state->is_refused) {
       ++refused_;
       state->has_ended = true;
       return next(worker, task);
     }
+    held_bytes_ += bytes;
+    const bool is_full = cached_bytes_ + bytes > plan_.capacity_bytes;
+    (is_full ? evictions_ : cached_bytes_) += is_full ? 1 : bytes;
     const auto ended = [state] { state->has_ended = true; };
     if (plan_.device_count == 0) {
       waiting_.push_back({bytes, ended});
@@ -202,11 +203,11 @@ class Query {
 
   void aggregate(std::uint32_t worker, const Task& task) {
     const std::shared_ptr<Copy::State> state = task.slot->held.state;
-    const bool from_target = state->has_ended && state->number != 0;
+    const bool from_target = state->has_ended && !state->is_refused;
     used_ += from_target ? 1 : 0;
     read(worker, from_target ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved,
          [this, worker, task, state] {
-           if (state->number != 0) room_.release(state->number);
+           if (!state->is_refused) held_bytes_ -= plan_.chunk_bytes * plan_.moved;
            next(worker, task);
          });
   }
@@ -240,7 +241,6 @@ class Query {
   DeviceSetup setup_;
   Devices devices_;
   const Plan& plan_;
-  Room room_;
   Schedule schedule_;
   ResourceIndex compute_ = 0;
   ResourceIndex misses_ = 0;
@@ -252,6 +252,9 @@ class Query {
   std::uint64_t turn_ = 0;
   double used_ = 0;
   double refused_ = 0;
+  double held_bytes_ = 0;
+  double cached_bytes_ = 0;
+  double evictions_ = 0;
   std::optional<Error> error_;
 };
 

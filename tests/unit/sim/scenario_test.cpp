@@ -14,7 +14,6 @@
 #include "sim/injection.hpp"
 #include "sim/measure.hpp"
 #include "sim/policies.hpp"
-#include "sim/room.hpp"
 #include "support/test_data.hpp"
 
 namespace headrace::sim {
@@ -428,20 +427,6 @@ TEST(Split, CutsAsTheEngineDoes) {
   // No part is shorter than 64 KiB.
   EXPECT_EQ(split(128 << 10, 4), std::vector<double>(2, 64 << 10));
   EXPECT_EQ(split(4096, 4), std::vector<double>{4096});
-}
-
-TEST(Room, KeepsWhatIsHeldAndGivesUpWhatIsNot) {
-  Room room(2000);
-  const std::uint32_t first = room.take(0, 1000);
-  const std::uint32_t second = room.take(1000, 1000);
-  ASSERT_NE(first, 0U);
-  ASSERT_NE(second, 0U);
-  EXPECT_EQ(room.take(2000, 1000), 0U);
-  EXPECT_EQ(room.eviction_count(), 0U);
-  room.release(second);
-  EXPECT_NE(room.take(2000, 1000), 0U);
-  EXPECT_EQ(room.eviction_count(), 1U);
-  EXPECT_EQ(room.used_bytes(), 2000);
 }
 
 TEST(Measuring, GivesRatesAndLatenciesOfThisMachine) {
