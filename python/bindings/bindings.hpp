@@ -300,7 +300,6 @@ void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);
 /// Binds the class of jobs, and the methods of `engine` that make them.
 void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine);
-void bind_channel(nb::module_& module);
 /// Adds Exporter, the base of Python classes whose `view` returns an array: gives them its buffer.
 void bind_exporter(nb::module_& module);
 void bind_cache(nb::module_& module);

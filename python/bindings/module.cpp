@@ -18,7 +18,6 @@ NB_MODULE(_core, module) {
   bind_copy(module);
   bind_kernels(module);
   bind_engine(module);
-  bind_channel(module);
   bind_exporter(module);
   bind_cache(module);
   bind_pmem(module);

@@ -192,7 +192,6 @@ def test_old_names_are_refused_with_the_new_one() -> None:
         (("tune", "--seconds", "3"), "--seconds is --time now"),
         (("sim", "advise", "--sql", "file", "--data", "folder"), "--plan --simulate MACHINE' now"),
         (("tune", "--time", "90"), "with its unit: ms, s, min or h"),
-        (("report", "--compare", "a", "b", "--rounds", "3"), "--rounds has no effect"),
     ],
 )
 def test_an_old_option_is_refused_with_the_new_one(

@@ -98,18 +98,6 @@ def test_statistics_are_kept_by_kind_of_operation(engine: headrace.Engine) -> No
         assert totals[kind].latency_ns_max(0.0) == min(latencies)
 
 
-def test_without_a_device_there_is_no_channel() -> None:
-    with headrace.Engine(queues=()) as engine:
-        with pytest.raises(headrace.HardwareAbsentError, match="no DSA queue"):
-            engine.open_channel()
-        with pytest.raises(headrace.HardwareAbsentError, match=r"dsa3/wq3\.0"):
-            engine.open_channel("dsa3/wq3.0")
-        with pytest.raises(headrace.TypeMismatchError):
-            engine.open_channel(7)  # type: ignore[arg-type]
-    with pytest.raises(headrace.ClosedError):
-        engine.open_channel()
-
-
 def test_any_buffer_can_be_a_source(engine: headrace.Engine) -> None:
     content = bytes(range(200))
     shaped = np.frombuffer(content, np.uint8).reshape(10, 20)

@@ -73,7 +73,6 @@ def test_what_lies_in_the_package_is_public_or_says_that_it_is_not() -> None:
     }
     assert public - {"py"} == {
         "cache",
-        "channel",
         "dask",
         "engine",
         "engine_statistics",

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace report``: its page, what it says of guidelines, and two of them compared."""
+"""``headrace report``: its page and what it says of guidelines."""
 
 import html.parser
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,11 @@ from typing import Any
 import pytest
 from conftest import Here
 from fabricated import FACTS, fabricated
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace_lab.families.measure import Outcome, Shown, Stop
 from headrace_lab.families.picture import Line, Panel
 from headrace_lab.families.points import Place
 from headrace_lab.report.cards import cards_of
-from headrace_lab.report.compare import _probability
 from headrace_lab.report.guidelines import Measured, guidelines_of
 from headrace_lab.report.page import page_of
 
@@ -247,69 +243,3 @@ def test_a_report_of_emulated_devices_says_so_first(
     verdicts = {each["verdict"] for each in document["results"]["guidelines"]}
     assert "not judged" in verdicts
     assert 'class="emulated"' in page.read_text(encoding="utf-8")
-
-
-def test_two_reports_are_compared_with_certainty(
-    report: dict[str, Any], here: Here, tmp_path: Path
-) -> None:
-    one, other = tmp_path / "report.json", tmp_path / "other.json"
-    changed = report["results"]["measured"][0]["figures"][0]
-    changed["values"] = [value * 3 for value in changed["values"]]
-    report["results"]["measured"][1]["figures"][0]["metric"] = "time_us"
-    other.write_text(json.dumps(report))
-    document = json.loads(here("report", "--compare", str(one), str(other), "--json").stdout)
-    found = document["results"]["comparison"]
-    assert [each["ratio"] for each in found if each["certain"]] == [pytest.approx(3)]
-    # What has another unit is not compared.
-    assert document["summary"]["only_before"] == document["summary"]["only_after"] == 1
-    printed = here("report", "--compare", str(one), str(other)).stdout
-    assert "1 only in the first and 1 only in the second" in printed
-
-
-@pytest.mark.parametrize(
-    "spoil, complaint",
-    [
-        (lambda _: [], "not what 'headrace report --json' printed"),
-        (
-            lambda document: document | {"schema": {"name": "headrace-top", "version": 1}},
-            "'headrace-top'",
-        ),
-        (
-            lambda document: document | {"schema": {"name": "headrace-report", "version": 2}},
-            "version 2",
-        ),
-        (lambda document: document | {"results": {"measured": [{"family": 1}]}}, "not what"),
-    ],
-)
-def test_what_is_no_report_is_refused(
-    report: dict[str, Any],
-    here: Here,
-    tmp_path: Path,
-    spoil: Callable[[dict[str, Any]], object],
-    complaint: str,
-) -> None:
-    spoiled = tmp_path / "spoiled.json"
-    spoiled.write_text(json.dumps(spoil(report)))
-    result = here("report", "--compare", str(tmp_path / "report.json"), str(spoiled))
-    assert result.code == 1
-    assert complaint in result.stderr
-    assert str(spoiled) in result.stderr
-
-
-@given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=9),
-    st.lists(st.integers(0, 9), min_size=1, max_size=9),
-)
-def test_a_probability_is_one_whichever_report_comes_first(
-    one: list[int], other: list[int]
-) -> None:
-    first, second = list(map(float, one)), list(map(float, other))
-    assert 0 < _probability(first, second) <= 1
-    assert _probability(first, second) == pytest.approx(_probability(second, first))
-    assert _probability(first, first) == 1
-
-
-def test_four_rounds_that_are_all_higher_are_certain_and_three_are_not() -> None:
-    # Of 70 orders of four and four values two are so extreme, of 20 of three and three also two.
-    assert _probability([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(2 / 70)
-    assert _probability([1, 2, 3], [5, 6, 7]) == pytest.approx(2 / 20)

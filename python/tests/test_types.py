@@ -181,15 +181,6 @@ def test_what_is_shown_is_short(engine: headrace.Engine) -> None:
     assert repr(job) == "<headrace.Job: done>"
 
 
-def test_notebooks_get_tables(engine: headrace.Engine) -> None:
-    with headrace.Cache(engine) as cache:
-        totals = cache.statistics
-    completion = engine.copy(source=bytes(8), target=bytearray(8))
-    for value in (engine.machine, engine.statistics, totals, completion):
-        shown = value._repr_html_()
-        assert shown.count("<table>") == shown.count("</table>") == 1
-
-
 def test_names_of_the_library_are_those_of_python() -> None:
     error = from_code("unsupported", "try", "Engine::notes tell why", "call Engine::submit()", 0)
     assert str(error) == "cannot try: Engine.notes tell why; call Engine.submit()"

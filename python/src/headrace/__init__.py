@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from headrace import pmem
     from headrace._cache_policies import MoveContext, PlacementContext
     from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
-    from headrace.channel import Channel, Ticket
     from headrace.engine import (
         POLICIES,
         Engine,
@@ -83,7 +82,6 @@ __all__ = [
     "CacheStatistics",
     "CapacityExceededError",
     "Change",
-    "Channel",
     "ClosedError",
     "Completion",
     "CorruptDataError",
@@ -124,7 +122,6 @@ __all__ = [
     "StoreTransfer",
     "Table",
     "Thresholds",
-    "Ticket",
     "Tier",
     "TierStatistics",
     "TypeMismatchError",
@@ -153,7 +150,6 @@ _MODULES = {
         "Change",
         "Entry",
     ),
-    "headrace.channel": ("Channel", "Ticket"),
     "headrace.engine": (
         "POLICIES",
         "Engine",

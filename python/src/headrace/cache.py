@@ -27,7 +27,6 @@ from headrace._arguments import (
 from headrace._buffers import as_array_if_tensor, flat_bytes
 from headrace._cache_policies import Mover, Placement, Places, parse_mover, parse_placement
 from headrace._closing import Closing
-from headrace._words import html_totals
 from headrace.engine import Engine, Policy
 from headrace.errors import (
     ClosedError,
@@ -85,9 +84,6 @@ class CacheStatistics:
     waits: int
     waited_ns: int
     bytes_cached: int
-
-    def _repr_html_(self) -> str:
-        return html_totals(self)
 
     def table(self) -> str:
         """The totals as lines of name and number, aligned."""

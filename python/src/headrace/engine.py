@@ -38,12 +38,7 @@ from headrace.job import Job
 from headrace.machine import Machine, topo
 from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
-if TYPE_CHECKING:
-    from headrace.channel import Channel
-
 _TIMEOUT_NS_MAX = 365 * 24 * 3600 * 1e9
-_DEPTH_MAX = 1 << 16
-"""Exceeds the length of every device queue."""
 MoverPath = Literal["auto", "dsa", "cpu"]
 """Whether devices or processors run an operation: see `Engine`."""
 Policy = Literal[
@@ -366,37 +361,6 @@ class Engine(Closing):
         For programs that do not poll or wait for each job.
         """
         self._native.poll()
-
-    def open_channel(
-        self,
-        queue: str | None = None,
-        *,
-        node: int | None = None,
-        depth: int = 8,
-        latencies: bool = False,
-    ) -> "Channel":
-        """Reserve entries of a device queue for one thread, which then submits at lower cost.
-
-        Args:
-            queue: Such as "dsa0/wq0.0"; None: the queue of `node` with the most free entries.
-            node: Prefer queues of this node, if it has a device; None: any.
-            depth: Operations that may be in flight.
-            latencies: Count the latency of each operation, at some cost.
-
-        Raises:
-            HardwareAbsentError: There is no device, or no queue of that name.
-            CapacityExceededError: The queue has fewer than `depth` + 1 free entries; one stays for
-                jobs.
-            ClosedError: The engine has been closed.
-        """
-        from headrace.channel import Channel  # noqa: PLC0415 - It imports this module.
-
-        if queue is not None:
-            queue = _queue_names([queue])[0]
-        depth = whole_number(depth, "take the depth of a channel", 1, _DEPTH_MAX)
-        if node is not None:
-            node = node_list([node], "take the node of a channel")[0]
-        return Channel(_core.Channel.open(self._native, queue or "", node, depth, bool(latencies)))
 
     @property
     def movers(self) -> list[str]:

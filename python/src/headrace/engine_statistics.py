@@ -3,8 +3,6 @@
 
 from dataclasses import dataclass
 
-from headrace._words import html_totals
-
 
 @dataclass(frozen=True, slots=True)
 class OperationStatistics:
@@ -74,9 +72,6 @@ class EngineStatistics:
     jobs_held_back: int
     operations: dict[str, OperationStatistics]
 
-    def _repr_html_(self) -> str:
-        return html_totals(self)
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatistics:
@@ -97,6 +92,3 @@ class DeviceStatistics:
     errors: int
     lost: int
     bytes_on_cpu: int
-
-    def _repr_html_(self) -> str:
-        return html_totals(self)

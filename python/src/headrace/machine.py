@@ -4,7 +4,6 @@
 None stands for a figure that neither firmware nor measurement gives.
 """
 
-import html
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,6 @@ from typing import Any, NoReturn, Self
 from headrace import _core
 from headrace._arguments import not_picklable, path_text
 from headrace._files import Output
-from headrace._words import html_table
 
 _PATH_TRIED = "take the path of a record"
 
@@ -157,14 +155,6 @@ class Machine:
     def faster_nodes(self, initiator: int) -> list[int]:
         """Nodes faster for the processors of `initiator` than their local memory, best first."""
         return self._native.faster_nodes(initiator)
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (node.id, node.tier, _core.bytes_text(node.capacity_bytes), len(node.cpus))
-            for node in self.nodes
-        ]
-        titles = ("node", "tier", "memory", "processors")
-        return f"<p>{html.escape(self.cpu_model)}</p>{html_table(titles, rows)}"
 
     def __reduce__(self) -> NoReturn:
         raise not_picklable("a machine", "it is a view of this process")

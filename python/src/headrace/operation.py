@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 from headrace import _core
 from headrace._arguments import instance_of, not_picklable, whole_number
 from headrace._buffers import ByteArray, Memory, flat_bytes, require_one_order
-from headrace._words import counted, html_table
+from headrace._words import counted
 from headrace.errors import Error, InvalidArgumentError
 
 _WORD_MAX = (1 << 64) - 1
@@ -388,10 +388,6 @@ class Completion:
             for field in fields(self)
             if field.name not in plain and (value := getattr(self, field.name)) and value != "none"
         ]
-
-    def _repr_html_(self) -> str:
-        rows = [("state", self.state), *self._told()]
-        return html_table(("completion", "value"), rows)
 
     @property
     def path(self) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from headrace import _core
 from headrace._apps.doctor.diagnosis import diagnose
@@ -17,7 +16,6 @@ from headrace._apps.doctor.finding import Finding
 from headrace._apps.tune.table import load_profile
 from headrace._cli._app import Command
 from headrace._cli._options import (
-    FilePath,
     OutputFile,
     json_option,
     option,
@@ -25,7 +23,7 @@ from headrace._cli._options import (
     rounds_option,
 )
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
-from headrace._cli._report import Column, Report, figures
+from headrace._cli._report import Column, Report
 from headrace._files import Output
 from headrace._gather import gather
 from headrace.errors import Error
@@ -48,7 +46,6 @@ from headrace_lab.families.measure import (
 )
 from headrace_lab.families.points import LeftOut, Place
 from headrace_lab.report.cards import Card, cards_of
-from headrace_lab.report.compare import ROUNDS_MIN, Comparison, compare_reports
 from headrace_lab.report.guidelines import Guideline, Measured, guidelines_of
 from headrace_lab.report.page import page_of
 
@@ -67,17 +64,8 @@ _TRIED = "write the report to '{}'"
     help=f"Write the page into this file; {_OUT} if not given.",
 )
 @rounds_option(7, " of each point")
-@option(
-    "--compare",
-    type=FilePath(),
-    nargs=2,
-    metavar="A.json B.json",
-    help="Measure nothing: compare what --json printed on two machines or days.",
-)
 @json_option
-def command(
-    output: Output | None, rounds: int, compare: tuple[str, str] | None, *, as_json: bool
-) -> int:
+def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
     """Measure this machine and write one page about it.
 
     The page has the machine, what the doctor says, every family of 'headrace bench' beside
@@ -86,12 +74,6 @@ def command(
 
     Example: headrace report --rounds 1 --output report.html
     """
-    if compare:
-        context = click.get_current_context()
-        for name in ("output", "rounds"):
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                refuse(f"--{name} has no effect with --compare, which measures nothing")
-        return _compare(*compare, as_json=as_json)
     output = output or Output(_OUT, _TRIED.format(_OUT))
     if output.is_stdout:
         refuse("--output takes a file: the page would mix with what is printed")
@@ -298,55 +280,4 @@ def _publish(
     report.say(
         f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "
         f"measured here, {len(guidelines)} guidelines.{ended}"
-    )
-
-
-def _compare(before: str, after: str, *, as_json: bool) -> int:
-    comparison = compare_reports(before, after)
-    certain = [each for each in comparison.differences if each.certain]
-    summary = {
-        "figures": len(comparison.differences),
-        "guidelines": 0,
-        "bytes": 0,
-        "certain": len(certain),
-        "only_before": comparison.only_before,
-        "only_after": comparison.only_after,
-    }
-    if as_json:
-        print_document(
-            "report",
-            machine={},
-            results={"comparison": [each.document() for each in comparison.differences]},
-            summary=summary,
-        )
-        return EXIT_OK
-    _print_comparison(Report(), comparison)
-    return EXIT_OK
-
-
-def _print_comparison(report: Report, comparison: Comparison) -> None:
-    report.table(
-        [
-            Column("figure", folds=True),
-            Column("at"),
-            *figures("first", "second", "ratio", "chance"),
-        ],
-        [
-            [
-                f"{each.family}: {each.line}, {each.panel}",
-                each.x,
-                f"{each.before:.4g}",
-                f"{each.after:.4g}",
-                f"{each.ratio:.2f}",
-                "?" if each.certain is None else f"{each.probability:.3f}" + "*" * each.certain,
-            ]
-            for each in comparison.differences
-        ],
-    )
-    report.say()
-    report.say(
-        f"{len(comparison.differences)} figures are in both reports, {comparison.only_before} only "
-        f"in the first and {comparison.only_after} only in the second, among them those of another "
-        "unit. Chance: how often such a difference appears if there is none, by ranks; below 5 % "
-        f"it is marked *. ?: fewer than {ROUNDS_MIN} rounds."
     )
