@@ -25,7 +25,6 @@ from headrace_lab.commands.bench._measure import (
     run_program,
     speed_ratio,
 )
-from headrace_lab.commands.bench._pmem_rules import check_rules
 from headrace_lab.families import FAMILIES
 
 __all__ = ["fabricated"]
@@ -293,70 +292,3 @@ def test_the_better_reference_is_the_one_that_counts() -> None:
     assert message.best_reference(times, (64, 16)) == "boost_spsc"
     del times[64, 16, "boost_spsc"]
     assert message.best_reference(times, (64, 16)) == "cached_index"
-
-
-def system(tmp_path: Path, files: dict[str, str]) -> str:
-    """A folder that looks like the system's, for the rules of measuring."""
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return str(tmp_path)
-
-
-GOOD = {
-    "proc/self/mountinfo": "1 0 0:1 / / rw - ext4 /dev/sda1 rw\n"
-    "2 1 259:0 / /mnt/p rw,relatime - ext4 /dev/pmem0 rw,dax=always\n",
-    "proc/stat": "cpu  1 2 3 4\n",
-    "sys/devices/system/node/node0/cpulist": "0-1023\n",
-    "sys/block/pmem0/device/numa_node": "0\n",
-    **{
-        f"sys/devices/system/cpu/cpu{cpu}/{name}": text
-        for cpu in os.sched_getaffinity(0)
-        for name, text in (
-            ("topology/thread_siblings_list", f"{cpu}\n"),
-            ("cpufreq/scaling_governor", "performance\n"),
-        )
-    },
-}
-
-
-def test_the_rules_of_measuring_are_seen_to_be_kept(tmp_path: Path) -> None:
-    root = system(tmp_path, GOOD | {"sys/region0/mappings": "6\n", "sys/region0/ns/b": ""})
-    device = tmp_path / "sys/block/pmem0/device"
-    (tmp_path / "sys/region0/ns/numa_node").write_text("0\n")
-    (device / "numa_node").unlink()
-    device.rmdir()
-    device.symlink_to("../../region0/ns")
-    states = {rule.check: rule.state for rule in check_rules("/mnt/p/rings", root)}
-    assert states == dict.fromkeys(("node", "sibling", "frequency", "dax", "interleaving"), "ok")
-
-
-@pytest.mark.parametrize(
-    "check, files, words",
-    [
-        ("node", {"sys/block/pmem0/device/numa_node": "1\n"}, "numactl -N 1"),
-        ("frequency", {"sys/devices/system/cpu/cpufreq/boost": "1\n"}, "cpufreq/boost"),
-        ("dax", {"proc/self/mountinfo": "1 0 0:1 / / rw - ext4 /dev/sda1 rw\n"}, "-o dax"),
-    ],
-)
-def test_a_rule_that_is_broken_is_told_with_its_remedy(
-    tmp_path: Path, check: str, files: dict[str, str], words: str
-) -> None:
-    rules = check_rules("/mnt/p", system(tmp_path, GOOD | files))
-    (broken,) = [rule for rule in rules if rule.check == check]
-    assert broken.state == "note"
-    assert words in broken.remedy
-
-
-def test_a_busy_sibling_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {name: "0-1024\n" if "siblings" in name else text for name, text in GOOD.items()}
-    root = system(tmp_path, files | {"proc/stat": "cpu1024 0 0 0 100 0 0 0 0\n"})
-    later = "cpu1024 50 0 0 150 0 0 0 0\n"
-    monkeypatch.setattr("time.sleep", lambda _: (tmp_path / "proc/stat").write_text(later))
-    rules = {rule.check: rule for rule in check_rules("/mnt/p", root)}
-    assert rules["sibling"].finding.endswith("are busy: 1024")
-
-
-def test_of_a_system_that_shows_nothing_the_rules_are_unknown(tmp_path: Path) -> None:
-    assert {rule.state for rule in check_rules("/mnt/p", str(tmp_path))} == {"unknown"}

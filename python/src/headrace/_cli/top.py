@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace top``: statistics of running processes."""
 
-import csv
 import http.server
 import io
-import sys
 import time
 from collections.abc import Callable
 
@@ -36,7 +34,6 @@ _HOW = (
 @click.command("top", cls=Command)
 @flag("--once", help="Print one view and end.")
 @json_option
-@flag("--csv", "as_csv", help="Print a line of CSV for each value, again after each interval.")
 @option(
     "--interval",
     type=Duration(0.01, 3600),
@@ -48,9 +45,7 @@ _HOW = (
     type=Count(0, 65535, metavar="PORT"),
     help="Serve the values for Prometheus at this port of 127.0.0.1; 0 takes any free port.",
 )
-def command(
-    interval: float, prometheus: int | None, *, once: bool, as_json: bool, as_csv: bool
-) -> int:
+def command(interval: float, prometheus: int | None, *, once: bool, as_json: bool) -> int:
     """Show what engines, DSA queues and caches of running processes do.
 
     Processes publish nothing unless HEADRACE_TELEMETRY=1 is in their environment or they call
@@ -60,18 +55,14 @@ def command(
     Example: headrace top --once --json
     """
     if as_json and not once:
-        refuse("--json is one document; add --once, or use --csv")
-    if as_json and as_csv:
-        refuse("--json and --csv are two formats; give one of them")
-    if prometheus is not None and (once or as_csv):
-        refuse("--prometheus serves until it is ended; it goes with neither --once nor --csv")
+        refuse("--json is one document; add --once")
+    if prometheus is not None and once:
+        refuse("--prometheus serves until it is ended; leave --once out")
     with Counters() as counters:
         watch = Watch(DIRECTORY, counters)
         try:
             if prometheus is not None:
                 return _serve(watch, prometheus)
-            if as_csv:
-                return _print_csv(watch, interval, once=once)
             if not once:
                 return _show(watch, interval)
         except BrokenPipeError:  # The reader exited.
@@ -133,22 +124,6 @@ def _print_json(look: Look, idxd_events: str) -> None:
 
 def _sum(look: Look, name: str) -> int:
     return sum(line.values.get(name, 0) for line in look.lines if line.kind == "engine")
-
-
-def _print_csv(watch: Watch, interval_s: float, *, once: bool) -> int:
-    stream = sys.stdout if once else live_stdout()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["time_ns", "process", "program", "kind", "name", "value", "number"])
-    while True:
-        look = watch.look()
-        for line in look.lines:
-            for name, value in line.values.items():
-                where = (look.time_ns, line.process, line.program, line.kind, line.name)
-                writer.writerow([*where, name, value])
-        stream.flush()
-        if once:
-            return EXIT_OK
-        time.sleep(interval_s)
 
 
 def _print_look(report: Report, watch: Watch, look: Look) -> None:

@@ -3,11 +3,9 @@
 
 import os
 import tempfile
-from dataclasses import asdict
 from typing import Any
 
 from headrace import _core
-from headrace._apps.doctor.finding import Finding
 from headrace._apps.figures import Figure
 from headrace._cli._options import FilePath, option, refuse_value
 from headrace._cli._output import progress
@@ -23,7 +21,6 @@ from headrace_lab.commands.bench._measure import (
     run_program,
     speed_ratio,
 )
-from headrace_lab.commands.bench._pmem_rules import check_rules
 
 _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
@@ -61,14 +58,12 @@ def command(rounds: int, directory: str | None) -> Outcome:
     instructions are the same, without durability. The rings on libpmem2 are Balcer's optimised one,
     ours assembled in DRAM and copied at once, and ours on libpmem2's primitives; the best of them
     is the rival. A stream of the same stores, with and without a fence per record, is the bound.
-    First checks the rules for measuring.
 
     Example: headrace bench pmem --json
     """
     if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
         refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
     parent = directory or memory_folder()
-    rules = check_rules(parent)
     with progress("measuring the rings"):
         measured = measure_rings(rounds, parent)
     lengths: dict[int, Times] = {
@@ -100,10 +95,9 @@ def command(rounds: int, directory: str | None) -> Outcome:
                 for length, each in ratios.items()
             },
             "interleaving": _interleaving(lengths),
-            "rules": [asdict(rule) for rule in rules],
         },
         summary=summary,
-        show=lambda report: _print_report(report, lengths, ratios, measured, rounds, rules),
+        show=lambda report: _print_report(report, lengths, ratios, measured, rounds),
     )
 
 
@@ -173,13 +167,7 @@ def _print_report(
     ratios: dict[int, dict[str, Figure]],
     measured: dict[str, Any],
     round_count: int,
-    rules: list[Finding],
 ) -> None:
-    for rule in rules:
-        said = "; ".join(each for each in (rule.finding, rule.cause) if each)
-        remedy = f"; remedy: {rule.remedy}" if rule.remedy else ""
-        report.say(f"{said}{remedy}", head=f"{rule.check:<13}{rule.state:<8}")
-    report.say()
     if not measured["persistent"]:
         report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):
