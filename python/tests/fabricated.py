@@ -12,7 +12,7 @@ from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace_lab.commands.bench import _engine_counts, injection
 from headrace_lab.commands.bench._measure import Series
-from headrace_lab.families.facts import Facts, Folder, MemoryNode, Queue
+from headrace_lab.families.facts import Facts, MemoryNode, Queue
 from headrace_lab.families.points import Point as MoverPoint
 
 TIMES = [123_456.7, 98_765.4, 234_567.8, 87_654.3, 345_678.9, 111_111.1, 99_999.9]
@@ -56,7 +56,6 @@ FACTS = Facts(
     available_bytes=256 << 30,
     cpus=16,
     last_cache_bytes=105 << 20,
-    folders=(Folder("/mnt/pmem0", dax=True, free_bytes=64 << 30),),
     perf_allowed=True,
     monitors_cache=True,
 )

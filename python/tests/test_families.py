@@ -19,14 +19,13 @@ from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench._family import find_measuring_program
 from headrace_lab.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
-from headrace_lab.families.facts import Folder
 from headrace_lab.families.measure import UNITS, Stop, measure_family
 from headrace_lab.families.points import plan_of
 
 __all__ = ["fabricated"]
 
 HEADRACE = Path(sysconfig.get_path("scripts")) / "headrace"
-ALONE = replace(FACTS, queues=(), no_queue="there is none", folders=(), nodes=FACTS.nodes[:1])
+ALONE = replace(FACTS, queues=(), no_queue="there is none", nodes=FACTS.nodes[:1])
 
 
 def test_the_simulator_and_the_benchmarks_share_one_list() -> None:
@@ -139,40 +138,6 @@ def test_emulated_queues_of_two_sizes_and_priorities_are_compared(
     assert sizes == {"16", "64"}
     (share,) = [each["median"] for each in figures if each["metric"] == "share"]
     assert 0 < share < 1
-
-
-@pytest.mark.parametrize("family", ["dax", "interleaving"])
-def test_a_folder_without_dax_is_measured_and_named_so(
-    here: Here, tmp_path: Path, family: str
-) -> None:
-    words = ("--rounds", "1", "--bytes", "4MiB", "--directory", str(tmp_path), "--json")
-    result = here("bench", family, *words)
-    assert result.code == 0, result.stderr
-    document = json.loads(result.stdout)
-    lines = {each["line"] for each in document["results"]["figures"]}
-    assert lines
-    assert all(f"{tmp_path} without DAX" in line for line in lines)
-    times = [each for each in document["results"]["figures"] if each["metric"] == "time_s"]
-    assert {each["panel"] for each in times} == {"time of 4 MiB, durable"}
-    assert {each["x"] for each in times} >= {"2 KiB, pinned", "4 KiB, pinned"}
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_transfer_that_does_not_fit_is_left_out_by_its_size(here: Here, tmp_path: Path) -> None:
-    words = ("--rounds", "1", "--bytes", "512TiB", "--directory", str(tmp_path))
-    result = here("bench", "dax", *words)
-    assert result.code == 0, result.stderr
-    assert "512 TiB in" in result.stdout
-    assert "smaller --bytes" in result.stdout
-    much = replace(FACTS, folders=(Folder("/x", dax=False, free_bytes=1 << 50),))
-    left_out = plan_of("dax", replace(much, transfer_bytes=200 << 30)).left_out
-    assert "no more than half of the 256 GiB" in left_out[0].why
-
-
-def test_a_folder_that_is_not_there_is_refused(here: Here, tmp_path: Path) -> None:
-    result = here("bench", "dax", "--directory", str(tmp_path / "none"))
-    assert result.code == 2
-    assert "not a directory" in result.stderr
 
 
 def test_memory_that_may_not_be_locked_is_measured_and_said_once() -> None:

@@ -297,7 +297,7 @@ void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count
     for (std::size_t i = 0; i < batch; ++i) {
       Operation made = operation_at(point, buffers, begun * batch + i);
       if (point.cache) made = made.into_cache();
-      one.operations[i] = point.durable ? made.durable() : made;
+      one.operations[i] = made;
     }
     const std::uint64_t t1 = point.split ? platform::ticks() : 0;
     Submit answer = by.submit(one);
@@ -426,19 +426,17 @@ class Bench {
     return *made;
   }
 
-  Pool& pool(const char* role, std::optional<NodeId> node, bool huge = false,
-             const std::string& folder = "", bool locked = true) {
+  Pool& pool(const char* role, std::optional<NodeId> node, bool huge = false, bool locked = true) {
     const std::string key =
-        fmt::format("{} {} {} {}", role, node ? static_cast<int>(node->value()) : -1, huge, folder);
+        fmt::format("{} {} {}", role, node ? static_cast<int>(node->value()) : -1, huge);
     std::unique_ptr<Pool>& found = pools_[key];
-    if (!found) found = std::make_unique<Pool>(node, huge, folder, locked);
+    if (!found) found = std::make_unique<Pool>(node, huge, locked);
     return *found;
   }
 
   /// Processor of each thread: on the node of its queue, else of the source.
   std::vector<int> processors_for(Engine& engine, const Point& point) const {
     std::vector<int> chosen;
-    if (!point.pinned) return chosen;
     const std::vector<int> allowed = allowed_processors();
     std::map<std::uint32_t, std::size_t> used;
     for (std::size_t i = 0; i < point.threads; ++i) {
@@ -462,8 +460,7 @@ class Bench {
   Run once(Engine& engine, const Point& point, std::size_t count, std::string* more) {
     const bool misses = point.faults != "none";
     const std::size_t room = is_dif(point.operation) ? with_fields(point.bytes) : point.bytes;
-    const std::size_t pool_bytes = point.span == 0 ? kPoolBytes : std::min(point.span, kPoolBytes);
-    const std::size_t wanted = misses ? kFaultBytes : pool_bytes / point.threads;
+    const std::size_t wanted = misses ? kFaultBytes : kPoolBytes / point.threads;
     const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
     // Separate targets: results of some operations would change the input of others.
     const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";
@@ -473,20 +470,19 @@ class Bench {
       if (not_locked.empty()) not_locked = from.not_locked();
       return taken;
     };
-    const std::size_t target_step = std::max(step, point.span / point.threads);
-    Pool& targets = pool(role, point.target, point.huge, point.file, !misses);
+    Pool& targets = pool(role, point.target, point.huge, !misses);
     const std::span<std::byte> source =
         take(pool("source", point.source, point.huge), step * point.threads);
-    const std::span<std::byte> target = take(targets, target_step * point.threads);
+    const std::span<std::byte> target = take(targets, step * point.threads);
     std::span<std::byte> second;
     if (point.operation != "copy" && point.operation != "fill") {
       second = take(pool("second", point.target, point.huge), step * point.threads);
     }
     const auto buffers_of = [&](std::size_t thread) {
-      const auto part = [&](std::span<std::byte> whole, std::size_t bytes) {
-        return whole.empty() ? whole : whole.subspan(thread * bytes, bytes);
+      const auto part = [&](std::span<std::byte> whole) {
+        return whole.empty() ? whole : whole.subspan(thread * step, step);
       };
-      return Buffers{part(source, step), part(target, target_step), part(second, step)};
+      return Buffers{part(source), part(target), part(second)};
     };
     for (std::size_t i = 0; i < point.threads; ++i) prepare_second(engine, point, buffers_of(i));
     static_cast<void>(operation_at(point, buffers_of(0), 0));

@@ -47,10 +47,6 @@ struct Point {
   std::string faults = "none";          ///< Else how faults on absent pages are handled.
   bool cache = false;                   ///< Writes targets into the cache.
   std::string waiting = "adaptive";     ///< As engine::Waiting.
-  bool durable = false;                 ///< Targets are durable on completion.
-  std::string file{};                   ///< Folder of a file that is the target.
-  std::size_t span = 0;                 ///< Target bytes of all threads; 0: exceeds the caches.
-  bool pinned = true;                   ///< Pins threads to the processors of the node.
   bool split = false;                   ///< Also times preparing, submitting and waiting.
   bool read = false;                    ///< Also times reading the target afterwards.
   std::optional<std::size_t> beside{};  ///< Bytes that another thread reads repeatedly meanwhile.
@@ -94,10 +90,6 @@ inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kW
     {"faults", [](Point& to, const std::string& value) { to.faults = value; }},
     {"cache", [](Point& to, const std::string& value) { to.cache = value == "1"; }},
     {"waiting", [](Point& to, const std::string& value) { to.waiting = value; }},
-    {"durable", [](Point& to, const std::string& value) { to.durable = value == "1"; }},
-    {"file", [](Point& to, const std::string& value) { to.file = value; }},
-    {"span", [](Point& to, const std::string& value) { to.span = size_of(value); }},
-    {"pinned", [](Point& to, const std::string& value) { to.pinned = value == "1"; }},
     {"split", [](Point& to, const std::string& value) { to.split = value == "1"; }},
     {"read", [](Point& to, const std::string& value) { to.read = value == "1"; }},
     {"beside", [](Point& to, const std::string& value) { to.beside = size_of(value); }},

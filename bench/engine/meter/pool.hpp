@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of headrace-bench-movement: on a node or in a file, prefaulted and locked.
+// Memory of headrace-bench-movement: on a node, prefaulted and locked.
 #pragma once
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -39,8 +38,8 @@ inline std::string why_not_locked(int os_errno) {
 class Pool {
  public:
   /// `locked`: false for memory that will be dropped, as the kernel does not drop locked pages.
-  Pool(std::optional<NodeId> node, bool huge, std::string folder, bool locked)
-      : node_(node), huge_(huge), folder_(std::move(folder)), locked_(locked) {}
+  Pool(std::optional<NodeId> node, bool huge, bool locked)
+      : node_(node), huge_(huge), locked_(locked) {}
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() { give_back(); }
@@ -49,8 +48,7 @@ class Pool {
     if (pages_.size() < byte_count) {
       give_back();
       const auto pages = huge_ ? platform::Pages::huge : platform::Pages::plain;
-      pages_ = folder_.empty() ? value_of(platform::allocate_pages(byte_count, node_, pages))
-                               : map_file(byte_count);
+      pages_ = value_of(platform::allocate_pages(byte_count, node_, pages));
       // Reports missing memory as an error here instead of by a signal later.
       if (Result<void> written = platform::prefault_pages(pages_); !written) {
         give_back();
@@ -69,33 +67,10 @@ class Pool {
   void drop() const noexcept { ::madvise(pages_.data(), pages_.size(), MADV_DONTNEED); }
 
  private:
-  void give_back() noexcept {
-    const std::span<std::byte> pages = std::exchange(pages_, {});
-    if (folder_.empty()) {
-      platform::free_pages(pages);
-    } else if (!pages.empty()) {
-      ::munmap(pages.data(), pages.size());
-    }
-  }
-
-  /// An unnamed file: it disappears with the process, however that ends.
-  [[nodiscard]] std::span<std::byte> map_file(std::size_t byte_count) const {
-    const int file = ::open(folder_.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    void* mapped = MAP_FAILED;
-    if (file >= 0 && ::posix_fallocate(file, 0, static_cast<off_t>(byte_count)) == 0) {
-      mapped = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    }
-    if (file >= 0) ::close(file);
-    if (mapped == MAP_FAILED) {
-      throw Unmeasurable{
-          fmt::format("no file of {} bytes can be made in '{}'", byte_count, folder_)};
-    }
-    return {static_cast<std::byte*>(mapped), byte_count};
-  }
+  void give_back() noexcept { platform::free_pages(std::exchange(pages_, {})); }
 
   std::optional<NodeId> node_;
   bool huge_;
-  std::string folder_;
   bool locked_;
   std::string not_locked_;
   std::span<std::byte> pages_;

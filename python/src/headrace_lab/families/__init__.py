@@ -54,18 +54,13 @@ FAMILIES = {
         Family("destination", "Measure targets in the cache and in memory.", ("cache-control",)),
         Family("pollution", "Measure a thread that reads its working set beside copies."),
         Family("cycles", "Measure the processor time that devices save."),
-        Family(
-            "interleaving",
-            "Measure durable copies of 2 and 4 KiB to persistent memory.",
-            ("optane",),
-        ),
-        Family("dax", "Measure persistent memory with and without pinned threads.", ("optane",)),
     )
 }
 
 MEASURED_ELSEWHERE = {
     "injection": "bench injection",
     "messages": "bench message",
+    "optane": "bench pmem",
     "qdp": "query",
 }
 """Scenarios that another command measures, and that command."""

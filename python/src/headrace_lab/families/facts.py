@@ -2,8 +2,6 @@
 """The facts of a machine that decide which points can be measured."""
 
 import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,31 +44,12 @@ class MemoryNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """A directory for files on persistent memory.
-
-    Attributes:
-        dax: Whether its file system is mounted with DAX; else files are in the page cache.
-    """
-
-    path: str
-    dax: bool
-    free_bytes: int
-
-    @property
-    def label(self) -> str:
-        """Name for display; marks a directory without DAX."""
-        return self.path if self.dax else f"{self.path} without DAX"
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Facts of the machine.
 
     Attributes:
         perf_allowed: Whether a process may count its cycles.
         monitors_cache: Whether resctrl reports cache occupancy.
-        transfer_bytes: Bytes of one write to persistent memory.
     """
 
     queues: tuple[Queue, ...]
@@ -79,10 +58,8 @@ class Facts:
     available_bytes: int
     cpus: int
     last_cache_bytes: int
-    folders: tuple[Folder, ...]
     perf_allowed: bool
     monitors_cache: bool
-    transfer_bytes: int = 8 << 30
 
     @property
     def emulated(self) -> bool:
@@ -141,7 +118,6 @@ def gather_facts() -> Facts:
         available_bytes=available_bytes() or 0,
         cpus=len(os.sched_getaffinity(0)),
         last_cache_bytes=max((each.capacity_bytes for each in machine.cpu_caches), default=0),
-        folders=tuple(folder_at(path) for path, dax in _mounts() if dax),
         perf_allowed=_perf_allowed(),
         monitors_cache=Path("/sys/fs/resctrl/mon_data").is_dir(),
     )
@@ -155,22 +131,6 @@ def _configured() -> dict[str, tuple[ConfiguredQueue, int]]:
         for queue in device.queues or ():
             found[queue.name] = (queue, groups.count(queue.group_id))
     return found
-
-
-def folder_at(path: str) -> Folder:
-    """Read the facts of a directory."""
-    real = os.path.realpath(path)
-    dax = {
-        point: has_dax for point, has_dax in _mounts() if os.path.commonpath([point, real]) == point
-    }
-    return Folder(path, dax[max(dax, key=len)], shutil.disk_usage(real).free)
-
-
-def _mounts() -> Iterator[tuple[str, bool]]:
-    """Yield mount points and whether each has DAX; a later mount hides earlier ones."""
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-        _, folder, _, options, *_ = line.split(" ")
-        yield folder.replace("\\040", " "), bool({"dax", "dax=always"} & set(options.split(",")))
 
 
 def _perf_allowed() -> bool:

@@ -227,8 +227,6 @@ def _trouble(point: Point, records: list[dict[str, Any]]) -> str:
 def _value(record: dict[str, Any], metric: str) -> float | None:
     if metric == "gb_per_s":
         return float(record["bytes"] / record["time_ns"])
-    if metric == "time_s":
-        return float(record["time_ns"] / 1e9)
     if metric == "time_us":
         return float(record["time_ns"] / record["operations"] / 1e3)
     if metric == "share":
@@ -251,7 +249,6 @@ def value_text(value: float, metric: str) -> str:
 UNITS = {
     "gb_per_s": "GB/s",
     "time_us": "µs",
-    "time_s": "s",
     "prepare_ns": "ns",
     "submit_ns": "ns",
     "wait_ns": "ns",

@@ -93,20 +93,16 @@ class Plan:
         """Add a skipped measurement."""
         self.left_out.append(LeftOut(what, why))
 
-    def add(self, words: dict[str, object], *places: Place, without_memory: bool = False) -> None:
-        """Add a point, or skip it if memory is too small; files need none (`without_memory`)."""
+    def add(self, words: dict[str, object], *places: Place) -> None:
+        """Add a point, or skip it if memory is too small."""
         each = max(int(str(words.get("bytes", 4096))), _POOL_BYTES)
-        span = int(str(words.get("span", 0)))
         needed = 2 * each * int(str(words.get("threads", 1)))
-        needed += 0 if without_memory else span
         if needed > self.facts.available_bytes // 2:
             place = places[0]
             self.leave_out(
                 f"{place.line} at {place.x}",
                 f"it needs {bytes_text(needed)} of memory, and no more than half of the "
-                f"{bytes_text(self.facts.available_bytes)} that are free is used"
-                + "; give a smaller --bytes"
-                * (span > 0),
+                f"{bytes_text(self.facts.available_bytes)} that are free is used",
             )
             return
         by_device = words["by"] not in {"cpu", "none"} and words.get("path") != "software"
@@ -496,49 +492,6 @@ def _cycles(plan: Plan) -> None:
             )
 
 
-def _interleaving(plan: Plan) -> None:
-    _persistent(plan, (256, 2 * KIB, 4 * KIB), (True,))
-
-
-def _dax(plan: Plan) -> None:
-    _persistent(plan, (2 * KIB, 4 * KIB), (True, False))
-
-
-def _persistent(plan: Plan, sizes: Iterable[int], ways: Iterable[bool]) -> None:
-    facts = plan.facts
-    span = facts.transfer_bytes
-    if not facts.folders:
-        plan.leave_out(
-            "persistent memory",
-            "no file system is mounted with DAX here; name a folder of another by --directory",
-        )
-    for folder in facts.folders:
-        if span > folder.free_bytes:
-            plan.leave_out(
-                f"{bytes_text(span)} in {folder.path}",
-                f"{bytes_text(folder.free_bytes)} are free there; give a smaller --bytes",
-            )
-            continue
-        for size, pinned in itertools.product(sizes, ways):
-            way = "pinned" if pinned else "not pinned"
-            words = {**_cpu(size), "file": folder.path, "durable": 1, "pinned": int(pinned)}
-            plan.add(
-                {**words, "span": span, "count": span // size},
-                Place(
-                    f"durable copies of {bytes_text(span)}, by size",
-                    f"{folder.label}, {way}",
-                    bytes_text(size),
-                ),
-                Place(
-                    f"time of {bytes_text(span)}, durable",
-                    folder.label,
-                    f"{bytes_text(size)}, {way}",
-                    "time_s",
-                ),
-                without_memory=folder.dax,
-            )
-
-
 _PLANS: dict[str, Callable[[Plan], None]] = {
     "submission": _submission,
     "threads": _threads,
@@ -553,8 +506,6 @@ _PLANS: dict[str, Callable[[Plan], None]] = {
     "destination": _destination,
     "pollution": _pollution,
     "cycles": _cycles,
-    "interleaving": _interleaving,
-    "dax": _dax,
 }
 
 

@@ -119,7 +119,7 @@ class Measured:
         return outcome.left_out[0].why.partition(";")[0]
 
 
-_WITHOUT_DEVICES = ("interleaving", "dax", "rings", "injection", "copies")
+_WITHOUT_DEVICES = ("rings", "injection", "copies")
 Judge = Callable[[Measured], Verdict]
 
 
@@ -203,15 +203,6 @@ def _remote(measured: Measured) -> Verdict:
     return Verdict(UNKNOWN, measured.why_not("movement"))
 
 
-def _dax(measured: Measured) -> Verdict:
-    outcome = measured.outcomes.get("dax")
-    pinned = [each for each in (outcome.shown if outcome else ()) if ", pinned" in each.place.line]
-    of_kind = {"without DAX" in each.place.line: Value.of(each) for each in reversed(pinned)}
-    if len(of_kind) > 1:
-        return _judged(of_kind[False], of_kind[True], 1 + _SAME)
-    return Verdict(UNKNOWN, "one of them is measured" if of_kind else measured.why_not("dax"))
-
-
 def _injection(measured: Measured) -> Verdict:
     found = _gains(measured)
     if not found:
@@ -258,7 +249,6 @@ _JUDGES: dict[str, Judge] = {
     "ceiling": _ceiling,
     "tiers": _tiers,
     "remote": _remote,
-    "dax": _dax,
     "injection": _injection,
     "injected_too_much": _injected_too_much,
     "tuned": _tuned,

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the families; each family is a list of points for one program."""
 
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import click
 
-from headrace._apps.idxd_events import Counters
 from headrace._apps.picture import matplotlib_defaults, save_picture
-from headrace._cli._options import FilePath, Size, option, refuse_value
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.machine import Machine
 from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program
 from headrace_lab.families import FAMILIES
-from headrace_lab.families.facts import folder_at, gather_facts
+from headrace_lab.families.facts import gather_facts
 from headrace_lab.families.measure import (
     PIN_REMEDY,
     PROGRAM,
@@ -31,22 +27,6 @@ from headrace_lab.families.measure import Outcome as Measured
 from headrace_lab.families.picture import draw_panels, panels_of
 
 ROUNDS = 7
-_PERSISTENT = ("interleaving", "dax")
-_PERSISTENT_OPTIONS = (
-    option(
-        "--bytes",
-        "size",
-        type=Size(1 << 20),
-        help="interleaving, dax: bytes written in each round, to a file of that size; 8GiB if not "
-        "given.",
-    ),
-    option(
-        "--directory",
-        type=FilePath(),
-        help="interleaving, dax: where the file lies; if not given, on each file system that is "
-        "mounted with DAX.",
-    ),
-)
 _METHOD = """Memory is written and locked before the clock starts, threads are pinned and begin
     together, and the time is that of the slowest. Points take turns in every round. What this
     machine lacks is left out and named; figures of devices of 'headrace emulate' are marked."""
@@ -55,34 +35,24 @@ _METHOD = """Memory is written and locked before the clock starts, threads are p
 def family_command(name: str) -> click.Command:
     """Make the command of a family."""
 
-    def command(rounds: int, size: int | None = None, directory: str | None = None) -> Outcome:
-        if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
-            refuse_value(
-                "--directory", f"'{directory}' is not a directory that this user can reach"
-            )
-        with progress(f"measuring {name}") as share, interruptible() as stop, Counters() as events:
+    def command(rounds: int) -> Outcome:
+        with progress(f"measuring {name}") as share, interruptible() as stop:
             program = find_measuring_program()
             facts = gather_facts()
-            if directory is not None:
-                facts = replace(facts, folders=(folder_at(directory),))
-            if size is not None:
-                facts = replace(facts, transfer_bytes=size)
             found = measure_family(name, facts, program, rounds, stop, share)
-            counts = events.read()
         return Outcome(
             "family",
             rounds,
-            results={**found.document(), "idxd_events": events.state, "idxd_counts": counts},
+            results=found.document(),
             summary=summary_of(found),
-            show=lambda report: _print(report, found, rounds, counts),
+            show=lambda report: _print(report, found, rounds),
             draw=lambda plot, machine: _draw(found, machine, plot),
             exit_code=EXIT_INTERRUPTED if found.partial else EXIT_OK,
         )
 
     example = f"Example: headrace bench {name} --json"
     command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
-    more = _PERSISTENT_OPTIONS if name in _PERSISTENT else ()
-    return benchmark(name, ROUNDS, "", *more, plots=True)(command)
+    return benchmark(name, ROUNDS, "", plots=True)(command)
 
 
 def find_measuring_program() -> str:
@@ -120,9 +90,7 @@ def _draw(outcome: Measured, machine: Machine, plot: Output) -> None:
         save_picture(picture, plot)
 
 
-def _print(
-    report: Report, outcome: Measured, rounds: int, counts: Mapping[str, Mapping[str, int]]
-) -> None:
+def _print(report: Report, outcome: Measured, rounds: int) -> None:
     if outcome.emulated:
         report.say(
             "The devices are emulated: their figures say nothing about real devices.", "bold"
@@ -151,9 +119,6 @@ def _print(
         report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
     else:
         report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
-    for device, of_device in counts.items():
-        counted = ", ".join(f"{count:,} {name}" for name, count in of_device.items())
-        report.say(f"The driver counted of {device}, for all processes: {counted}.")
 
 
 def _text(shown: Shown) -> str:
