@@ -596,15 +596,13 @@ def test_ending_it_while_it_measures_leaves_nothing(
 ) -> None:
     before = sorted(data_directory.rglob("*"))
     with started(command_path, data_directory, *SMALL, "--rounds", "10000") as process:
-        wait_until(lambda: bool(children_of(process)))
-        children = children_of(process)
+        wait_until(lambda: "duckdb" in Path(f"/proc/{process.pid}/maps").read_text())
         time.sleep(0.5)  # Anywhere between the start of DuckDB and the last round will do.
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=TIME_LIMIT_S)
         assert process.returncode == 130
         assert not output
         assert not errors
-        assert not any(is_alive(child) for child in children)
     assert sorted(data_directory.rglob("*")) == before
 
 
@@ -661,17 +659,6 @@ def test_a_hangup_that_is_ignored_stays_so(command_path: Path) -> None:
     )
     assert result.returncode == 0
     assert json.loads(result.stdout)
-
-
-def test_duckdb_does_not_outlive_a_command_that_is_killed(
-    command_path: Path, data_directory: Path
-) -> None:
-    with started(command_path, data_directory, *SMALL, "--rounds", "10000") as process:
-        wait_until(lambda: bool(children_of(process)))
-        children = children_of(process)
-        process.kill()
-        process.wait(TIME_LIMIT_S)
-        wait_until(lambda: not any(is_alive(child) for child in children))
 
 
 def test_a_terminal_sees_progress(command_path: Path, tmp_path: Path) -> None:

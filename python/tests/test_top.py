@@ -216,7 +216,6 @@ def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(
             rows = {row["name"]: row["values"] for row in emulations[process.pid]["rows"]}
             assert rows["dsa0"]["descriptors"] > 0
             assert rows["dsa0/wq0.0"]["accepted"] > 0
-            assert "none" in look["results"]["idxd_events"]
         finally:
             process.kill()
     watch = top.Watch(_core.TELEMETRY_DIRECTORY)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.idxd_events import Counters
 from headrace._direct import built
 
 HISTORY = 30
@@ -32,8 +31,7 @@ class Line:
     """One engine, device or cache of a process at one time.
 
     Attributes:
-        process: PID; 0: the kernel's driver, for all processes.
-        kind: "engine", "device", "cache", "emulated device", "emulated wq" or "idxd device".
+        kind: "engine", "device", "cache", "emulated device" or "emulated wq".
         values: Totals since its creation, by name.
         rates: Increase per second since the previous read; empty at the first.
     """
@@ -72,8 +70,6 @@ class Watch:
     """Reads repeatedly and computes rates."""
 
     directory: str
-    counters: Counters = field(default_factory=Counters)
-    """Counters of real devices; read if open."""
     history: dict[Key, deque[float]] = field(default_factory=dict)
     """The last rates of bytes, or of the unit that the kind counts instead."""
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
@@ -91,11 +87,6 @@ class Watch:
         for emulation in emulations:
             rows = emulation.pop("rows")
             lines += [self._line(emulation, row) for row in rows]
-        driver = {"process": 0, "program": "idxd", "written_ns": time.time_ns()}
-        lines += [
-            self._line(driver, {"kind": "idxd device", "name": name, "values": values})
-            for name, values in self.counters.read().items()
-        ]
         here = {line.key for line in lines}
         for key in [key for key in self._before if key not in here]:
             del self._before[key]
@@ -212,7 +203,6 @@ def activity_of(line: Line) -> str:
         "engine": "bytes_moved",
         "cache": "hits",
         "emulated wq": "accepted",
-        "idxd device": "bytes_written",
     }
     return names.get(line.kind, "descriptors")
 
@@ -239,16 +229,8 @@ def prometheus_text(look: Look) -> str:
     """Format the totals for Prometheus (text format 0.0.4)."""
     metrics: dict[str, list[str]] = {}
     for line in look.lines:
-        labels = ",".join(
-            f'{name}="{_escaped(value)}"'
-            for name, value in (
-                ("process", str(line.process)),
-                ("program", line.program),
-                ("name", line.name),
-            )
-            # The driver's counts have no process and no program.
-            if line.process or name == "name"
-        )
+        parts = {"process": str(line.process), "program": line.program, "name": line.name}
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in parts.items())
         for name, value in line.values.items():
             if name == "engine":
                 continue

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import click
 
 from headrace import _core
-from headrace._apps.idxd_events import Counters
 from headrace._apps.top import (
     Line,
     Look,
@@ -58,16 +57,15 @@ def command(interval: float, prometheus: int | None, *, once: bool, as_json: boo
         refuse("--json is one document; add --once")
     if prometheus is not None and once:
         refuse("--prometheus serves until it is ended; leave --once out")
-    with Counters() as counters:
-        watch = Watch(DIRECTORY, counters)
-        try:
-            if prometheus is not None:
-                return _serve(watch, prometheus)
-            if not once:
-                return _show(watch, interval)
-        except BrokenPipeError:  # The reader exited.
-            return EXIT_FAILED
-        return _print_once(watch, interval, as_json=as_json)
+    watch = Watch(DIRECTORY)
+    try:
+        if prometheus is not None:
+            return _serve(watch, prometheus)
+        if not once:
+            return _show(watch, interval)
+    except BrokenPipeError:  # The reader exited.
+        return EXIT_FAILED
+    return _print_once(watch, interval, as_json=as_json)
 
 
 def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
@@ -76,13 +74,13 @@ def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
     time.sleep(interval_s)
     look = watch.look()
     if as_json:
-        _print_json(look, watch.counters.state)
+        _print_json(look)
     else:
         _print_look(Report(), watch, look)
     return EXIT_OK
 
 
-def _print_json(look: Look, idxd_events: str) -> None:
+def _print_json(look: Look) -> None:
     by_process: dict[int, list[dict[str, object]]] = {}
     for line in look.lines:
         row: dict[str, object] = {
@@ -105,8 +103,6 @@ def _print_json(look: Look, idxd_events: str) -> None:
                 {"process": process, "rows": by_process.get(process, [])}
                 for process in look.emulations
             ],
-            "idxd_events": idxd_events,
-            "idxd_devices": by_process.get(0, []),
             "unreadable": look.unreadable,
         },
         summary={
@@ -133,7 +129,6 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
         report.say(f"Not shown: {file['path']}: {file['error']}", "yellow")
     if not look.processes and not look.unreadable:
         report.say(_HOW)
-    report.say(f"Events of the driver: {watch.counters.state}", "dim")
     for kind, (title, columns) in _SECTIONS.items():
         lines = [line for line in look.lines if line.kind == kind]
         if lines:
@@ -149,7 +144,7 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
                 ],
                 [
                     [
-                        str(line.process or "-"),
+                        str(line.process),
                         line.program,
                         line.name,
                         *(cell(line) for cell in columns.values()),
@@ -224,15 +219,6 @@ _SECTIONS: dict[str, tuple[str, dict[str, _Cell]]] = {
             "dropped": _total("dropped"),
             "aborted": _total("aborted"),
             "entries at most": _total("occupancy_max"),
-        },
-    ),
-    "idxd device": (
-        "DSA devices, counted by the driver for all processes",
-        {
-            "read/s": _bytes_rate("bytes_read"),
-            "written/s": _bytes_rate("bytes_written"),
-            "shared/s": _rate("shared_submissions"),
-            "dedicated/s": _rate("dedicated_submissions"),
         },
     ),
     "cache": (

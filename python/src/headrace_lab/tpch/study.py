@@ -4,7 +4,7 @@
 Method. A round runs each mode once, in a shuffled (seeded) order. The first round warms up and is
 not counted; short rounds are repeated more often. The cache is cleared before each run of Headrace,
 so that each prefetching run moves its data, but keeps its memory, as in long use. DuckDB has its
-table in memory, in a child process with as many threads, and times execution and fetch there.
+table in memory and as many threads; the time is that of execution and fetch.
 Headrace's query is timed in C++, from the start of the first worker to the end of the last.
 Reported are medians with minimum and maximum; ratios are ratios of medians.
 """
@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from headrace import _core
-from headrace._apps.idxd_events import Counters
 from headrace._apps.memory import peak_bytes
 from headrace._apps.top import bytes_of_emulated_devices
 from headrace._arguments import PREFETCH_MODES
@@ -161,7 +160,7 @@ class Study:
         answer_baseline: DuckDB's answer, if measured.
         baseline_version: DuckDB's version, if measured.
         device_statistics: Statistics of each queue over all runs.
-        bytes_by_device: Bytes that each device wrote in all runs, for all processes.
+        bytes_by_device: Bytes that each emulated device wrote in all runs, for all processes.
         engine_notes: Why devices, or some of their queues, are not among the movers.
         thresholds: Bytes from which the path "auto" uses a device, and their origin.
         operations: Statistics of the jobs by kind of operation.
@@ -227,13 +226,12 @@ def run_study(
         if settings.compare:
             baseline = stack.enter_context(Baseline(path, settings.thread_count))
         rounds = _Rounds(columns, settings, engine, cache, baseline)
-        with Counters() as counters:
-            before = bytes_of_emulated_devices()
-            rounds.run(progress)
-            written = {
-                device: count - before.get(device, 0)
-                for device, count in bytes_of_emulated_devices().items()
-            } | {device: counts["bytes_written"] for device, counts in counters.read().items()}
+        before = bytes_of_emulated_devices()
+        rounds.run(progress)
+        written = {
+            device: count - before.get(device, 0)
+            for device, count in bytes_of_emulated_devices().items()
+        }
         # Draw "off" and the chosen mode, or "on" if that did not prefetch.
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
         timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
