@@ -104,16 +104,21 @@ struct Own {
   int register_bytes_max = 0;
   std::size_t bytes_max = 0;
 };
+/// The C library copies through registers of 64 bytes, if there are any, except on processors of
+/// Intel's that run slower for them: those without AVX-VNNI (its init_cpu_features()).
+bool has_wide_copies() {
+  const platform::CpuFeatures& features = platform::cpu_features();
+  return features.avx512 &&
+         (features.avx_vnni || platform::cpu_identity().vendor != "GenuineIntel");
+}
 /// Up to so many bytes, and from half of them on, the C library takes no jump: two of its
-/// registers, which have 64 bytes except on Intel's processors.
+/// registers.
 int straight_bytes() {
-  const bool wide = platform::cpu_features().avx512;
-  return wide && platform::cpu_identity().vendor != "GenuineIntel" ? 128 : 64;
+  return has_wide_copies() ? 128 : 64;
 }
 Own own_copies() {
-  const platform::CpuFeatures& features = platform::cpu_features();
-  if (features.avx512) return {.register_bytes_max = 64, .bytes_max = 512};
-  if (features.avx2) return {.register_bytes_max = 32, .bytes_max = 256};
+  if (has_wide_copies()) return {.register_bytes_max = 64, .bytes_max = 512};
+  if (platform::cpu_features().avx2) return {.register_bytes_max = 32, .bytes_max = 256};
   return {.register_bytes_max = 16, .bytes_max = 128};
 }
 /// Broadcasting a byte needs AVX2.
