@@ -470,8 +470,9 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
     if (!taken && route.any) {
       const bool device = chosen[0] >= processors;
       const std::size_t first = device ? processors : 0;
-      taken = offer_others(request, job, first, device ? movers_.size() - first : processors,
-                           chosen[0] - first, full);
+      const std::size_t count = device ? movers_.size() - first : processors;
+      // More than the chosen one.
+      if (count > 1) taken = offer_others(request, job, first, count, chosen[0] - first, full);
     }
     // Processors replace devices that are closed whatever the path, those that are full only if
     // the path allows it.
