@@ -125,7 +125,8 @@ def test_a_device_that_fails_follows_its_script_and_the_caller_copies_nothing() 
     program = find_program("_bench", "headrace-bench-faults", tried="test", remedy="reinstall")
     scripts = run_program([program, "64"], tried="test", time_limit_s=300)["scripts"]
     assert all(each["caller_bytes"] == 0 for each in scripts.values())
-    assert all(each["instructions"] > 0 for each in scripts.values())
+    healthy = scripts["healthy"]["instructions"]
+    assert all(0 < each["instructions"] <= 2 * healthy for each in scripts.values())
     accepted = scripts["healthy"]["descriptors"]
     assert scripts["page_faults"]["page_faults"] == accepted
     assert 0 < scripts["lost"]["lost"] < scripts["lost"]["descriptors"]

@@ -157,7 +157,7 @@ def test_figures_have_a_line_of_smart_processors_and_of_hbm_in_cache_mode() -> N
     # What restates a published figure is not simulated once more beside it.
     kinds = {line.kind for line in cards["ring"].panel.lines}
     assert kinds == {"published"}
-    simulated = [line for line in cards["faults"].panel.lines if line.kind == "simulated"]
+    simulated = [line for line in cards["page-faults"].panel.lines if line.kind == "simulated"]
     assert [set(line.points) for line in simulated] == [{"none", "iotlb"}]
 
 

@@ -76,7 +76,7 @@ COMMANDS: dict[str, list[list[str]]] = {
             "copy",
             "emulator",
             "engine",
-            "failures",
+            "faults",
             "injection",
             "message",
             "pmem",

@@ -48,7 +48,9 @@ FAMILIES = {
         Family("operations", "Measure every operation, by device and processor.", ("operations",)),
         Family("latency", "Measure the time to prepare, submit and wait."),
         Family(
-            "faults", "Measure the cost of page faults, by how they are handled.", ("page-faults",)
+            "page-faults",
+            "Measure the cost of page faults, by how they are handled.",
+            ("page-faults",),
         ),
         Family("pages", "Measure pages of 4 KiB and of 2 MiB.", ("huge-pages",)),
         Family("destination", "Measure targets in the cache and in memory.", ("cache-control",)),

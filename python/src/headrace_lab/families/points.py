@@ -501,7 +501,7 @@ _PLANS: dict[str, Callable[[Plan], None]] = {
     "queues": _queues,
     "operations": _operations,
     "latency": _latency,
-    "faults": _faults,
+    "page-faults": _faults,
     "pages": _pages,
     "destination": _destination,
     "pollution": _pollution,

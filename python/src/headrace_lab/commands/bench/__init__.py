@@ -53,7 +53,7 @@ command = _Benchmarks(
         "engine": "Count what engine operations cost, and compare each figure with its goal.",
         "cache": "Measure hits and misses of the cache beside the design that it came from.",
         "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
-        "failures": "Measure what submissions cost on devices that fail, beside a healthy one.",
+        "faults": "Measure what submissions cost on devices that fail, beside a healthy one.",
         "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
         "message": "Measure message queues between two processes, beside others and the kernel.",
         "store": "Measure the block store beside memcpy, and its blocks under faults.",

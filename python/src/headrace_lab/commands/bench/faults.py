@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench failures``: submissions to devices that do not work, beside a healthy one."""
+"""``headrace bench faults``: submissions to devices that do not work, beside a healthy one."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _PER_ROUND = 100
 _HEALTHY = "healthy"
 
 
-@benchmark("failures", 20, " of 100 submissions")
+@benchmark("faults", 20, " of 100 submissions")
 def command(rounds: int) -> Outcome:
     """Measure what submissions cost on devices that fail, beside a healthy one.
 
@@ -25,7 +25,7 @@ def command(rounds: int) -> Outcome:
     once or late, faults, loses descriptors, never answers, or accepts nothing. Counted within
     `submit` alone: instructions, and the bytes that the calling thread copies.
 
-    Example: headrace bench failures --json
+    Example: headrace bench faults --json
     """
     with progress("measuring submissions"):
         program = find_program(
@@ -40,7 +40,7 @@ def command(rounds: int) -> Outcome:
         return max(float(each[name]) for each in scripts.values()) / healthy
 
     return Outcome(
-        "failures",
+        "faults",
         rounds,
         results=measured,
         summary={
