@@ -160,7 +160,6 @@ def in_guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ("tune", "--output", "-"),
         ("report", "--output", "report.html"),
         ("topo", "--measure"),
-        ("sim", "advise", "--here", "--bytes", "1GiB"),
         ("sim", "validate", "--here"),
     ],
 )

@@ -60,7 +60,6 @@ COMMANDS: dict[str, list[list[str]]] = {
     "sim-validate": [["sim", "validate"]],
     "sim-advise": [
         ["sim", "advise", "--machine", "xeon-max-flat", "--bytes", "1GiB"],
-        ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
     "sim-replay": [["sim", "replay", "made.trace", "--machine", "spr-1dsa"]],
     "machine-list": [["machine", "list"]],

@@ -5,7 +5,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,12 +178,6 @@ def test_advice_is_to_move_what_is_read_often_and_to_leave_what_has_nowhere_to_g
     assert "Leave the data" in out
 
 
-def test_advice_about_the_query_names_its_bound(command: Command) -> None:
-    code, out, _ = command("advise", "--machine", "xeon-max-flat", "--query", "q6", "--json")
-    assert code == 0
-    assert set(json.loads(out)["summary"]) >= {"tier", "mover", "gain", "bound"}
-
-
 def test_data_whose_pointers_are_followed_is_left_in_ddr(command: Command) -> None:
     asked = ("advise", "--machine", "xeon-max-flat", "--bytes", "1GiB", "--passes", "1000")
     for pattern, mover in (("scan", "dsa"), ("update", "dsa"), ("chase", "none")):
@@ -195,18 +188,16 @@ def test_data_whose_pointers_are_followed_is_left_in_ddr(command: Command) -> No
 def test_each_command_says_what_holds_without_a_machine(command: Command) -> None:
     said = {name: " ".join(command(name, "--help")[1].split()) for name in ("run", "advise")}
     assert "default: the scenario's" in said["run"]
-    assert "give it or --here" in said["advise"]
-    assert "scenario" not in said["advise"].partition("--machine")[2].partition("--here")[0]
+    assert "needed with --bytes" in said["advise"]
 
 
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "--bytes, --query and --trace"),
-        (["--bytes", "1GiB", "--query", "q6"], "--bytes, --query and --trace"),
+        ([], "--bytes and --trace"),
+        (["--bytes", "1GiB", "--trace", "t"], "--bytes and --trace"),
         (["--bytes", "1 league"], "is not a size"),
         (["--bytes", "1GiB", "--passes", "0"], "--passes"),
-        (["--query", "q7"], "q6"),
     ],
 )
 def test_advice_without_a_question_is_refused(
@@ -237,24 +228,6 @@ def test_the_pace_of_an_emulated_device_is_that_of_the_machine_file() -> None:
     assert float(rate.removesuffix("GB/s")) == pytest.approx(31.4, rel=0.01)
     with pytest.raises(Error, match="no DSA"):
         pace_of("ddr-optane")
-
-
-@pytest.mark.usefixtures("little_memory")
-def test_advice_about_this_machine_is_to_leave_what_has_nowhere_to_go(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    little = partial(measure, rounds=1, effort=_LITTLE)
-    monkeypatch.setattr("headrace_lab.sim.measured.measure", little)
-    native, _ = _core.Machine.make_record()
-    if len(Machine.from_native(native).nodes) > 1:
-        pytest.skip("this machine has several nodes")
-    for question in (["--query", "q6"], ["--bytes", "1GiB", "--threads", "1"]):
-        code, out, err = command("advise", "--here", *question, "--json")
-        assert (code, err) == (0, "")
-        assert json.loads(out)["summary"]["mover"] == "none"
-    code, _, err = command("advise", "--here", "--machine", "spr-1dsa", "--query", "q6")
-    assert code == 2
-    assert "--machine and --here" in err
 
 
 _LITTLE = Effort(samples=1, round_us=20, time_max_ms=20)

@@ -181,16 +181,6 @@ class Columns:
     shared: float
 
 
-def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advice]:
-    """Compare targets for prefetching the columns that query 6 aggregates, all on node 0.
-
-    Returns:
-        The options, the best first; not moving is one of them.
-    """
-    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
-    return advise_tables(machine, [table], threads=threads)
-
-
 def _columns_of(scan: Scan) -> Columns:
     filters, others = dict(scan.filters), dict(scan.others)
     if not filters:
@@ -335,11 +325,6 @@ def _simulate(
 
 def _longest(results: list[Result]) -> Result:
     return max(results, key=lambda each: each.figures["on_ms"])
-
-
-def column_bytes_of(scale_factor: float) -> int:
-    """Size of a column of TPC-H lineitem."""
-    return max(_COLUMN_BYTES, round(scale_factor * 6_001_215) * _COLUMN_BYTES)
 
 
 def _compute_of(model: dict[str, Any]) -> dict[str, float]:

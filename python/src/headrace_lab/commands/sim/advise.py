@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sim advise``: where to place data, who moves it, and the gain."""
 
-from contextlib import ExitStack
 from dataclasses import asdict
 
 import click
@@ -12,14 +11,12 @@ from headrace._cli._options import (
     Choice,
     Count,
     FilePath,
-    Number,
     Size,
-    flag,
     json_option,
     option,
     refuse,
 )
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
 from headrace._scenarios import machines
@@ -28,13 +25,9 @@ from headrace_lab.sim.advice import (
     Advice,
     TraceAdvice,
     advise_data,
-    advise_query,
     advise_trace,
     cache_mode_gain,
-    column_bytes_of,
 )
-from headrace_lab.sim.measured import measured_record
-from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
 
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
@@ -47,8 +40,7 @@ def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 @click.command("advise", cls=Command)
-@machine_option("give it or --here")
-@flag("--here", "on_this_machine", help="About this machine, which is measured first.")
+@machine_option("needed with --bytes")
 @option("--bytes", "size", type=Size(1), help="Bytes of node 0 that are read.")
 @option(
     "--passes",
@@ -62,14 +54,7 @@ def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None)
     default="scan",
     help="With --bytes: in order, in order and written back, or each load needs the one before.",
 )
-@option("--query", type=Choice("q6"), help="The query's columns, each read once.")
 @click.option("--sql", "--data", "--tables", hidden=True, expose_value=False, callback=_refuse_sql)
-@option(
-    "--scale-factor",
-    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
-    default="1",
-    help="With --query: scale factor of its table.",
-)
 @option("--trace", type=FilePath(), help="A traced program: on which machine, with what.")
 @option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
 @json_option
@@ -78,47 +63,35 @@ def command(
     size: int | None,
     passes: int,
     pattern: str,
-    query: str | None,
-    scale_factor: float,
     trace: str | None,
     threads: int,
     *,
-    on_this_machine: bool,
     as_json: bool,
 ) -> None:
     """Say which memory to read from, which mover to use, and the gain to expect.
 
-    The gain is simulated. Data that would gain less than 2 % stays in place. Give one of --bytes,
-    --query and --trace; with --trace all machines are compared if none is named.
+    The gain is simulated. Data that would gain less than 2 % stays in place. Give --bytes
+    or --trace; with --trace all machines are compared if none is named. A record of this machine is
+    made by 'headrace topo --measure --record FILE'.
 
     Example: headrace sim advise --machine xeon-max-flat --bytes 1GiB --passes 4
     """
-    _refuse_unclear(machine, (size, query, trace), on_this_machine=on_this_machine)
-    if trace is not None and machine is None and not on_this_machine:
-        _print_traced(advise_trace(trace, machines()), as_json=as_json)
+    if (size is None) == (trace is None):
+        refuse("give one of --bytes and --trace")
+    path = None if machine is None else machine_of(machine)
+    if trace is not None:
+        _print_traced(advise_trace(trace, [machine] if machine else machines()), as_json=as_json)
         return
-    with ExitStack() as stack:
-        if machine is not None:
-            path = machine_of(machine)
-        else:
-            share = stack.enter_context(progress("measuring this machine"))
-            path = stack.enter_context(measured_record(share))
-        in_cache_mode = None
-        if trace is not None:
-            _print_traced(advise_trace(trace, [machine or str(path)]), as_json=as_json)
-            return
-        if size is not None:
-            ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
-            if pattern == "scan":
-                in_cache_mode = cache_mode_gain(path, size, passes=passes)
-        else:
-            ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
+    if path is None or size is None:
+        refuse("--bytes is about a --machine; give one")
+    ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
+    in_cache_mode = cache_mode_gain(path, size, passes=passes) if pattern == "scan" else None
     best = ranked[0]
     other = {} if in_cache_mode is None else {"cache_mode_gain": in_cache_mode}
     if as_json:
         print_document(
             "sim-advise",
-            machine={"name": machine or "this machine"},
+            machine={"name": machine},
             results=[asdict(each) for each in ranked],
             summary={"kind": "simulated", **asdict(best), **other},
         )
@@ -129,16 +102,6 @@ def command(
             f"HBM in cache mode, a setting of the firmware: {in_cache_mode:+.1%} without any move, "
             "read by all cores of the node (simulated)"
         )
-
-
-def _refuse_unclear(
-    machine: str | None, subjects: tuple[object, ...], *, on_this_machine: bool
-) -> None:
-    if sum(each is not None for each in subjects) != 1:
-        refuse("give one of --bytes, --query and --trace")
-    needs = subjects[-1] is None
-    if (needs and machine is None and not on_this_machine) or (machine and on_this_machine):
-        refuse("give one of --machine and --here")
 
 
 def _print_traced(ranked: list[TraceAdvice], *, as_json: bool) -> None:
