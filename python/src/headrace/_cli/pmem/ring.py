@@ -3,6 +3,7 @@
 
 import errno
 import os
+import re
 import stat
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 import click
 
@@ -40,7 +41,6 @@ BATCH_MAX = 1024
 COUNT_MAX = 2**53
 CAPACITY_BYTES_MIN = 4096
 _PAUSE_S = 0.001
-_BLOCK_BYTES = 1 << 20
 _NUMBER_BYTES_MAX = 32
 _ESCAPED_BYTES = 4
 
@@ -154,9 +154,9 @@ def consume(
     """Take entries and write them out, a line each: number, tabulator, bytes.
 
     Entries are acknowledged after they are written. Killed at any moment and started again, it
-    continues after the last whole line of the file, without duplicates; a torn line is cut off if
-    it is the beginning of the next entry, else refused. In a pipe or terminal an entry may appear
-    twice, with the same number. The ring is made if there is none.
+    continues after the last whole line of the file, without duplicates; a torn line is cut off. In
+    a pipe or terminal an entry may appear twice, with the same number. The ring is made if there is
+    none.
 
     Example: headrace pmem ring consume ring.pmem --output entries.txt
     """
@@ -216,17 +216,18 @@ class Sink:
 
     def __init__(self, path: str | None, recovered: RingState) -> None:
         self._tried = f"write entries into '{path or 'stdout'}'"
-        self.last: int | None = None
-        self._last_line = (0, 0)
-        self._torn = b""
+        self._last = -1  # The number of the file's last line.
         # fd 1, because sys.stdout collects output until the end.
         self._descriptor = 1 if path is None else self._open(path)
         self._owned = path is not None
-        self._readable = path or f"/proc/self/fd/{self._descriptor}"
         try:
             if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                self._read_tail(recovered)
-                self._check_last(recovered)
+                self._resume(path or f"/proc/self/fd/{self._descriptor}", recovered)
+        except OSError as problem:
+            self.__exit__()
+            # Without reading the file, an entry could be duplicated.
+            remedy = "make it readable, or write into a pipe: '| cat >>FILE'"
+            raise self._failed("it cannot be read and committed", remedy, problem) from problem
         except BaseException:
             self.__exit__()
             raise
@@ -247,87 +248,34 @@ class Sink:
         except OSError as problem:
             raise self._failed("it cannot be opened", "choose another file", problem) from problem
 
-    def _read_tail(self, recovered: RingState) -> None:
-        """Read the number of the last whole line, and the torn line after it."""
-        try:
-            with Path(self._readable).open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                whole = _line_begin(file, size)
-                longest = _NUMBER_BYTES_MAX + _ESCAPED_BYTES * recovered.entry_bytes_max
-                if whole != size:
-                    # The entry of a torn line was not acknowledged, so the ring still has it.
-                    if size - whole > longest or recovered.entry_count == 0:
-                        raise self._foreign_tail()
-                    file.seek(whole)
-                    self._torn = file.read(size - whole)
-                begin = _line_begin(file, whole - 1) if whole > 0 else 0
-                file.seek(begin)
-                number = file.read(min(whole - begin, _NUMBER_BYTES_MAX)).partition(b"\t")[0]
-            # Write at the end, even without O_APPEND.
-            os.lseek(self._descriptor, 0, os.SEEK_END)
-        except OSError as problem:
-            # Without reading the file, an entry could be duplicated.
-            remedy = "make it readable, or write into a pipe: '| cat >>FILE'"
-            raise self._failed("it cannot be read and committed", remedy, problem) from problem
-        self._last_line = (begin, whole)
-        if number.isdigit():
-            self.last = int(number)
-
-    def _cut_torn(self, line: bytes) -> None:
-        """Cut off the torn line, if it is the beginning of `line`."""
-        if not line.startswith(self._torn):
-            raise self._foreign_tail()
-        try:
-            os.truncate(self._descriptor, self._last_line[1])
-            os.lseek(self._descriptor, 0, os.SEEK_END)
-        except OSError as problem:
-            raise self._failed("its torn line cannot be cut", "choose another", problem) from None
-        self._torn = b""
-
-    def _foreign_tail(self) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            self._tried,
-            "its last line has no end and is not the beginning of an entry of the ring",
-            "end the line, or name another file",
-        )
-
-    def _check_last(self, recovered: RingState) -> None:
-        pending = min(recovered.entry_count, BATCH_MAX)
-        if self.last is not None and self.last >= recovered.first_ordinal + pending:
-            raise self._foreign(
-                f"its last line has the number {self.last}, which is not in the ring"
-            )
-
-    def _check_same(self, line: bytes) -> None:
-        """Check that the file's last line is `line`, the ring's entry of that number."""
-        begin, end = self._last_line
-        try:
-            with Path(self._readable).open("rb") as file:
-                file.seek(begin)
-                if end - begin == len(line) and file.read(len(line)) == line:
-                    return
-        except OSError as problem:
-            raise self._failed("it cannot be read", "make it readable", problem) from problem
-        raise self._foreign(f"its line {self.last} is not the entry of that number in the ring")
+    def _resume(self, path: str, recovered: RingState) -> None:
+        """Read the number of the last whole line, and cut off the torn line after it."""
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            longest = _NUMBER_BYTES_MAX + _ESCAPED_BYTES * recovered.entry_bytes_max
+            file.seek(max(0, size - 2 * longest))
+            *_, last, torn = b"\n", *file.read().split(b"\n")
+        number = last.partition(b"\t")[0]
+        self._last = int(number) if number.isdigit() else -1
+        if self._last >= recovered.first_ordinal + min(recovered.entry_count, BATCH_MAX):
+            cause = f"its last line has the number {self._last}, which is not in the ring"
+            raise self._foreign(cause)
+        if torn and (recovered.entry_count == 0 or not re.match(rb"[0-9]+(\t|$)", torn)):
+            raise self._foreign("its last line has no end and is not of the ring")
+        os.ftruncate(self._descriptor, size - len(torn))
+        # Write at the end, even without O_APPEND.
+        os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def _foreign(self, cause: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            self._tried,
-            f"{cause}: it belongs to another ring",
-            "name another file, or move it away",
-        )
+        return InvalidArgumentError(self._tried, cause, "name another file, or move it away")
 
     def write(self, entries: list[RingEntry]) -> None:
         """Write the entries that are not in the file yet; on return, a file is synced to disk."""
-        lines = [b"%d\t%s\n" % (entry.ordinal, _printable(entry.data)) for entry in entries]
-        done_count = 0
-        if self.last is not None and self.last >= entries[0].ordinal:
-            done_count = self.last - entries[0].ordinal + 1
-            if done_count <= len(lines):
-                self._check_same(lines[done_count - 1])
-        if self._torn and done_count < len(lines):
-            self._cut_torn(lines[done_count])
-        text = b"".join(lines[done_count:])
+        text = b"".join(
+            b"%d\t%s\n" % (entry.ordinal, _printable(entry.data))
+            for entry in entries
+            if entry.ordinal > self._last
+        )
         try:
             while text:
                 text = text[os.write(self._descriptor, text) :]
@@ -342,20 +290,6 @@ class Sink:
             if problem.errno not in {errno.EINVAL, errno.EROFS}:
                 remedy = "check the disk; nothing of it was acknowledged"
                 raise self._failed("it does not reach the disk", remedy, problem) from problem
-        if done_count <= len(lines):
-            self.last = None  # All further entries are new.
-
-
-def _line_begin(file: BinaryIO, end: int) -> int:
-    """Offset of the line that ends at `end`: after the last line feed before it."""
-    while end > 0:
-        begin = max(0, end - _BLOCK_BYTES)
-        file.seek(begin)
-        found = file.read(end - begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return 0
 
 
 def _printable(data: bytes) -> bytes:
