@@ -246,8 +246,6 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   CacheHandle& operator=(const CacheHandle&) = delete;
   ~CacheHandle() { close(); }
 
-  /// The event log, if any; its type is private to cache.cpp.
-  std::shared_ptr<void> log;
   /// The mover policy is a Python function. An access then needs the GIL while other threads may
   /// wait for the access, so nothing that waits for accesses may hold the GIL.
   bool has_policy_function = false;

@@ -229,32 +229,6 @@ cache::Hint parse_hint(const ParsedHint& hint) {
                      "use once, many or the number of regions that come before it"}};
 }
 
-/// The events of a cache, until taken. When the log is full, new events are dropped and counted.
-///
-/// Threading: shared.
-class EventLog {
- public:
-  explicit EventLog(std::size_t count_max) : count_max_(count_max) {}
-  void add(const cache::Event& event) {
-    const Lock lock(mutex_);
-    if (events_.size() == count_max_) {
-      ++lost_count_;
-    } else {
-      events_.push_back(event);
-    }
-  }
-  [[nodiscard]] std::pair<std::vector<cache::Event>, std::uint64_t> take() {
-    const Lock lock(mutex_);
-    return {std::exchange(events_, {}), std::exchange(lost_count_, 0)};
-  }
-
- private:
-  const std::size_t count_max_;
-  Mutex mutex_;
-  std::vector<cache::Event> events_ HEADRACE_GUARDED_BY(mutex_);
-  std::uint64_t lost_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
-};
-
 /// Python's handle on a change.
 ///
 /// Ownership: holds the source and the copy, which views may use after the change has ended.
@@ -285,8 +259,7 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
                                         std::shared_ptr<EngineHandle> engine,
                                         std::uint64_t capacity_bytes, const Placement& placement,
                                         const std::string& eviction, bool recycle, bool huge,
-                                        std::size_t event_count_max, const nb::object& mover,
-                                        bool into_cache) {
+                                        const nb::object& mover, bool into_cache) {
   cache::CacheOptions options;
   options.placement = parse_placement(placement);
   options.capacity_per_node = Bytes(capacity_bytes);
@@ -303,14 +276,8 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
     options.memory =
         cache::recycled(huge ? std::move(options.memory) : cache::operating_system_pages());
   }
-  std::shared_ptr<EventLog> log;
-  if (event_count_max != 0) {
-    log = std::make_shared<EventLog>(event_count_max);
-    options.observer = [log](const cache::Event& event) { log->add(event); };
-  }
   auto made = value_of(cache::Cache::make(machine, engine->engine(), std::move(options)));
   auto handle = std::make_shared<CacheHandle>(std::move(engine), std::move(made));
-  handle->log = std::move(log);
   handle->has_policy_function = has_mover_function || std::holds_alternative<nb::object>(placement);
   return handle;
 }
@@ -389,32 +356,6 @@ std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
   const Buffer buffer(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   return pinned ? cache->pin(buffer.bytes()) : cache->unpin(buffer.bytes());
-}
-
-/// Why a move failed; nullopt for other events.
-std::optional<std::string> cause_of(const cache::Event& event) {
-  if (event.kind != cache::EventKind::move_failed) return std::nullopt;
-  if (event.late_write_possible) return "late_write_possible";
-  return event.cause == engine::Cause::none ? "stopped" : std::string(engine::name(event.cause));
-}
-
-nb::tuple take_events(const CacheHandle& handle) {
-  nb::list events;
-  std::uint64_t lost_count = 0;
-  if (handle.log != nullptr) {
-    auto [taken, lost] = std::static_pointer_cast<EventLog>(handle.log)->take();
-    lost_count = lost;
-    for (const cache::Event& event : taken) {
-      nb::dict made;
-      made["kind"] = cache::name(event.kind);
-      made["address"] = reinterpret_cast<std::uintptr_t>(event.region.data());
-      made["byte_count"] = event.region.size();
-      made["node"] = event.node ? std::optional(event.node->value()) : std::nullopt;
-      made["cause"] = cause_of(event);
-      events.append(made);
-    }
-  }
-  return nb::make_tuple(events, lost_count);
 }
 
 std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
@@ -584,16 +525,13 @@ void bind_cache(nb::module_& module) {
 
   nb::class_<CacheHandle>(module, "Cache")
       .def_static("make", &make_cache, "machine"_a, "engine"_a, nb::kw_only(), "capacity_bytes"_a,
-                  "placement"_a, "eviction"_a, "recycle"_a, "huge_pages"_a, "event_count_max"_a,
-                  "mover"_a.none(), "into_cache"_a)
+                  "placement"_a, "eviction"_a, "recycle"_a, "huge_pages"_a, "mover"_a.none(),
+                  "into_cache"_a)
       .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
       .def("access_many", &access_many, "sources"_a, "hint"_a.none())
       .def("change", &change, "source"_a, "hint"_a.none())
       .def("write_back", &write_back, "entry"_a.none())
       .def("pin", &pin, "source"_a, "pinned"_a)
-      .def("take_events", &take_events,
-           nb::sig("def take_events(self) -> tuple[list[dict[str, typing.Any]], int]"),
-           "Fields of headrace.CacheEvent, and the number of lost events.")
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "source"_a)
       .def("forget", &forget, "address"_a, "byte_count"_a)

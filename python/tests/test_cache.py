@@ -159,7 +159,6 @@ def test_the_statistics_are_there_when_the_cache_is_closed(engine: headrace.Engi
         ready(cache, np.ones(10))
     assert cache.statistics.misses == 1
     assert cache.statistics.bytes_cached == 0
-    assert "misses" in cache.statistics.table()
 
 
 def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engine) -> None:
@@ -175,14 +174,6 @@ def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engi
         headrace.Cache(engine, "1MiB", "moon")
     with pytest.raises(headrace.InvalidArgumentError, match="lru or s3_fifo"):
         headrace.Cache(engine, "1MiB", "local", eviction="belady")  # type: ignore[arg-type]
-
-
-def test_the_statistics_are_a_table_with_a_line_for_each_total(cache: headrace.Cache) -> None:
-    ready(cache, np.ones(ENTRY_BYTES, np.uint8))
-    lines = cache.statistics.table().splitlines()
-    assert lines[1].split() == ["misses", "1"]
-    assert ["bytes_moved", f"{ENTRY_BYTES:,}"] in [line.split() for line in lines]
-    assert len({len(line) for line in lines}) == 1
 
 
 @pytest.mark.parametrize("eviction", ["lru", "s3_fifo"])
@@ -545,29 +536,6 @@ def test_what_is_pinned_is_not_flushed(cache: headrace.Cache) -> None:
     assert cache.flush() == 0
     assert cache.unpin(source) == 1
     assert cache.flush() == 1
-
-
-def test_events_tell_what_happened_and_what_was_lost(engine: headrace.Engine) -> None:
-    source = np.ones(1000)
-    with headrace.Cache(engine, "64MiB", "local", events=4) as cache:
-        ready(cache, source)
-        cache.access(source)
-        events, lost = cache.take_events()
-        assert sorted(event.kind for event in events) == ["hit", "miss", "moved"]
-        assert {event.address for event in events} == {source.ctypes.data}
-        assert {event.byte_count for event in events} == {source.nbytes}
-        assert all(event.node is not None for event in events)
-        assert lost == 0
-        for _ in range(10):
-            cache.access(source)
-        events, lost = cache.take_events()
-        assert (len(events), lost) == (4, 6)
-        assert cache.take_events() == ([], 0)
-
-
-def test_without_a_log_there_are_no_events(cache: headrace.Cache) -> None:
-    ready(cache, np.ones(10))
-    assert cache.take_events() == ([], 0)
 
 
 def test_a_cache_may_ask_for_huge_pages(engine: headrace.Engine) -> None:

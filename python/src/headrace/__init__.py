@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace import pmem
     from headrace._cache_policies import MoveContext, PlacementContext
-    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
+    from headrace.cache import Cache, CacheStatistics, Change, Entry
     from headrace.engine import (
         POLICIES,
         Engine,
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
 __all__ = [
     "POLICIES",
     "Cache",
-    "CacheEvent",
     "CacheStatistics",
     "CapacityExceededError",
     "Change",
@@ -145,7 +144,6 @@ _MODULES = {
     "headrace._cache_policies": ("MoveContext", "PlacementContext"),
     "headrace.cache": (
         "Cache",
-        "CacheEvent",
         "CacheStatistics",
         "Change",
         "Entry",

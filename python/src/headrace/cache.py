@@ -85,36 +85,6 @@ class CacheStatistics:
     waited_ns: int
     bytes_cached: int
 
-    def table(self) -> str:
-        """The totals as lines of name and number, aligned."""
-        rows = [(name, f"{getattr(self, name):,}") for name in self.__slots__]
-        name_width = max(len(name) for name, _ in rows)
-        width = max(len(number) for _, number in rows)
-        return "\n".join(f"{name:{name_width}}  {number:>{width}}" for name, number in rows)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheEvent:
-    """An event of a region.
-
-    Attributes:
-        kind: "hit", "miss", "not_placed", "refused", "weak_hit", "weak_miss" (an access), "moved",
-            "move_failed" (the end of a move), "evicted", "dropped" (the end of an entry), or
-            "written_back" (changed bytes are in the source).
-        address: Address of the requested region, or of the entry.
-        byte_count: Its length.
-        node: Node of the entry; None without an entry.
-        cause: Why a move failed: "stopped", "page_fault", "device_error" and others, or
-            "late_write_possible": an abandoned device may still write to the copy, which is
-            therefore not used. None for other events.
-    """
-
-    kind: str
-    address: int
-    byte_count: int
-    node: int | None
-    cause: str | None
-
 
 class Entry(_core.Exporter):
     """A handle on one cached region. It keeps the source alive.
@@ -274,7 +244,6 @@ class Cache(Closing):
         eviction: Eviction = "s3_fifo",
         recycle: bool = False,
         huge_pages: bool = False,
-        events: int = 0,
         mover: Policy | Mover | None = None,
         into_cache: bool = False,
     ) -> None:
@@ -295,7 +264,6 @@ class Cache(Closing):
             recycle: Keep all memory of dropped copies for new ones, until the cache and its entries
                 are gone; otherwise at most 64 MiB of each node, or none with `huge_pages`.
             huge_pages: Request huge pages for copies at least that long.
-            events: Number of events kept for `take_events`; 0 disables them at no cost.
             mover: Which movers make a copy: the name of a policy (`headrace.POLICIES`), or a
                 function of a `MoveContext` that returns one or several indexes of movers. The
                 accessing thread calls it for every miss. It must not access or wait for a cache. If
@@ -333,7 +301,6 @@ class Cache(Closing):
             eviction=eviction,
             recycle=bool(recycle),
             huge_pages=bool(huge_pages),
-            event_count_max=whole_number(events, "keep the events of a cache"),
             mover=parse_mover(mover, self.engine),
             into_cache=bool(into_cache),
         )
@@ -439,14 +406,6 @@ class Cache(Closing):
             ClosedError: The cache has been closed.
         """
         return self._native.pin(flat_bytes(source, "source"), pinned=False)
-
-    def take_events(self) -> tuple[list[CacheEvent], int]:
-        """Return the events since the last call, and how many were lost because the log was full.
-
-        The cache must have been made with `events`. Works after `close`, too.
-        """
-        events, lost_count = self._native.take_events()
-        return [CacheEvent(**event) for event in events], lost_count
 
     def flush(self, node: int | None = None) -> int:
         """Write changes back and drop unused, unpinned entries; return their number.
