@@ -10,7 +10,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,20 +134,6 @@ nb::dict statistics_of(const query::Prefetcher& prefetcher) {
   return result;
 }
 
-/// Kind, scan, chunk, column, nanoseconds since the start.
-using EventTuple =
-    std::tuple<const char*, std::uint32_t, std::uint32_t, std::uint32_t, std::int64_t>;
-
-std::vector<EventTuple> events_of(const query::Prefetcher& prefetcher) {
-  constexpr std::array kNames{"submitted", "copies", "source"};  // By ChunkEvent::Kind.
-  std::vector<EventTuple> events;
-  for (const query::ChunkEvent& event : prefetcher.statistics().events) {
-    events.emplace_back(kNames.at(static_cast<std::size_t>(event.kind)), event.scan_index,
-                        event.chunk_index, event.column, event.time.count());
-  }
-  return events;
-}
-
 /// Memory and the source that frees it.
 using NodeMemory = std::pair<std::shared_ptr<cache::MemorySource>, std::span<std::byte>>;
 
@@ -222,7 +207,6 @@ void bind_table(nb::module_& module) {
              handle.prefetcher().finish();
            })
       .def("stop", &PrefetcherHandle::stop)
-      .def("events", [](const PrefetcherHandle& handle) { return events_of(handle.prefetcher()); })
       .def(
           "statistics",
           [](const PrefetcherHandle& handle) { return statistics_of(handle.prefetcher()); },

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
 
-import headrace.sql
 from headrace._plan import PlannedScan
 from headrace._scenarios import find_machine
 from headrace.table import Table
@@ -73,39 +72,6 @@ def test_a_plan_is_printed_and_nothing_is_run(here: Here) -> None:
     assert "l_extendedprice" in outcome.stdout
 
 
-def test_the_timeline_of_a_query_has_a_lane_for_each_column(here: Here, tmp_path: Path) -> None:
-    picture = tmp_path / "timeline.svg"
-    found = document(here, *TPCH, "--query", "6", "--rounds", "1", "--plot", str(picture))
-    (scan,) = found["results"]["queries"]["6"]["first_run"]["scans"]
-    names = set(re.findall(r'id="(\w+):lineitem\.(\w+)"', picture.read_text("utf-8")))
-    # Every column is read, from the source at least, and says its lead.
-    for column in scan["columns"]:
-        assert ("text", column["name"]) in names
-        assert {("copies", column["name"]), ("source", column["name"])} & names
-        assert (("submitted", column["name"]) in names) >= (column["lead_ns"] is not None)
-    assert len(scan["columns"]) == 4
-
-
-def test_events_tell_when_a_chunk_was_submitted_and_read() -> None:
-    with headrace.sql.connect(prefetch="on", wait=True, chunk_rows=8192) as connection:
-        assert connection.timeline == []
-        connection.register("t", pa.table({"n": range(4 * 8192)}))
-        query = "SELECT sum(n) FROM t"
-        connection.begin_prefetch(query)
-        connection.wait_for_prefetch()
-        before = connection.timeline
-        assert [(each.kind, each.column, each.chunk_index) for each in before] == [
-            ("submitted", "n", chunk) for chunk in range(4)
-        ]
-        connection.execute(query).fetchall()
-        events = connection.timeline
-    assert [each.time_ns for each in events] == sorted(each.time_ns for each in events)
-    for chunk in range(4):
-        kinds = [each.kind for each in events if each.chunk_index == chunk]
-        # The copies are those of before, and the chunk is submitted again or read first.
-        assert "copies" in kinds
-
-
 def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
     words = (*TPCH, "--query", "6,13", "--rounds", "1")
     plain = document(here, *words)
@@ -141,12 +107,10 @@ def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None
 
 def test_a_query_that_moves_nothing_says_so(here: Here, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(30)}), tmp_path / "t.parquet")
-    picture = tmp_path / "nothing.svg"
-    words = ("--rounds", "1", "--simulate", "xeon-max-flat", "--plot", str(picture))
+    words = ("--rounds", "1", "--simulate", "xeon-max-flat")
     outcome = here("sql", "--data", str(tmp_path), "SELECT sum(n) FROM t", *words)
     assert outcome.code == 0, outcome.stderr
     assert "Nothing to predict for xeon-max-flat: no column" in outcome.stdout
-    assert 'id="nothing"' in picture.read_text("utf-8")
 
 
 def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
@@ -215,7 +179,6 @@ def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
         (("sql", "--data", ".", "--query", "1"), "give --tpch, too"),
         ((*TPCH, "--query", "23"), "numbers from 1 to 22"),
         ((*TPCH, "--query", "6", "--plan", "--json"), "leave out --json"),
-        ((*TPCH, "--query", "1,6", "--plot", "t.svg"), "--plot draws one query"),
         ((*TPCH, "--query", "6", "--simulate", "pdp-11"), "'pdp-11'"),
         ((*TPCH, "--query", "6", "--tables-on", "cxl"), "give --simulate, too"),
         ((*TPCH, "--query", "5..3"), "numbers from 1 to 22"),

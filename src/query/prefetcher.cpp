@@ -61,8 +61,8 @@ class PrefetchState {
     return found;
   }
   void begin_chunk(std::size_t scan_index, std::uint32_t chunk_index);
-  std::vector<cache::Entry> locate(std::optional<std::size_t> scan_index, std::uint32_t chunk_index,
-                                   std::uint32_t column, std::span<const Region> regions);
+  std::vector<cache::Entry> locate(std::optional<std::size_t> scan_index, std::uint32_t column,
+                                   std::span<const Region> regions);
   void finish();
   void stop();
   [[nodiscard]] PrefetchStatistics statistics() const {
@@ -95,11 +95,6 @@ class PrefetchState {
   Outcome move_chunk(std::size_t scan_index, std::uint32_t chunk_index);
   Outcome move_region(std::size_t scan_index, std::uint32_t chunk_index, std::uint32_t column,
                       const Region& region);
-  void record(ChunkEvent::Kind kind, std::size_t scan_index, std::uint32_t chunk_index,
-              std::uint32_t column, std::chrono::nanoseconds now) HEADRACE_REQUIRES(mutex_) {
-    statistics_.events.push_back(
-        {kind, static_cast<std::uint32_t>(scan_index), chunk_index, column, now - started_});
-  }
   [[nodiscard]] bool is_passed(std::size_t scan_index, std::uint32_t chunk_index)
       HEADRACE_REQUIRES(mutex_) {
     return progress_[scan_index].chunks_read > chunk_index;
@@ -107,7 +102,6 @@ class PrefetchState {
 
   const PrefetcherOptions options_;
   const Plan plan_;
-  const std::chrono::nanoseconds started_ = steady_clock().now();
   mutable Mutex mutex_;
   /// Notified when a chunk is read, when the walk blocks or ends, and by stop().
   Condition changed_;
@@ -171,7 +165,7 @@ void PrefetchState::begin_chunk(std::size_t scan_index, std::uint32_t chunk_inde
 }
 
 std::vector<cache::Entry> PrefetchState::locate(std::optional<std::size_t> scan_index,
-                                                std::uint32_t chunk_index, std::uint32_t column,
+                                                std::uint32_t column,
                                                 std::span<const Region> regions) {
   std::vector<cache::Entry> found;
   {
@@ -203,11 +197,6 @@ std::vector<cache::Entry> PrefetchState::locate(std::optional<std::size_t> scan_
   }
   counted.bytes_from_copies += from_copies;
   counted.bytes_from_source += from_source;
-  if (scan_index.has_value() && from_copies + from_source > 0) {
-    const auto kind =
-        from_source == 0 ? ChunkEvent::Kind::read_copies : ChunkEvent::Kind::read_source;
-    record(kind, *scan_index, chunk_index, column, steady_clock().now());
-  }
   return found;
 }
 
@@ -277,9 +266,8 @@ PrefetchState::Outcome PrefetchState::move_region(std::size_t scan_index, std::u
     cache::Entry entry = cache->access(region.bytes);
     if (!is_at_source(entry)) {
       const Lock lock(mutex_);
-      const auto now = steady_clock().now();
-      record(ChunkEvent::Kind::submitted, scan_index, chunk_index, column, now);
-      progress_[scan_index].held.push_back({chunk_index, column, now, std::move(entry)});
+      progress_[scan_index].held.push_back(
+          {chunk_index, column, steady_clock().now(), std::move(entry)});
       return Outcome::submitted;
     }
     // No room, or a full queue. A move that ends frees a queue; a chunk that is read frees room.
@@ -337,9 +325,8 @@ class StreamReader final : public ChunkReader {
   void begin_chunk(std::uint32_t chunk_index) override {
     if (scan_index_.has_value()) state_->begin_chunk(*scan_index_, chunk_index);
   }
-  std::vector<cache::Entry> locate(std::uint32_t chunk_index, std::uint32_t column,
-                                   std::span<const Region> regions) override {
-    return state_->locate(scan_index_, chunk_index, column, regions);
+  std::vector<cache::Entry> locate(std::uint32_t column, std::span<const Region> regions) override {
+    return state_->locate(scan_index_, column, regions);
   }
 
  private:

@@ -480,7 +480,7 @@ struct TableStream {
         const Piece& piece = chunk.pieces[column];
         std::vector<cache::Entry> copies;
         if (self.reader != nullptr) {
-          copies = self.reader->locate(chunk_index, column, piece.regions);
+          copies = self.reader->locate(column, piece.regions);
         }
         ArrowArray& part = exported->add_part();
         ExportedArray::write_piece(self.table, piece, chunk.row_count, std::move(copies), part);

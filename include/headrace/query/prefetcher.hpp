@@ -52,24 +52,8 @@ struct ScanStatistics {
   std::vector<ColumnStatistics> columns;  ///< By the index of the column in the table.
 };
 
-/// One column of one chunk is submitted, or read.
-struct ChunkEvent {
-  enum class Kind : std::uint8_t {
-    submitted,
-    read_copies,  ///< All movable bytes came from copies.
-    read_source,
-  };
-  Kind kind{};
-  std::uint32_t scan_index = 0;
-  std::uint32_t chunk_index = 0;
-  std::uint32_t column = 0;
-  std::chrono::nanoseconds time{};  ///< Since the start of the prefetcher.
-};
-
 struct PrefetchStatistics {
   std::vector<ScanStatistics> scans;  ///< By the index of the scan in the plan.
-  /// Events of the scans of the plan, oldest first.
-  std::vector<ChunkEvent> events;
   /// Reads by streams that match no scan of the plan.
   ColumnStatistics unplanned;
 };

@@ -43,7 +43,7 @@ class HEADRACE_API ChunkReader {
   virtual void begin_chunk(std::uint32_t chunk_index) = 0;
   /// Returns one handle per region, which points at the source if there is no copy; or no handles:
   /// then all regions are read from the source.
-  virtual std::vector<cache::Entry> locate(std::uint32_t chunk_index, std::uint32_t column,
+  virtual std::vector<cache::Entry> locate(std::uint32_t column,
                                            std::span<const Region> regions) = 0;
 };
 

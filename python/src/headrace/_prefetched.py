@@ -59,21 +59,3 @@ class Prefetched:
     def bytes_from_source(self) -> int:
         """Bytes read from the tables, of all columns."""
         return sum(column.bytes_from_source for scan in self.scans for column in scan.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkEvent:
-    """Submission or read of one column of one chunk.
-
-    Attributes:
-        kind: "submitted", "copies" (all movable bytes were read from copies) or "source".
-        scan_index: Index of the scan in `Prefetched.scans`.
-        chunk_index: Index of the chunk in the table.
-        time_ns: Time since prefetching for the statement began.
-    """
-
-    kind: str
-    scan_index: int
-    chunk_index: int
-    column: str
-    time_ns: int

@@ -32,7 +32,7 @@ from headrace._arguments import (
 from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
-from headrace._prefetched import ChunkEvent, ColumnRead, Prefetched, ScanRead
+from headrace._prefetched import ColumnRead, Prefetched, ScanRead
 from headrace._relation import Relation, called_from, caller, text_of
 from headrace.cache import Cache
 from headrace.errors import ClosedError, InvalidArgumentError
@@ -40,7 +40,6 @@ from headrace.machine import Machine, topo
 from headrace.table import CHUNK_ROWS, Table
 
 __all__ = [
-    "ChunkEvent",
     "ColumnRead",
     "Connection",
     "PlannedScan",
@@ -182,11 +181,6 @@ class Connection(Closing):
     def prefetched(self) -> Prefetched | None:
         """Prefetching of the last statement so far; None without any."""
         return None if self._current is None else self._current.report()
-
-    @property
-    def timeline(self) -> list[ChunkEvent]:
-        """Submissions and reads of the last statement's chunks, in order of time."""
-        return [] if self._current is None else self._current.timeline()
 
     def register(self, name: str, data: object) -> "Connection":
         """Register a table under a name; Arrow tables and `headrace.Table` are prefetched.
@@ -433,13 +427,6 @@ class _Running:
             self.plan_ns,
             tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
         )
-
-    def timeline(self) -> list[ChunkEvent]:
-        names = [self.tables[scan.table].column_names for scan in self.scans]
-        return [
-            ChunkEvent(kind, scan, chunk, names[scan][column], time_ns)
-            for kind, scan, chunk, column, time_ns in self.native.events()
-        ]
 
     def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
         table = self.tables[scan.table]

@@ -230,18 +230,6 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
   EXPECT_EQ(scan.columns[0].bytes_from_source, 0U);
   EXPECT_EQ(scan.columns[0].chunks_ahead, 6U);
   EXPECT_GT(scan.columns[0].lead.count(), 0);
-  const std::vector<ChunkEvent> events = prefetcher->statistics().events;
-  ASSERT_EQ(events.size(), 12U);
-  EXPECT_TRUE(std::is_sorted(
-      events.begin(), events.end(),
-      [](const ChunkEvent& one, const ChunkEvent& other) { return one.time < other.time; }));
-  for (std::uint32_t chunk = 0; chunk < 6; ++chunk) {
-    std::vector<ChunkEvent::Kind> kinds;
-    for (const ChunkEvent& event : events) {
-      if (event.chunk_index == chunk) kinds.push_back(event.kind);
-    }
-    EXPECT_EQ(kinds, (std::vector{ChunkEvent::Kind::submitted, ChunkEvent::Kind::read_copies}));
-  }
 }
 
 TEST(Prefetcher, GivesCopiesOfStringsWhoseOffsetsCountFromTheCopy) {

@@ -24,13 +24,11 @@ from headrace._cli._options import (
     flag,
     json_option,
     option,
-    plot_option,
     refuse,
     threads_option,
 )
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
 from headrace._cli.sim._machine import machine_of
-from headrace._files import Output
 from headrace.engine import MoverPath
 from headrace.machine import topo
 from headrace.table import Table
@@ -46,7 +44,6 @@ from headrace_lab.commands.query import check_path
 from headrace_lab.sql.prediction import Simulated, simulated_on
 from headrace_lab.sql.study import Settings, Study, make_plans, run_study
 from headrace_lab.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
-from headrace_lab.sql.timeline import SUBJECT, draw_timeline
 from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_directory
 
 ROUNDS_MAX = 1000
@@ -103,7 +100,6 @@ class _Queries(Value[tuple[int, ...]]):
 @option("--rounds", type=Count(1, ROUNDS_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
 @flag("--plan", help="Print what would be prefetched, in that order, and run nothing.")
-@plot_option(SUBJECT)
 @option(
     "--simulate",
     type=FilePath("MACHINE"),
@@ -128,7 +124,6 @@ def command(
     threads: int | None,
     rounds: int,
     capacity: int | None,
-    plot: Output | None,
     simulate: str | None,
     tables_on: str | None,
     *,
@@ -148,8 +143,6 @@ def command(
     if plan and as_json:
         refuse("--plan prints a table and measures nothing: leave out --json")
     queries = _queries(query, numbers)
-    if plot is not None and (plan or len(queries) > 1):
-        refuse("--plot draws one query that is run: name one, and leave out --plan")
     simulated = None
     if simulate is not None:
         record = machine_of(simulate, "--simulate")
@@ -181,8 +174,6 @@ def command(
     except duckdb.Error as problem:
         complain(f"cannot run the query: {problem}")
         return EXIT_FAILED
-    if plot is not None:
-        draw_timeline(plot, study)
     _report(study, simulated, as_json=as_json)
     if study.equal_count < len(study.queries):
         wrong = [name for name, each in study.queries.items() if not each.is_equal]

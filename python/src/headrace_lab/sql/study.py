@@ -32,7 +32,7 @@ from headrace.cache import Cache
 from headrace.engine import MoverPath
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
-from headrace.sql import ChunkEvent, Connection, PlannedScan, Prefetched, connect, wrap
+from headrace.sql import Connection, PlannedScan, Prefetched, connect, wrap
 from headrace.table import Table
 from headrace_lab.tpch.study import make_engine
 
@@ -75,7 +75,6 @@ class QueryStudy:
 
     Attributes:
         is_equal: Whether every run of every mode gave the same result.
-        timeline: When chunks were submitted and read in the first run.
     """
 
     text: str
@@ -86,7 +85,6 @@ class QueryStudy:
     is_equal: bool = True
     times_ns: dict[str, list[int]] = field(default_factory=dict)
     first: Prefetched | None = None
-    timeline: list[ChunkEvent] = field(default_factory=list)
     repeated: list[Prefetched] = field(default_factory=list)
 
     def median_ns(self, mode: str) -> float:
@@ -264,7 +262,7 @@ def _first_run(on: Connection, text: str) -> tuple[QueryStudy, list[Row]]:
         raise InvalidArgumentError("run the query", "it has no statement", "write one")
     found = QueryStudy(text, plan=on.plan(text))
     rows = on.execute(text).fetchall()
-    found.first, found.timeline = on.prefetched, on.timeline
+    found.first = on.prefetched
     return found, rows
 
 
