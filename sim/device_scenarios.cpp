@@ -394,7 +394,7 @@ Result<Outcome> cache_control(const Model& model, const Point& point) {
   return Outcome{{{"gb_per_s", moved.steady_gb_per_s}, {"l3_bytes_taken", taken}}, moved.bound};
 }
 
-// ---- page-faults, huge-pages, overtaking, break-even
+// ---- page-faults, huge-pages, break-even
 
 Result<Outcome> page_faults(const Model& model, const Point& point) {
   constexpr double kPage = 4096;
@@ -426,22 +426,6 @@ Result<Outcome> huge_pages(const Model& model, const Point& point) {
   return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound};
 }
 
-Result<Outcome> overtaking(const Model& model, const Point& point) {
-  const double small = point.size("small");
-  const double large = point.size("bytes");
-  const auto count = static_cast<std::uint64_t>(std::min(2048.0, 4 * large / small + 64));
-  const std::vector<Submitter> submitters{
-      {.count = 1, .bytes = large},
-      {.count = count, .depth = std::max(1U, point.count("depth")), .bytes = small}};
-  const Moved moved =
-      move_by_devices(model, setup_of(std::max(1U, point.count("engines"))), submitters);
-  // queue_bytes counts the completions of both submitters until the first one finishes.
-  const double behind = std::max(0.0, moved.queue_bytes[0] - large);
-  return Outcome{
-      {{"overtaken_by", std::round(behind / small)}, {"large_us", moved.ends_ns[0] / 1e3}},
-      moved.bound};
-}
-
 Result<Outcome> break_even(const Model& model, const Point& point) {
   const bool sync = point.word("mode") == "sync";
   double from = 0;
@@ -455,25 +439,6 @@ Result<Outcome> break_even(const Model& model, const Point& point) {
     gain_max = std::max(gain_max, gain);
   }
   return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, ""};
-}
-
-/// Compares the choice of path `auto` with the best one.
-Result<Outcome> automatic(const Model& model, const Point& point) {
-  const double bytes = point.size("bytes");
-  const bool waits = point.word("mode") == "sync";
-  const std::uint32_t batch = waits ? 1 : std::max(1U, point.count("batch"));
-  const Moved moved =
-      use_one(model, setup_of(4),
-              {.bytes = bytes, .sync = waits, .batch = batch, .submissions = 64, .traffic = {}});
-  const double device_ns = bytes / rate_of(moved, waits);
-  const double core_ns = cpu_ns(model.core, bytes);
-  const std::string_view path = path_of(bytes, batch > 1 ? batch : 0, waits);
-  const double chosen_ns = path == "device" ? device_ns : core_ns;
-  return Outcome{{{"time_us", chosen_ns / 1e3},
-                  {"over_best", chosen_ns / std::min(device_ns, core_ns)},
-                  {"by_device", path == "device" ? 1.0 : 0.0}},
-                 std::string(path),
-                 {"a worker thread costs as much as the calling thread"}};
 }
 
 template <Result<Outcome> (*kRun)(const Model& model, const Point& point)>
@@ -562,14 +527,6 @@ std::vector<Scenario> device_scenarios() {
        "spr-1dsa",
        {{"alignment", Kind::count, {"8", "32", "64"}}, {"bytes", Kind::size, {"4KiB", "64KiB"}}},
        with_device<alignment>},
-      {"overtaking",
-       "how many small copies overtake a large one",
-       "spr-1dsa",
-       {{"bytes", Kind::size, {"1MiB", "8MiB"}},
-        {"small", Kind::size, {"32KiB"}},
-        kDepth,
-        {"engines", Kind::count, {"4"}}},
-       with_device<overtaking>},
       {"cache-control",
        "last-level cache taken by a copy, and its rate",
        "spr-1dsa",
@@ -592,12 +549,7 @@ std::vector<Scenario> device_scenarios() {
        "from which size on a device beats one core",
        "spr-1dsa",
        {mode},
-       with_device<break_even>},
-      {"automatic",
-       "which path the engine chooses, and the time of the alternative",
-       "spr-1dsa",
-       {kBytes, mode, one_batch},
-       with_device<automatic>}};
+       with_device<break_even>}};
 }
 
 }  // namespace headrace::sim::detail

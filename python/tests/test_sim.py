@@ -381,7 +381,7 @@ def test_a_device_with_more_engines_than_there_are_is_refused(
     assert "at most 4" in err
 
 
-@pytest.mark.parametrize("name", ["ddr-to-hbm", "qdp", "overtaking"])
+@pytest.mark.parametrize("name", ["ddr-to-hbm", "qdp", "priorities"])
 def test_the_same_scenario_gives_the_same_document(command: Command, name: str) -> None:
     first = command("run", name, "--json")
     assert first[0] == 0

@@ -73,5 +73,5 @@ SIMULATED_BY = {
 SIMULATED_BY |= {each.name: each.scenarios[0] for each in FAMILIES.values() if each.scenarios}
 """For subcommands of `headrace bench` and others, a scenario that simulates what they measure."""
 
-ONLY_SIMULATED = ("automatic", "hbm-cache-mode", "overtaking", "placement")
+ONLY_SIMULATED = ("hbm-cache-mode", "placement")
 """Scenarios that nothing measures."""
