@@ -13,6 +13,9 @@ endif()
 if(HEADRACE_PMEM2)
   pkg_check_modules(PMEM2 REQUIRED IMPORTED_TARGET libpmem2)
 endif()
+if(HEADRACE_URING)
+  pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+endif()
 
 # Warnings and sanitizers for every target of the tree.
 add_library(headrace_flags INTERFACE)

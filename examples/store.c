@@ -23,8 +23,7 @@ int main(int argc, char** argv) {
   const headrace_store_options options = {.struct_size = sizeof(headrace_store_options),
                                           .block_bytes = BLOCK_BYTES,
                                           .tiers = tiers,
-                                          .tier_count = 2,
-                                          .checksums = true};
+                                          .tier_count = 2};
   headrace_store* store = headrace_store_make(engine, &options, &error);
   if (store == NULL) {
     fprintf(stderr, "store: %s\n", error.text);

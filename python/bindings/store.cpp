@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The block store: stores, and batches in flight with their buffers. Waits run without the GIL.
 #include "headrace/store/store.hpp"
+#include "headrace/store/file.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -120,9 +121,10 @@ class TransferHandle {
   std::shared_ptr<Batch> batch_;
 };
 
-/// The fields of headrace.Tier: capacity, node, path, durability, eviction.
-using TierTuple =
-    std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string, std::string>;
+/// The fields of headrace.Tier: capacity, node, path, durability, eviction, deadline in ms,
+/// unwritten.
+using TierTuple = std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string,
+                             std::string, std::uint64_t, std::optional<std::uint32_t>>;
 
 std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
                                         std::uint64_t block_bytes,
@@ -132,11 +134,13 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
                               .checksums = checksums,
                               .promote_after = promote_after,
                               .inline_max = Bytes(inline_max)};
-  for (const auto& [capacity, node, path, durability, eviction] : tiers) {
+  for (const auto& [capacity, node, path, durability, eviction, deadline_ms, unwritten] : tiers) {
     store::TierOptions& tier = options.tiers.emplace_back();
     tier.capacity = Bytes(capacity);
     if (node) tier.node = NodeId(*node);
     tier.path = path;
+    tier.deadline = std::chrono::milliseconds(deadline_ms);
+    tier.unwritten_max = unwritten;
     tier.durability = durability == name(store::Durability::process) ? store::Durability::process
                                                                      : store::Durability::power;
     tier.eviction =
@@ -216,6 +220,16 @@ std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, 
   return std::make_shared<TransferHandle>(handle, std::move(batch));
 }
 
+std::shared_ptr<TransferHandle> flush(const std::shared_ptr<StoreHandle>& handle) {
+  const std::shared_ptr<store::Store> store = handle->store();
+  auto batch = std::make_shared<Batch>();
+  {
+    const GilReleased released;
+    batch->transfer = store->flush();
+  }
+  return std::make_shared<TransferHandle>(handle, std::move(batch));
+}
+
 std::vector<nb::bytes> keys(const StoreHandle& handle) {
   std::vector<nb::bytes> keys;
   for (const std::string& key : handle.store()->keys()) keys.emplace_back(key.data(), key.size());
@@ -245,9 +259,31 @@ nb::dict statistics(const StoreHandle& handle) {
     tier["recovered"] = each.recovered;
     tier["dropped_torn"] = each.dropped_torn;
     tier["blocks_lost"] = each.blocks_lost;
+    tier["is_healthy"] = each.is_healthy;
+    tier["access"] = each.access;
     tiers.append(tier);
   }
   made["tiers"] = tiers;
+  return made;
+}
+
+nb::dict inspect_file(const std::string& path, bool verifies) {
+  Result<store::FileContents> read;
+  {
+    const GilReleased released;
+    read = store::inspect_file(path, verifies);
+  }
+  const store::FileContents contents = value_of(std::move(read));
+  nb::list entries;
+  for (const store::FileEntry& each : contents.entries) {
+    entries.append(nb::make_tuple(nb::bytes(each.key.data(), each.key.size()), each.byte_count,
+                                  std::string(name(each.state))));
+  }
+  nb::dict made;
+  made["block_bytes"] = contents.block_bytes;
+  made["capacity_blocks"] = contents.capacity_blocks;
+  made["with_checksum"] = contents.with_checksum;
+  made["entries"] = entries;
   return made;
 }
 
@@ -266,6 +302,7 @@ void bind_store(nb::module_& module) {
                   "checksums"_a, "promote_after"_a, "inline_max"_a)
       .def("put", &put, "keys"_a, "sources"_a, "tier"_a)
       .def("get", &get, "keys"_a, "targets"_a)
+      .def("flush", &flush)
       .def(
           "length",
           [](const StoreHandle& handle, nb::handle key) {
@@ -297,10 +334,12 @@ void bind_store(nb::module_& module) {
            [](const StoreHandle& handle) { return value_of(handle.store()->event_descriptor()); })
       .def("reap", &StoreHandle::reap)
       .def("close", &StoreHandle::close);
+  module.def("inspect_file", &inspect_file, "path"_a, "verifies"_a,
+             nb::sig("def inspect_file(path: str, verifies: bool) -> dict[str, typing.Any]"));
   module.def(
       "explain_outcome",
       [](const std::string& text) {
-        for (int i = 0; i <= static_cast<int>(store::Outcome::closed); ++i) {
+        for (int i = 0; i <= static_cast<int>(store::Outcome::disk_full); ++i) {
           const auto outcome = static_cast<store::Outcome>(i);
           if (name(outcome) == text) return std::string(explain(outcome));
         }

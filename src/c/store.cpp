@@ -17,7 +17,7 @@ using headrace::store::Store;
 using headrace::store::StoreOptions;
 using headrace::store::Transfer;
 
-static_assert(HEADRACE_OUTCOME_CLOSED == static_cast<int>(Outcome::closed));
+static_assert(HEADRACE_OUTCOME_DISK_FULL == static_cast<int>(Outcome::disk_full));
 
 Store& store_of(headrace_store* store) {
   return headrace::c::object_of<Store>(store);
@@ -40,7 +40,7 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
     return headrace::fail(headrace::Code::invalid_argument, "make a store",
                           "the engine, the options or the tiers are null", "pass all of them");
   }
-  StoreOptions made{.checksums = options->checksums,
+  StoreOptions made{.checksums = !options->no_checksums,
                     .promote_after = options->never_promote ? 0U : 2U};
   if (options->never_inline) made.inline_max = {};
   if (options->block_bytes != 0) made.block_bytes = headrace::Bytes(options->block_bytes);

@@ -57,7 +57,7 @@ Result<Segment> Segment::map_file(platform::SharedFile file, std::optional<std::
     return fail(Code::invalid_argument, tried, "it is a device", "name the file of a queue");
   }
   std::array<std::byte, sizeof(Head)> first{};
-  HEADRACE_TAKE(read_count, file.read_first(first));
+  HEADRACE_TAKE(read_count, file.read_at(0, first));
   HEADRACE_TAKE(head, read_head({first.data(), *read_count}, *file_bytes, tried));
   HEADRACE_TAKE(map,
                 platform::SharedMap::map(mapped != nullptr ? *mapped : file, head->segment_bytes));

@@ -136,11 +136,12 @@ std::optional<std::uint64_t> SharedFile::byte_count() const {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-Result<std::size_t> SharedFile::read_first(std::span<std::byte> target) const {
+Result<std::size_t> SharedFile::read_at(std::uint64_t offset, std::span<std::byte> target) const {
   std::size_t read_count = 0;
   while (read_count < target.size()) {
-    const ssize_t got = ::pread(descriptor(), target.data() + read_count,
-                                target.size() - read_count, static_cast<off_t>(read_count));
+    const ssize_t got =
+        ::pread(descriptor(), target.data() + read_count, target.size() - read_count,
+                static_cast<off_t>(offset + read_count));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return file_failure(errno, fmt::format("read '{}'", path_));
     if (got == 0) break;

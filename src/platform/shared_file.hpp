@@ -64,10 +64,11 @@ class SharedFile {
 
   /// Length of a file; nothing for a device.
   [[nodiscard]] std::optional<std::uint64_t> byte_count() const;
-  /// Reads the first bytes; fewer if the file is shorter.
+  /// Reads bytes from `offset` on; fewer if the file is shorter.
   ///
   /// Fails: io_failed.
-  [[nodiscard]] Result<std::size_t> read_first(std::span<std::byte> target) const;
+  [[nodiscard]] Result<std::size_t> read_at(std::uint64_t offset,
+                                            std::span<std::byte> target) const;
   /// Allocates disk space for every hole of the file, so that stores to its mapping cannot fail
   /// later.
   ///

@@ -39,6 +39,7 @@ struct alignas(64) Block {
   std::uint8_t move_to = 0;
   bool moving = false;  ///< At most one move at a time, to move_slot of move_to.
   bool move_is_published = false;
+  bool copies = false;  ///< The move leaves the copy that it is made of.
   bool has_crc = false;
   bool live = false;
   std::uint8_t leaving = 0;  ///< Set of tiers whose copies the flusher is about to drop.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks and slots: recovery, eviction, moves between tiers.
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "state.hpp"
 
@@ -19,6 +21,10 @@ void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old
   }
   for (SlotNumber slot = here.slot_count; slot != 0; --slot) {
     SlotHeader header;
+    if (here.disk() != nullptr && here.disk()->medium().is_bad(here.file->slots.header(slot))) {
+      ++here.statistics.blocks_lost;
+      continue;
+    }
     const SlotState state = here.file->slots.read(slot, header);
     if (state == SlotState::empty) {
       here.free_slot(slot);
@@ -102,7 +108,7 @@ void StoreState::drop_copy(Block& block, std::size_t tier) {
     ++block.uses;
     block.leaving |= static_cast<std::uint8_t>(1U << tier);
     here.retired.push_back({slot, &block});
-    return wake_flusher();
+    return wake_flusher_of(tier);
   }
   here.remove(slot);
   block.slots[tier] = 0;
@@ -113,7 +119,7 @@ void StoreState::release(std::size_t tier, SlotNumber slot) {
   Tier& here = *tiers_[tier];
   if (here.file == nullptr) return here.free_slot(slot);
   here.retired.push_back({slot, nullptr});
-  wake_flusher();
+  wake_flusher_of(tier);
 }
 
 bool StoreState::has_headers(const Block& block) const {
@@ -139,11 +145,14 @@ void StoreState::begin_ending(Block& block, std::vector<detail::HeaderPlace>& he
 }
 
 void StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
+  std::set<TierFile*> files;
   for (const detail::HeaderPlace& each : headers) {
     const Lock lock(each.file->headers);
-    pmem::Medium medium = each.file->mapping.medium();
-    detail::invalidate(medium, each.file->slots.header(each.slot));
+    each.file->with_medium(
+        [&](auto& medium) { detail::invalidate(medium, each.file->slots.header(each.slot)); });
+    if (each.file->disk != nullptr) files.insert(each.file);
   }
+  for (TierFile* const file : files) static_cast<void>(file->disk->medium().hand_over());
 }
 
 void StoreState::cleared(Block& block) {
@@ -190,6 +199,12 @@ StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_
     if (here.free.empty()) return 0;
   }
   const SlotNumber slot = here.free.back();
+  if (here.disk() != nullptr) {
+    // Each one in use is given back, and then waiting puts are served.
+    here.filling_from[slot] = here.disk()->take_buffer(true);
+    may_wait = true;
+    if (here.filling_from[slot] == nullptr) return 0;
+  }
   here.free.pop_back();
   ++here.filling;
   return slot;
@@ -247,16 +262,19 @@ void StoreState::move(Block& block, std::size_t from, std::size_t to, SlotNumber
   block.move_to = static_cast<std::uint8_t>(to);
   block.move_slot = slot;
   block.move_is_published = false;
-  const std::span<std::byte> target = tiers_[to]->data(slot, block.byte_count);
-  engine::Operation copy =
-      engine::Operation::copy(target, tiers_[from]->data(block.slots[from], block.byte_count));
-  if (tiers_[to]->copies_durably()) copy = copy.durable();
-  add_step(Kind::move, nullptr,
-           {.block = &block,
-            .slot = slot,
-            .from = static_cast<std::uint8_t>(from),
-            .to = static_cast<std::uint8_t>(to)},
-           copy, work);
+  const detail::Step step{.block = &block,
+                          .slot = slot,
+                          .from = static_cast<std::uint8_t>(from),
+                          .to = static_cast<std::uint8_t>(to)};
+  if (tiers_[from]->disk() != nullptr) return start_read(Kind::move, step, {}, nullptr, work);
+  copy_move(step, tiers_[from]->data(block.slots[from], block.byte_count), work);
+}
+
+void StoreState::copy_move(const Step& step, std::span<const std::byte> source, Work& work) {
+  const Tier& target = *tiers_[step.to];
+  engine::Operation copy = engine::Operation::copy(target.data(step.slot, source.size()), source);
+  if (target.copies_durably()) copy = copy.durable();
+  add_step(Kind::move, nullptr, step, copy, work);
 }
 
 void StoreState::promote(Block& block, std::size_t from, Work& work) {
@@ -271,14 +289,16 @@ void StoreState::promote(Block& block, std::size_t from, Work& work) {
 }
 
 void StoreState::end_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot,
-                          bool done, bool is_lost) {
+                          Outcome outcome, bool is_lost, Work& work) {
+  const bool done = outcome == Outcome::done;
   Tier& source = *tiers_[from];
   Tier& target = *tiers_[to];
   const bool is_demotion = to > from;
   --block.uses;
   --target.filling;
   block.moving = false;
-  if (is_demotion) --source.leaving;
+  const bool copies = std::exchange(block.copies, false);
+  if (is_demotion && !copies) --source.leaving;
   if (done && block.live) {
     block.slots[to] = slot;
     block.failed_moves = 0;
@@ -290,6 +310,12 @@ void StoreState::end_move(Block& block, std::size_t from, std::size_t to, SlotNu
     release(to, slot);
   } else {
     target.free_slot(slot);
+  }
+  if (copies) {
+    const auto found = std::ranges::find(source.writing, &block, &detail::Unwritten::block);
+    const detail::Unwritten written = *found;
+    source.writing.erase(found);
+    return end_written(written, outcome, work);
   }
   if (!done) ++block.failed_moves;
   if (!block.live) return tidy(block);
@@ -304,21 +330,107 @@ void StoreState::end_move(Block& block, std::size_t from, std::size_t to, SlotNu
   }
 }
 
+void StoreState::end_or_write(Block& block, std::size_t tier, const BatchPointer& batch,
+                              std::uint32_t index, Work& work) {
+  Tier& here = *tiers_[tier];
+  const std::optional<std::uint32_t> bound = options_.tiers[tier].unwritten_max;
+  const bool writes = bound && here.file == nullptr && file_below(tier) != kTiersMax;
+  const bool waits = writes && here.unwritten.size() + here.writing.size() >= *bound;
+  if (!waits) end(batch, index, Outcome::done, block.byte_count, work);
+  if (!writes) return;
+  ++block.uses;
+  here.unwritten.push_back({&block, waits ? batch : nullptr, index});
+  write_down(tier, work);
+}
+
+std::size_t StoreState::file_below(std::size_t tier) const {
+  ++tier;
+  while (tier < tiers_.size() && tiers_[tier]->file == nullptr) ++tier;
+  return tier < tiers_.size() ? tier : kTiersMax;
+}
+
+void StoreState::write_down(std::size_t tier, Work& work) {
+  Tier& here = *tiers_[tier];
+  const std::size_t below = here.unwritten.empty() ? kTiersMax : file_below(tier);
+  while (!here.unwritten.empty()) {
+    const detail::Unwritten next = here.unwritten.front();
+    Block& block = *next.block;
+    Outcome outcome = Outcome::done;  // Replaced, or there already.
+    if (block.live && block.is_in(tier) && !block.is_in(below)) {
+      bool may_wait = block.moving;
+      SlotNumber slot = 0;
+      if (!block.moving && !tiers_[below]->is_broken()) slot = take(below, work, may_wait);
+      if (slot == 0 && may_wait) return;
+      outcome = slot != 0                    ? Outcome::running
+                : tiers_[below]->is_broken() ? Outcome::io_failed
+                                             : Outcome::full;
+      if (slot != 0) {
+        here.writing.push_back(next);
+        move(block, tier, below, slot, work);
+        block.copies = true;
+      }
+    }
+    here.unwritten.pop_front();
+    if (outcome != Outcome::running) end_written(next, outcome, work);
+  }
+}
+
+void StoreState::end_written(const detail::Unwritten& written, Outcome outcome, Work& work) {
+  const std::size_t byte_count = outcome == Outcome::done ? written.block->byte_count : 0;
+  if (written.batch != nullptr) end(written.batch, written.index, outcome, byte_count, work);
+  --written.block->uses;
+  tidy(*written.block);
+}
+
+Transfer StoreState::flush() {
+  BatchPointer batch;
+  Work work;
+  {
+    const Lock lock(mutex_);
+    std::vector<std::pair<std::size_t, detail::Unwritten>> found;
+    for (Block* const block : is_forked() ? std::vector<Block*>() : index_.all()) {
+      const std::size_t tier = block->fastest();
+      std::size_t below = tier;
+      while (below != kTiersMax && tiers_[below]->file == nullptr) below = block->next_below(below);
+      if (tier == kTiersMax || below != kTiersMax || file_below(tier) == kTiersMax) continue;
+      found.emplace_back(tier, detail::Unwritten{block, nullptr, 0});
+    }
+    batch = begin(found.size(), {});
+    if (found.empty()) work.ended.push_back(batch);
+    std::uint32_t index = 0;
+    for (auto& [tier, unwritten] : found) {
+      unwritten.index = index++;
+      unwritten.batch = batch;
+      ++unwritten.block->uses;
+      tiers_[tier]->unwritten.push_back(unwritten);
+    }
+    serve_waiting(work);
+  }
+  finish(work);
+  return Transfer(batch);
+}
+
+void StoreState::end_waiting(Tier& tier, Outcome outcome, Work& work) {
+  for (const detail::WaitingPut& put : std::exchange(tier.waiting, {})) {
+    index_.give_back(*put.block);
+    end(put.batch, put.index, outcome, 0, work);
+  }
+}
+
 void StoreState::serve_waiting(Work& work) {
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    write_down(tier, work);
     std::deque<detail::WaitingPut>& waiting = tiers_[tier]->waiting;
     while (!waiting.empty()) {
       bool may_wait = false;
       const SlotNumber slot = take(tier, work, may_wait);
-      if (slot == 0 && may_wait) break;
+      if (slot == 0) {
+        if (!may_wait) end_waiting(*tiers_[tier], Outcome::full, work);
+        break;
+      }
       const detail::WaitingPut put = std::move(waiting.front());
       waiting.pop_front();
-      if (slot != 0) {
-        start_put(put, tier, slot, work);
-      } else {
-        index_.give_back(*put.block);
-        end(put.batch, put.index, Outcome::full, 0, work);
-      }
+      start_put(put, tier, slot, work);
     }
   }
 }

@@ -91,6 +91,12 @@ SlotHeader slot_header(std::uint64_t slot, std::string_view key, std::uint32_t b
   return header;
 }
 
+void stamp(SlotHeader& header, std::uint64_t slot, std::uint64_t stamp) {
+  if (header.stamp == stamp) return;
+  header.stamp = stamp;
+  header.check = check_of(header, slot);
+}
+
 SlotState read_slot(const std::byte* place, std::uint64_t slot, std::uint64_t block_bytes,
                     SlotHeader& header) {
   std::memcpy(&header, place, sizeof(header));

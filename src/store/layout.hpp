@@ -3,7 +3,8 @@
 //
 //   offset               bytes         what
 //   0                    72            Head: written when the file is made, then constant
-//   512                  8             mark: which headers may be believed (protocol.hpp)
+//   512                  16            mark, proven stamp: which headers may be believed
+//                                      (protocol.hpp)
 //   4096                 256 a slot    SlotHeader of slot 1, 2, ...
 //   data_offset          stride_bytes  data of slot 1, 2, ...; each starts at a page
 #pragma once
@@ -60,7 +61,8 @@ struct SlotHeader {
   std::uint16_t has_crc = 0;
   std::uint32_t zero = 0;
   std::array<char, kKeyBytesMax> key{};
-  std::array<std::byte, 32> unused{};
+  std::uint64_t stamp = 0;  ///< Not 0: durable if the proven stamp is as great.
+  std::array<std::byte, 24> unused{};
 
   [[nodiscard]] std::string_view key_text() const { return {key.data(), key_bytes}; }
 };
@@ -80,6 +82,8 @@ static_assert(sizeof(SlotHeader) == kSlotHeaderBytes, "the layout is that of eve
 [[nodiscard]] SlotHeader slot_header(std::uint64_t slot, std::string_view key,
                                      std::uint32_t byte_count, std::uint64_t sequence,
                                      std::optional<std::uint32_t> crc);
+/// Sets the stamp, and the check with it.
+void stamp(SlotHeader& header, std::uint64_t slot, std::uint64_t stamp);
 enum class SlotState : std::uint8_t { empty, torn, whole };
 /// Copies the header from `place` and returns the state of the slot.
 [[nodiscard]] SlotState read_slot(const std::byte* place, std::uint64_t slot,
@@ -89,12 +93,14 @@ enum class SlotState : std::uint8_t { empty, torn, whole };
 ///
 /// Threading: immutable; the bytes are not.
 struct Slots {
+  /// The whole file if it is mapped; else a copy of what precedes the data.
   std::span<std::byte> bytes;
   Head head;
 
   [[nodiscard]] std::uint64_t& mark() const {
     return *reinterpret_cast<std::uint64_t*>(bytes.data() + kMarkOffset);
   }
+  [[nodiscard]] std::uint64_t& proven() const { return *(&mark() + 1); }
   /// The headers.
   [[nodiscard]] std::span<std::byte> table() const {
     return bytes.subspan(kHeadBytes, head.slot_count * kSlotHeaderBytes);
@@ -102,8 +108,12 @@ struct Slots {
   [[nodiscard]] std::byte* header(SlotNumber slot) const {
     return bytes.data() + kHeadBytes + std::size_t{slot - 1} * kSlotHeaderBytes;
   }
+  [[nodiscard]] std::uint64_t data_offset(SlotNumber slot) const {
+    return head.data_offset + (slot - 1) * head.stride_bytes;
+  }
+  /// Of a mapped file.
   [[nodiscard]] std::span<std::byte> data(SlotNumber slot, std::size_t byte_count) const {
-    return bytes.subspan(head.data_offset + (slot - 1) * head.stride_bytes, byte_count);
+    return bytes.subspan(data_offset(slot), byte_count);
   }
   [[nodiscard]] SlotState read(SlotNumber slot, SlotHeader& header_of) const {
     return read_slot(header(slot), slot, head.block_bytes, header_of);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of stores to a tier's file, for any memory with Medium's interface: a mapped file, and
-// the recorder of the crash explorer (tests/unit/store/crash_test.cpp).
+// The order of stores to a tier's file, for any memory with Medium's interface: a mapped file, the
+// table of headers of a file on a device with a volatile cache (cached_medium.hpp), and both in the
+// crash explorer (tests/unit/store/crash_test.cpp).
 //
 // A slot holds a block if the check of its header matches the rest of the header. Each step is
 // durable before the next begins:
@@ -12,13 +13,18 @@
 // The check of a torn header does not match. Of two entries of a key, that with the greater
 // sequence is valid.
 //
+// If every block of a round has a checksum, steps 2 and 3 can share a flush: the headers have the
+// number of the round, a stamp. The file has the greatest stamp whose flush has succeeded, written
+// with the next round. After a crash adopt() compares the data of headers with greater stamps,
+// which are those of a round or two, with their checksums.
+//
 // After a fault no step follows. A killed process may have done a step without making it durable:
 // adopt() does that before anything acts on the step.
 //
 // Durability::process makes no step durable. The mark of the file says so, durably and before the
 // first store; the next adopt() decides by it which headers may be believed:
-//   0           all: every step was durable before the next began
-//   this boot   all: the page cache still has every store
+//   0           all up to the proven stamp: every step was durable before the next began
+//   this boot   the same: the page cache, and the cache of the device, still have every store
 //   another     those whose data matches their checksum: the machine has restarted since, or the
 //               file is a copy, so a header may be on the disk without its data
 #pragma once
@@ -43,6 +49,9 @@ struct FileRules {
   static constexpr bool orders_by_put = true;     ///< Else by publication.
   static constexpr bool makes_the_table_durable = true;
   static constexpr bool marks_what_is_not_flushed = true;
+  static constexpr bool proves_after_the_flush = true;  ///< Else with it.
+  static constexpr bool compares_what_is_not_proven = true;
+  static constexpr bool drops_before_the_mark = true;
 };
 // NOLINTEND(readability-identifier-naming)
 
@@ -77,80 +86,111 @@ void invalidate(Medium& medium, std::byte* place) {
   medium.store_word(*reinterpret_cast<std::uint64_t*>(place), 0);
 }
 
-/// The steps for many slots, with two drains.
+/// The steps for many slots, with two drains, or with one if the headers have a stamp.
 ///
 /// Threading: confined.
 template <typename Medium, typename Rules = FileRules>
 class Round {
  public:
-  Round(Medium& medium, const Slots& slots) : medium_(medium), slots_(slots) {}
+  /// `stamp` 0: no header counts before its data is durable.
+  Round(Medium& medium, const Slots& slots, std::uint64_t stamp = 0)
+      : medium_(medium), slots_(slots), stamp_(stamp) {}
 
   /// Step 1 for a slot.
   void retire(SlotNumber slot) {
     invalidate(medium_, slots_.header(slot));
     if (Rules::flushes_the_checks) medium_.flush(slots_.header(slot), sizeof(std::uint64_t));
   }
-  /// Step 2 for `data`, which the engine has already made durable unless the granularity is page.
-  void add(std::span<const std::byte> data) {
-    const bool is_durable = medium_.granularity() != pmem::Granularity::page;
-    if (!is_durable && Rules::flushes_the_data) medium_.flush(data.data(), data.size());
-  }
-  /// Ends steps 1 and 2. False after a fault: then nothing may be published.
+  /// Ends steps 1 and 2, unless the stamp lets them end with step 3. Data in mapped memory is
+  /// durable before. False after a fault: then nothing may be published.
   [[nodiscard]] bool flush() {
+    if (stamp_ != 0) return true;
     medium_.label("flush");
-    medium_.drain();
+    if (Rules::flushes_the_data || !is_cached) medium_.drain();
     return !Rules::stops_at_a_fault || medium_.fault() == pmem::Fault::none;
   }
   /// Step 3 for a slot.
-  void publish(SlotNumber slot, const SlotHeader& header) {
+  void publish(SlotNumber slot, SlotHeader header) {
     medium_.label("publish");
+    stamp(header, slot, stamp_);
     medium_.store(slots_.header(slot), std::as_bytes(std::span(&header, 1)));
     medium_.flush(slots_.header(slot), sizeof(header));
   }
   /// Ends step 3. False after a fault: then nothing is acknowledged.
   [[nodiscard]] bool finish() {
+    if (!Rules::proves_after_the_flush && stamp_ != 0) prove();
     medium_.drain();
-    return medium_.fault() == pmem::Fault::none;
+    if (medium_.fault() != pmem::Fault::none) return false;
+    if (Rules::proves_after_the_flush && stamp_ != 0) prove();
+    return true;
   }
 
  private:
+  /// A medium that flushes all of its device, and so data that was not named to it.
+  static constexpr bool is_cached = requires(Medium& medium) { medium.hand_over(); };
+
+  void prove() {
+    medium_.store_word(slots_.proven(), stamp_);
+    medium_.flush(&slots_.proven(), sizeof(std::uint64_t));
+  }
+
   Medium& medium_;
   const Slots slots_;
+  const std::uint64_t stamp_;
+};
+
+/// What adopt() found.
+struct Adopted {
+  std::uint64_t dropped = 0;  ///< Entries without their data.
+  std::uint64_t stamp = 0;    ///< The greatest one.
 };
 
 /// Makes every whole header of the file one that may be acted on, and sets the mark for stores with
 /// `durability`. `boot` identifies the file and this run of the machine. `matches` compares the
-/// data of a slot with the checksum in its header. Returns the number of dropped entries; they
-/// count only if `medium` has no fault afterwards.
+/// data of a slot with the checksum in its header. What it returns counts only if `medium` has no
+/// fault afterwards.
 template <typename Rules = FileRules, typename Medium, typename Matches>
-[[nodiscard]] std::uint64_t adopt(Medium& medium, const Slots& slots, Durability durability,
-                                  std::uint64_t boot, const Matches& matches) {
+[[nodiscard]] Adopted adopt(Medium& medium, const Slots& slots, Durability durability,
+                            std::uint64_t boot, const Matches& matches) {
+  constexpr bool kIsCached = requires { medium.hand_over(); };
   const std::uint64_t before = slots.mark();
   const std::uint64_t after =
       durability == Durability::process && Rules::marks_what_is_not_flushed ? boot : 0;
-  std::uint64_t dropped = 0;
-  if (before != 0) {
-    for (SlotNumber slot = 1; slot <= slots.head.slot_count; ++slot) {
-      SlotHeader header;
-      if (slots.read(slot, header) != SlotState::whole) continue;
-      if (before != boot && (header.has_crc == 0 || !matches(slot, header))) {
-        invalidate(medium, slots.header(slot));
-        ++dropped;
-      } else if (durability == Durability::power) {
+  const std::uint64_t proven = slots.proven();
+  Adopted result{.stamp = proven};
+  for (SlotNumber slot = 1; slot <= slots.head.slot_count; ++slot) {
+    SlotHeader header;
+    if (slots.read(slot, header) != SlotState::whole) continue;
+    const bool is_doubted = (before != 0 && before != boot) ||
+                            (Rules::compares_what_is_not_proven && header.stamp > proven);
+    if (is_doubted && (header.has_crc == 0 || !matches(slot, header))) {
+      invalidate(medium, slots.header(slot));
+      ++result.dropped;
+      continue;
+    }
+    result.stamp = std::max(result.stamp, header.stamp);
+    if constexpr (!kIsCached) {
+      if (durability == Durability::power && (before != 0 || header.stamp > proven)) {
         medium.flush(slots.data(slot, header.byte_count).data(), header.byte_count);
       }
     }
   }
-  if (durability == Durability::power && Rules::makes_the_table_durable) {
+  const bool is_power = durability == Durability::power && Rules::makes_the_table_durable;
+  // Pages of a table in memory are written in any order, and the mark lets the next adopt() believe
+  // what this one has dropped.
+  const bool drops_first = kIsCached && Rules::drops_before_the_mark && result.dropped != 0;
+  if (is_power || drops_first) {
     medium.label("adopt");
     medium.persist(slots.table().data(), slots.table().size());
   }
-  if (before != after && medium.fault() == pmem::Fault::none) {
+  const bool proves = durability == Durability::power && result.stamp != proven;
+  if ((before != after || proves) && medium.fault() == pmem::Fault::none) {
     medium.label("mark");
     medium.store_word(slots.mark(), after);
-    medium.persist(&slots.mark(), sizeof(std::uint64_t));
+    if (proves) medium.store_word(slots.proven(), result.stamp);
+    medium.persist(&slots.mark(), 2 * sizeof(std::uint64_t));
   }
-  return dropped;
+  return result;
 }
 
 }  // namespace headrace::store::detail

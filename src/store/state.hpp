@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -41,14 +42,28 @@ struct TransferBatch {
 /// One block in a chunk.
 struct Step {
   Block* block = nullptr;
-  std::uint32_t index = 0;   ///< Put, get: index in the batch.
-  SlotNumber slot = 0;       ///< Put, move: slot that is written.
-  std::uint8_t from = 0;     ///< Get, move: tier.
-  std::uint8_t to = 0;       ///< Put, move: tier.
-  std::uint8_t corrupt = 0;  ///< Get: set of tiers whose copies did not match the checksum.
+  std::uint32_t index = 0;  ///< Put, get: index in the batch.
+  SlotNumber slot = 0;      ///< Put, move: slot that is written.
+  std::uint8_t from = 0;    ///< Get, move: tier.
+  std::uint8_t to = 0;      ///< Put, move: tier.
+  /// Get: set of tiers whose copies could not be read or did not match the checksum.
+  std::uint8_t corrupt = 0;
+  std::byte* buffer = nullptr;  ///< Get, move: has what was read from the disk.
 };
 
 enum class Kind : std::uint8_t { put, get, move };
+
+/// A read or write of a slot on a disk, before or after the copy of its step.
+struct Io : platform::BlockRequest {
+  std::size_t tier = 0;
+  Kind purpose = Kind::put;
+  Step step;
+  std::shared_ptr<TransferBatch> batch;
+  std::span<std::byte> target;  ///< Get.
+  std::chrono::nanoseconds expires{};
+  bool is_late = false;              ///< Beyond the deadline; its block has ended.
+  std::uint32_t failed_flushes = 0;  ///< Tier::failed_flushes when it was submitted.
+};
 
 /// One engine job: copies of one batch, or moves between tiers.
 struct Chunk {
@@ -71,6 +86,7 @@ struct Work {
   std::size_t byte_count = 0;  ///< Of puts and gets.
   std::vector<Chunk*> chunks;
   std::array<Chunk*, 3> open{};  ///< By Kind: the chunk that accepts more steps.
+  std::vector<Io*> ios;          ///< For their disks.
   std::vector<std::shared_ptr<TransferBatch>> ended;
 };
 
@@ -89,6 +105,7 @@ class StoreState final : public Store {
                              const TransferOptions& options) override;
   [[nodiscard]] Transfer get(std::span<const GetBlock> blocks,
                              const TransferOptions& options) override;
+  [[nodiscard]] Transfer flush() override;
   [[nodiscard]] std::optional<std::size_t> length(std::string_view key) const override;
   [[nodiscard]] bool pin(std::string_view key) override;
   bool unpin(std::string_view key) override;
@@ -154,10 +171,45 @@ class StoreState final : public Store {
   bool evict(Block& block, std::size_t tier, Work& work, bool& may_wait) HEADRACE_REQUIRES(mutex_);
   void move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
+  /// The copy of a move from `source`.
+  void copy_move(const Step& step, std::span<const std::byte> source, Work& work)
+      HEADRACE_REQUIRES(mutex_);
   void promote(Block& block, std::size_t from, Work& work) HEADRACE_REQUIRES(mutex_);
-  void end_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, bool done,
-                bool is_lost) HEADRACE_REQUIRES(mutex_);
+  void end_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Outcome outcome,
+                bool is_lost, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Ends a put of a committed block in memory, now or when the block has been written to a file.
+  void end_or_write(Block& block, std::size_t tier, const BatchPointer& batch, std::uint32_t index,
+                    Work& work) HEADRACE_REQUIRES(mutex_);
+  /// The first file below the tier; kTiersMax if there is none.
+  [[nodiscard]] std::size_t file_below(std::size_t tier) const HEADRACE_REQUIRES(mutex_);
+  /// Starts writes of `unwritten` blocks.
+  void write_down(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_written(const detail::Unwritten& written, Outcome outcome, Work& work)
+      HEADRACE_REQUIRES(mutex_);
   void serve_waiting(Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_waiting(Tier& tier, Outcome outcome, Work& work) HEADRACE_REQUIRES(mutex_);
+
+  // Requests of disks: disk_transfers.cpp.
+  /// Reads the slot of `step.from` into a buffer, when one is free; then the step is copied.
+  void start_read(detail::Kind purpose, const Step& step, std::span<std::byte> target,
+                  const BatchPointer& batch, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Writes the buffer of `step.slot`; then the flusher publishes the block.
+  void start_write(detail::Kind purpose, const Step& step, const BatchPointer& batch, Work& work)
+      HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] detail::Io& make_io() HEADRACE_REQUIRES(mutex_);
+  void launch(detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Starts reads that have waited for a buffer.
+  void feed(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_ios(std::size_t tier, std::span<platform::BlockRequest* const> ended);
+  void end_read(detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_write(detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// The block of a get could not be read from the tier `step.from`, or did not match its checksum:
+  /// reads the next copy. False if there is none.
+  [[nodiscard]] bool read_elsewhere(Step& step, std::span<std::byte> target,
+                                    const BatchPointer& batch, Work& work)
+      HEADRACE_REQUIRES(mutex_);
+  /// Ends blocks that a disk has not transferred before its deadline.
+  void expire(Work& work) HEADRACE_REQUIRES(mutex_);
 
   // Transfers: transfers.cpp.
   [[nodiscard]] BatchPointer begin(std::size_t block_count, const TransferOptions& options);
@@ -167,6 +219,8 @@ class StoreState final : public Store {
   [[gnu::always_inline]] inline void start_get(Step step, std::span<std::byte> target,
                                                const BatchPointer& batch, Work& work)
       HEADRACE_REQUIRES(mutex_);
+  /// Copies the block of a get from its buffer.
+  void copy_out(const detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
   void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void end(const BatchPointer& batch, std::uint32_t index, Outcome outcome, std::size_t byte_count,
@@ -177,8 +231,14 @@ class StoreState final : public Store {
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_get(const BatchPointer& batch, Step step, std::span<std::byte> target, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
-  void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
-  /// Submits the chunks of `work` and notifies the transfers that end.
+  /// Ends a get whose block was read or has no other copy.
+  void finish_get(const BatchPointer& batch, const Step& step, Outcome outcome, Work& work)
+      HEADRACE_REQUIRES(mutex_);
+  void end_move(const Step& step, Outcome outcome, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Hands a block in its slot to the flusher.
+  void publish_later(detail::Kind purpose, const Step& step, const BatchPointer& batch)
+      HEADRACE_REQUIRES(mutex_);
+  /// Submits the chunks of `work` and announces its transfers.
   void finish(Work& work);
   void send(Chunk& chunk, std::size_t inline_bytes_max);
   void notify(detail::TransferBatch& batch);
@@ -186,17 +246,22 @@ class StoreState final : public Store {
   /// it.
   void complete(Chunk& chunk, Outcome refused);
   void wake_flusher() HEADRACE_REQUIRES(mutex_);
+  /// There is work for the thread that flushes the tier.
+  void wake_flusher_of(std::size_t tier) HEADRACE_REQUIRES(mutex_);
 
   // The flusher: flusher.cpp.
   void keep();
-  [[nodiscard]] bool has_unflushed() const HEADRACE_REQUIRES(mutex_);
+  /// The thread that flushes a tier on a disk, so that one that hangs delays no other.
+  void keep_disk(std::size_t tier);
+  [[nodiscard]] Result<void> start_threads();
+  /// In tiers that the flusher flushes, or also in those on disks.
+  [[nodiscard]] bool has_unflushed(bool on_disks) const HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
   /// Makes the tier's new blocks durable, and frees its retired slots.
   void flush(std::size_t tier);
   /// The part of flush() without the mutex. False after a fault.
   [[nodiscard]] bool write(detail::TierFile& file, std::span<const detail::Retired> freed,
-                           std::span<Publication> fresh,
-                           std::span<const std::span<const std::byte>> data);
+                           std::span<Publication> fresh, std::uint64_t stamp);
   /// Commits puts: first the headers of the blocks that they replace are invalidated.
   void end_puts(std::size_t tier, std::vector<Publication> puts, bool is_durable, Work& work);
 
@@ -218,11 +283,18 @@ class StoreState final : public Store {
   std::deque<Chunk*> unsent_ HEADRACE_GUARDED_BY(mutex_);
   /// Chunks started whose complete() has not returned.
   std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<detail::Io>> ios_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<detail::Io*> free_ios_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<detail::Disk*> disks_;  ///< By tier, some null. Constant once the store is made.
+  std::chrono::nanoseconds interval_ = std::chrono::hours(1);  ///< Of looks at deadlines.
   bool flusher_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool has_ended_ HEADRACE_GUARDED_BY(mutex_) =
+      false;  ///< Nothing is left for the threads of disks.
   std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
   /// event_ once it exists, for threads without the mutex.
   Atomic<const platform::EventDescriptor*> signalled_{nullptr};
+  std::vector<std::thread> disk_flushers_;
   std::thread flusher_;  ///< Last: it uses everything.
 };
 

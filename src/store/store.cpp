@@ -48,10 +48,16 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "A device did not answer in time and may still write to the target: do not use that memory "
      "until the device has been reset."},
     {Outcome::io_failed,
-     "The file of the tier lost pages, or could not be written back: check the disk, and open the "
-     "store again."},
+     "The disk could not read or write the block, or make it durable: check the disk. Its place in "
+     "the file is not used again until the store is opened again."},
     {Outcome::closed,
      "The engine was stopped, or the store belongs to the parent of this process: make another."},
+    {Outcome::timed_out,
+     "The disk did not answer before the deadline of the tier, and a put may still take effect: "
+     "check the disk or its network."},
+    {Outcome::disk_full,
+     "The file system had no space for the block: free some, or make the file on one that "
+     "allocates space in advance."},
 });
 
 Result<void> check(const StoreOptions& options) {
@@ -191,21 +197,36 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   }
   // Before the first removal, which does not find them.
   StoreState::invalidate(old);
-  auto flusher =
-      platform::start_thread("make the thread of a store", &StoreState::keep, state.get());
-  if (!flusher) return fail(std::move(flusher.error()));
-  state->flusher_ = std::move(*flusher);
+  const Result<void> started = state->start_threads();
+  if (!started) return fail(started.error());
   return state;
 }
 
 StoreState::~StoreState() {
-  if (!flusher_.joinable()) return;
   {
     const Lock lock(mutex_);
     is_ending_ = true;
     wake_flusher();
   }
-  flusher_.join();
+  if (flusher_.joinable()) flusher_.join();
+  {
+    const Lock lock(mutex_);
+    has_ended_ = true;
+    for (const std::unique_ptr<Tier>& tier : tiers_) tier->flushes.notify_all();
+  }
+  for (std::thread& thread : disk_flushers_) thread.join();
+  for (detail::Disk* const disk : disks_) {
+    if (disk != nullptr) disk->stop();
+  }
+  const Lock lock(mutex_);
+  const auto is_late = [](const std::unique_ptr<Tier>& tier) { return !tier->in_flight.empty(); };
+  if (std::ranges::any_of(tiers_, is_late)) {
+    // The kernel still has some of these. A leak that leak checkers can tell from others.
+    static Mutex mutex;
+    static auto& late = *new std::vector<std::vector<std::unique_ptr<detail::Io>>>();
+    const Lock late_lock(mutex);
+    late.push_back(std::move(ios_));
+  }
 }
 
 void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*how*/) {
@@ -284,7 +305,14 @@ StoreStatistics StoreState::statistics() const {
   const Lock lock(mutex_);
   StoreStatistics statistics = statistics_;
   statistics.blocks = index_.count();
-  for (const std::unique_ptr<Tier>& tier : tiers_) statistics.tiers.push_back(tier->statistics);
+  for (const std::unique_ptr<Tier>& tier : tiers_) {
+    statistics.tiers.push_back(tier->statistics);
+    TierStatistics& last = statistics.tiers.back();
+    last.is_healthy = !tier->is_broken() && !tier->failed_to_flush;
+    last.access = tier->disk() != nullptr ? tier->disk()->note()
+                  : tier->is_mapped()     ? "mapped"
+                                          : "memory";
+  }
   return statistics;
 }
 

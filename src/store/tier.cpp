@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -60,6 +61,20 @@ std::uint64_t boot_of(const platform::SharedFile& file) {
   return digest.value(kMagic) | 1U;
 }
 
+/// Waits a second: requests of a killed process hold the lock until the kernel has ended them.
+Result<bool> lock_soon(const platform::SharedFile& file) {
+  constexpr int kTries = 200;
+  constexpr std::chrono::milliseconds kInterval{5};
+  Mutex mutex;
+  Condition never;
+  const Lock lock(mutex);
+  for (int i = 1;; ++i) {
+    Result<bool> locked = file.try_lock(kOwnerLock);
+    if (!locked || *locked || i == kTries) return locked;
+    static_cast<void>(never.wait_for(mutex, kInterval));
+  }
+}
+
 Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::size_t block_bytes,
                                             std::size_t slot_count) {
   const std::string tried = fmt::format("open the store '{}'", options.path);
@@ -77,7 +92,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
   }
   Result<platform::SharedFile> file = platform::SharedFile::open(options.path, true);
   if (!file) return fail(file.error().within(tried));
-  const Result<bool> locked = file->try_lock(kOwnerLock);
+  const Result<bool> locked = lock_soon(*file);
   if (!locked) return fail(locked.error().within(tried));
   if (!*locked) {
     return fail(Code::capacity_exceeded, tried, "another process, or another store, has it open",
@@ -88,7 +103,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     head = format_device(*file, *asked, tried);
   } else {
     std::vector<std::byte> first(sizeof(Head));
-    const Result<std::size_t> read = file->read_first(first);
+    const Result<std::size_t> read = file->read_at(0, first);
     if (!read) return fail(read.error().within(tried));
     head = read_head(std::span(first).first(*read), file->byte_count().value_or(0), tried);
   }
@@ -100,26 +115,46 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
                     counted(head->slot_count, "block"), head->block_bytes, slot_count, block_bytes),
         "use its sizes (a capacity of 0 takes that of the file), or name another file");
   }
+  const bool flushes = options.durability == Durability::power;
   // Map the locked file, even if the name now refers to another one.
   Result<pmem::Mapping> mapping = pmem::Mapping::map(
       file->is_device() ? options.path : fmt::format("/proc/self/fd/{}", file->descriptor()),
-      options.durability == Durability::process
-          ? pmem::MapOptions{.granularity = pmem::Granularity::byte}
-          : pmem::MapOptions{});
-  if (!mapping) return fail(mapping.error().within(tried));
+      flushes ? pmem::MapOptions{} : pmem::MapOptions{.granularity = pmem::Granularity::byte});
+  if (!mapping && file->is_device()) return fail(mapping.error().within(tried));
   const std::uint64_t boot = boot_of(*file);
-  auto made = std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
-  // Not the mapping's medium, which flushes nothing if the durability is process.
-  Atomic<std::uint32_t> fault{0};
-  pmem::Medium medium({.granularity = made->mapping.platform_granularity(),
-                       .instruction = made->mapping.medium().instruction(),
-                       .fault = &fault});
-  const auto matches = [&](SlotNumber slot, const SlotHeader& header) {
-    const auto data = made->slots.data(slot, header.byte_count);
-    return engine::software::execute(engine::Operation::crc(data)).result.crc == header.crc;
+  const auto adopt_file = [&](TierFile& made, auto& medium, const auto& matches) {
+    const Adopted adopted = adopt(medium, made.slots, options.durability, boot, matches);
+    made.dropped = adopted.dropped;
+    made.stamp = adopted.stamp;
+    return medium.fault() == pmem::Fault::none;
   };
-  made->dropped = adopt(medium, made->slots, options.durability, boot, matches);
-  if (medium.fault() != pmem::Fault::none) {
+  std::unique_ptr<TierFile> made;
+  bool is_adopted = false;
+  if (!mapping || mapping->platform_granularity() == pmem::Granularity::page) {
+    Result<std::unique_ptr<Disk>> disk = Disk::make(*file, *head, options);
+    if (!disk) {
+      file->unlock(kOwnerLock);  // The threads of the disk still have the file for a moment.
+      return fail(disk.error());
+    }
+    made = std::make_unique<TierFile>(std::move(*file), std::move(*disk));
+    Disk& on_disk = *made->disk;
+    is_adopted = adopt_file(
+        *made, on_disk.medium(),
+        [&](SlotNumber slot, const SlotHeader& header) { return on_disk.matches(slot, header); });
+    if (!flushes) on_disk.medium().stop_flushing();
+  } else {
+    made = std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
+    // Not the mapping's medium, which flushes nothing if the durability is process.
+    Atomic<std::uint32_t> fault{0};
+    pmem::Medium medium({.granularity = made->mapping->platform_granularity(),
+                         .instruction = made->mapping->medium().instruction(),
+                         .fault = &fault});
+    is_adopted = adopt_file(*made, medium, [&](SlotNumber slot, const SlotHeader& header) {
+      const auto data = made->slots.data(slot, header.byte_count);
+      return engine::software::execute(engine::Operation::crc(data)).result.crc == header.crc;
+    });
+  }
+  if (!is_adopted) {
     return fail(Code::io_failed, tried, "it could not be written back", "check the disk");
   }
   return made;
@@ -144,8 +179,9 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
     tier->file = std::move(*file);
     const Head& head = tier->file->slots.head;
     tier->statistics.dropped_torn = tier->file->dropped;
-    tier->start(tier->file->mapping.bytes().data() + head.data_offset, head.stride_bytes,
-                head.slot_count);
+    tier->start(tier->is_mapped() ? tier->file->slots.data(1, 1).data() : nullptr,
+                head.stride_bytes, head.slot_count);
+    if (tier->disk() != nullptr) tier->filling_from.resize(head.slot_count + 1);
   } else {
     const std::size_t stride = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
     const std::size_t byte_count = count * stride;
@@ -154,8 +190,6 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
         byte_count, options.node, huge ? platform::Pages::huge : platform::Pages::plain);
     if (!pages) return fail(pages.error());
     tier->pages_ = *pages;
-    const Result<void> present = platform::prefault_pages(*pages);
-    if (!present) return fail(present.error());
     tier->start(pages->data(), stride, count);
   }
   const bool frees_at_once = !is_file && is_last;

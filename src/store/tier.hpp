@@ -7,12 +7,15 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../cache/order.hpp"
 #include "block.hpp"
+#include "disk.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/fork.hpp"
@@ -24,21 +27,42 @@
 namespace headrace::store::detail {
 
 struct TransferBatch;
+struct Io;
 
-/// A locked and mapped file.
+/// A locked file: persistent memory, which is mapped, or on a disk.
 ///
 /// Ownership: the lock is released on destruction and at the end of the process.
 struct TierFile {
-  TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& checked)
-      : lock(std::move(open_file)), mapping(std::move(mapped)), slots{mapping.bytes(), checked} {}
+  TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& head)
+      : lock(std::move(open_file)),
+        mapping(std::move(mapped)),
+        slots{.bytes = mapping->bytes(), .head = head} {}
+  TierFile(platform::SharedFile open_file, std::unique_ptr<Disk> on_disk)
+      : lock(std::move(open_file)), disk(std::move(on_disk)), slots(disk->slots()) {}
+  TierFile(const TierFile&) = delete;
+  TierFile& operator=(const TierFile&) = delete;
+  ~TierFile() {
+    // A request that is late may still change the file, which must not be opened before.
+    if (disk != nullptr && !disk->has_late()) lock.unlock(kOwnerLock);
+  }
+
+  /// Calls `use` with a medium of the headers.
+  template <typename Use>
+  auto with_medium(const Use& use) {
+    if (disk != nullptr) return use(disk->medium());
+    pmem::Medium medium = mapping->medium();
+    return use(medium);
+  }
 
   platform::SharedFile lock;
-  pmem::Mapping mapping;
+  std::optional<pmem::Mapping> mapping;
+  std::unique_ptr<Disk> disk;
   const Slots slots;
   /// Held while headers are stored, and while a removal invalidates some. Never taken by a thread
   /// with the store's mutex, as these stores may wait for the disk.
   Mutex headers;
   std::uint64_t dropped = 0;  ///< By adopt().
+  std::uint64_t stamp = 0;    ///< The last one. Of the thread that flushes the tier.
   Atomic<std::uint32_t> forked{0};
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
 };
@@ -63,7 +87,9 @@ struct Publication {
   std::shared_ptr<TransferBatch> batch;  ///< Null for a move.
   std::uint32_t index = 0;               ///< Put: index in the batch.
   std::uint8_t from = 0;                 ///< Move: tier.
+  bool is_move = false;
   bool published = false;
+  bool failed = false;    ///< Its header cannot be written.
   bool outdated = false;  ///< Put: the key has the block of a later one.
 };
 
@@ -72,6 +98,13 @@ struct WaitingPut {
   Block* block = nullptr;
   std::span<const std::byte> source;
   std::shared_ptr<TransferBatch> batch;
+  std::uint32_t index = 0;
+};
+
+/// A block of a tier in memory that is to be written to a file.
+struct Unwritten {
+  Block* block = nullptr;
+  std::shared_ptr<TransferBatch> batch;  ///< Has the end of the write; may be null.
   std::uint32_t index = 0;
 };
 
@@ -89,17 +122,33 @@ class Tier {
   Tier& operator=(const Tier&) = delete;
   ~Tier();
 
+  /// Of a slot on a disk: the buffer that fills it.
   [[nodiscard]] std::span<std::byte> data(SlotNumber slot, std::size_t byte_count) const {
-    return {first_ + std::size_t{slot - 1} * stride_bytes_, byte_count};
+    std::byte* const first =
+        disk() != nullptr ? filling_from[slot] : first_ + std::size_t{slot - 1} * stride_bytes_;
+    return {first, byte_count};
   }
+  [[nodiscard]] Disk* disk() const { return file != nullptr ? file->disk.get() : nullptr; }
+  [[nodiscard]] bool is_mapped() const { return file != nullptr && file->mapping.has_value(); }
   /// True if copies into a slot must be flushed from the processor's caches.
   [[nodiscard]] bool copies_durably() const {
-    return file != nullptr && file->mapping.granularity() == pmem::Granularity::line;
+    return is_mapped() && file->mapping->granularity() == pmem::Granularity::line;
   }
   [[nodiscard]] pmem::Fault fault() const {
-    return file != nullptr ? file->mapping.fault() : pmem::Fault::none;
+    return is_mapped() ? file->mapping->fault() : pmem::Fault::none;
   }
-  [[nodiscard]] bool is_broken() const { return fault() != pmem::Fault::none; }
+  /// Whether its disk answers no request.
+  [[nodiscard]] bool hangs() const {
+    return disk() != nullptr && ((late != 0 && late == in_flight.size()) || disk()->hangs());
+  }
+  /// Whether it accepts no block now. A disk that answers again is used again.
+  [[nodiscard]] bool is_broken() const {
+    return fault() != pmem::Fault::none || hangs() || (failed_to_flush && free.empty());
+  }
+  /// Ends the use of the buffer that fills a slot on a disk.
+  void give_buffer(SlotNumber slot) {
+    if (disk() != nullptr) disk()->give_buffer(std::exchange(filling_from[slot], nullptr));
+  }
 
   /// Sets the block of a slot and makes it evictable.
   void add(SlotNumber slot, Block& block);
@@ -119,8 +168,14 @@ class Tier {
     prefetch_entry(pool_[slot].newer);
   }
   void touch(SlotNumber slot) { order_.touch(pool_[slot], {}); }
-  /// For a slot in memory, or one that held no block.
-  void free_slot(SlotNumber slot) { free.push_back(slot); }
+  /// For a slot in memory, or one without a valid header.
+  void free_slot(SlotNumber slot) {
+    if (bad.contains(slot)) {
+      ++statistics.blocks_lost;
+    } else {
+      free.push_back(slot);
+    }
+  }
 
   const std::optional<NodeId> node;
   std::unique_ptr<TierFile> file;  ///< Null: memory.
@@ -130,9 +185,22 @@ class Tier {
   std::vector<Retired> retired;  ///< File only.
   std::vector<Publication> fresh;
   std::deque<WaitingPut> waiting;
+  std::deque<Unwritten> unwritten;  ///< Each one is a use of its block.
+  std::vector<Unwritten> writing;
   std::size_t being_freed = 0;  ///< Slots that the flusher is about to free.
   std::size_t leaving = 0;      ///< Demotions in flight from this tier.
   std::size_t filling = 0;      ///< Slots being written by puts and moves.
+  // On a disk only.
+  std::vector<std::byte*> filling_from;  ///< Buffers, by slot.
+  std::deque<Io*> reading;               ///< Reads that wait for a buffer.
+  std::deque<Io*> in_flight;             ///< The oldest first.
+  std::size_t late = 0;                  ///< Of these, beyond the deadline.
+  std::set<SlotNumber> bad;              ///< Slots that the disk cannot read: not used again.
+  bool failed_to_flush = false;          ///< The last round of the flusher failed.
+  /// Rounds that failed. What was written before or during one may be lost, though the next
+  /// succeeds.
+  std::uint32_t failed_flushes = 0;
+  Condition flushes;  ///< There is work for the thread that flushes the tier.
   /// Eviction starts when fewer slots are free. More than 1 if freeing a slot takes time.
   std::size_t low_water = 1;
   TierStatistics statistics;

@@ -147,12 +147,21 @@ void StoreState::start_get(Step step, std::span<std::byte> target, const BatchPo
                            Work& work) {
   const Block& block = *step.block;
   Tier& here = *tiers_[step.from];
-  here.touch(block.slots[step.from]);
-  const std::span<const std::byte> source = here.data(block.slots[step.from], block.byte_count);
+  if (step.buffer == nullptr) {
+    here.touch(block.slots[step.from]);
+    if (here.disk() != nullptr) return start_read(Kind::get, step, target, batch, work);
+  }
+  const std::span<const std::byte> source =
+      step.buffer != nullptr ? std::span<const std::byte>(step.buffer, block.byte_count)
+                             : here.data(block.slots[step.from], block.byte_count);
   add_step(Kind::get, batch, step,
            block.has_crc ? engine::Operation::copy_crc(target, source)
                          : engine::Operation::copy(target, source),
            work);
+}
+
+void StoreState::copy_out(const detail::Io& io, Work& work) {
+  start_get(io.step, io.target, io.batch, work);
 }
 
 void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step,
@@ -161,8 +170,9 @@ void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step
   const std::size_t byte_count = operation.byte_count();
   if (kind != Kind::move) {
     work.byte_count += byte_count;
-    // A page of the file may have to be read from disk.
-    if (tiers_[kind == Kind::get ? step.from : step.to]->file != nullptr) work.inline_bytes_max = 0;
+    // A page of a mapped file may have to be read from disk. What a disk has read is in memory.
+    const Tier& here = *tiers_[kind == Kind::get ? step.from : step.to];
+    if (here.is_mapped() || (kind == Kind::put && here.file != nullptr)) work.inline_bytes_max = 0;
   }
   const std::optional<NodeId> source_node =
       kind == Kind::put ? std::nullopt : tiers_[step.from]->node;
@@ -193,9 +203,11 @@ void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step
 
 void StoreState::end(const BatchPointer& batch, std::uint32_t index, Outcome outcome,
                      std::size_t byte_count, Work& work) {
+  if (batch->ends[index].outcome != Outcome::running) return;  // At its deadline.
   batch->ends[index] = {.outcome = outcome, .byte_count = static_cast<std::uint32_t>(byte_count)};
-  const bool is_failure =
-      outcome == Outcome::failed || outcome == Outcome::late_write || outcome == Outcome::io_failed;
+  const bool is_failure = outcome == Outcome::failed || outcome == Outcome::late_write ||
+                          outcome == Outcome::io_failed || outcome == Outcome::timed_out ||
+                          outcome == Outcome::disk_full;
   if (is_failure) ++statistics_.failed;
   if (--batch->left == 0) work.ended.push_back(batch);
 }
@@ -204,6 +216,14 @@ void StoreState::finish(Work& work) {
   const bool is_short = work.byte_count <= work.inline_bytes_max;
   for (Chunk* const chunk : work.chunks) {
     send(*chunk, is_short && chunk->kind != Kind::move ? work.inline_bytes_max : 0);
+  }
+  for (auto begin = work.ios.begin(); begin != work.ios.end();) {
+    const std::size_t tier = (*begin)->tier;
+    const auto end =
+        std::find_if(begin, work.ios.end(), [&](const detail::Io* io) { return io->tier != tier; });
+    const std::vector<platform::BlockRequest*> requests(begin, end);
+    disks_[tier]->submit(requests);
+    begin = end;
   }
   for (const BatchPointer& batch : work.ended) notify(*batch);
 }
@@ -267,7 +287,7 @@ void StoreState::complete(Chunk& chunk, Outcome refused) {
           end_get(chunk.batch, step, chunk.operations[i].target(), outcome, completion, work);
           break;
         case Kind::move:
-          end_move(step, outcome);
+          end_move(step, outcome, work);
           break;
       }
     }
@@ -316,24 +336,26 @@ void StoreState::end_put(const BatchPointer& batch, const Step& step, Outcome ou
   if (outcome == Outcome::done) {
     block.has_crc = options_.checksums;
     block.crc = completion.result.crc;
+    if (here.disk() != nullptr) return start_write(Kind::put, step, batch, work);
     const Block* const before = has_files_ ? index_.find(block.key, block.hash) : nullptr;
     if (here.file != nullptr || (before != nullptr && has_headers(*before))) {
-      here.fresh.push_back(
-          {.block = &block, .slot = step.slot, .batch = batch, .index = step.index});
-      return wake_flusher();
+      return publish_later(Kind::put, step, batch);
     }
     const std::size_t byte_count = block.byte_count;
-    if (!commit(block, step.to, step.slot)) {
-      here.free_slot(step.slot);
-      index_.give_back(block);
-    }
     ++here.statistics.puts;
     statistics_.bytes_in += byte_count;
-    end(batch, step.index, outcome, byte_count, work);
+    if (commit(block, step.to, step.slot)) {
+      end_or_write(block, step.to, batch, step.index, work);
+    } else {
+      here.free_slot(step.slot);
+      index_.give_back(block);
+      end(batch, step.index, outcome, byte_count, work);
+    }
   } else {
     if (outcome == Outcome::late_write) {
       ++here.statistics.blocks_lost;
     } else {
+      here.give_buffer(step.slot);
       here.free_slot(step.slot);
     }
     index_.give_back(block);
@@ -346,16 +368,34 @@ void StoreState::end_get(const BatchPointer& batch, Step step, std::span<std::by
                          Outcome outcome, const engine::Completion& completion, Work& work) {
   Block& block = *step.block;
   Tier& here = *tiers_[step.from];
-  if (here.is_broken()) {
+  if (step.buffer != nullptr) {
+    here.disk()->give_buffer(std::exchange(step.buffer, nullptr));
+    feed(step.from, work);
+  }
+  if (here.fault() != pmem::Fault::none) {
     outcome = Outcome::io_failed;
   } else if (outcome == Outcome::done && block.has_crc && completion.result.crc != block.crc) {
     outcome = Outcome::corrupt;
     ++statistics_.corrupt;
-    step.corrupt |= static_cast<std::uint8_t>(1U << step.from);
-    // The next copy may match.
-    step.from = static_cast<std::uint8_t>(block.next_below(step.from));
-    if (step.from != kTiersMax) return start_get(step, target, batch, work);
+    if (read_elsewhere(step, target, batch, work)) return;
   }
+  finish_get(batch, step, outcome, work);
+}
+
+bool StoreState::read_elsewhere(Step& step, std::span<std::byte> target, const BatchPointer& batch,
+                                Work& work) {
+  step.corrupt |= static_cast<std::uint8_t>(1U << step.from);
+  const std::size_t next = step.block->next_below(step.from);
+  if (next == kTiersMax) return false;
+  step.from = static_cast<std::uint8_t>(next);
+  start_get(step, target, batch, work);
+  return true;
+}
+
+void StoreState::finish_get(const BatchPointer& batch, const Step& step, Outcome outcome,
+                            Work& work) {
+  Block& block = *step.block;
+  Tier& here = *tiers_[step.from];
   const std::size_t byte_count = block.byte_count;
   end(batch, step.index, outcome, outcome == Outcome::done ? byte_count : 0, work);
   if (outcome == Outcome::done) {
@@ -374,21 +414,35 @@ void StoreState::end_get(const BatchPointer& batch, Step step, std::span<std::by
   tidy(block);
 }
 
-void StoreState::end_move(const Step& step, Outcome outcome) {
+void StoreState::end_move(const Step& step, Outcome outcome, Work& work) {
+  Tier& source = *tiers_[step.from];
   Tier& target = *tiers_[step.to];
-  if (outcome == Outcome::done && !detail::is_copied(tiers_[step.from]->fault(), target.fault())) {
+  if (step.buffer != nullptr) {
+    source.disk()->give_buffer(step.buffer);
+    feed(step.from, work);
+  }
+  if (outcome == Outcome::done && !detail::is_copied(source.fault(), target.fault())) {
     outcome = Outcome::io_failed;
   }
-  if (outcome == Outcome::done && target.file != nullptr) {
-    detail::Publication move;
-    move.block = step.block;
-    move.slot = step.slot;
-    move.from = step.from;
-    target.fresh.push_back(std::move(move));
-    return wake_flusher();
+  if (outcome == Outcome::done && target.disk() != nullptr) {
+    return start_write(Kind::move, step, nullptr, work);
   }
-  end_move(*step.block, step.from, step.to, step.slot, outcome == Outcome::done,
-           outcome == Outcome::late_write);
+  if (outcome == Outcome::done && target.file != nullptr) {
+    return publish_later(Kind::move, step, nullptr);
+  }
+  if (outcome != Outcome::late_write) target.give_buffer(step.slot);
+  end_move(*step.block, step.from, step.to, step.slot, outcome, outcome == Outcome::late_write,
+           work);
+}
+
+void StoreState::publish_later(Kind purpose, const Step& step, const BatchPointer& batch) {
+  tiers_[step.to]->fresh.push_back({.block = step.block,
+                                    .slot = step.slot,
+                                    .batch = batch,
+                                    .index = step.index,
+                                    .from = step.from,
+                                    .is_move = purpose == Kind::move});
+  wake_flusher_of(step.to);
 }
 
 }  // namespace headrace::store

@@ -23,7 +23,7 @@ constexpr std::chrono::microseconds kBetweenTries{500};
 
 Result<Head> head_of(const platform::SharedFile& file, const std::string& tried) {
   Head head;
-  HEADRACE_TAKE(got, file.read_first(std::as_writable_bytes(std::span(&head, 1))));
+  HEADRACE_TAKE(got, file.read_at(0, std::as_writable_bytes(std::span(&head, 1))));
   if (*got != sizeof(head) || head.magic != detail::kMagic) {
     return fail(Code::corrupt_data, tried, "it is not a file of statistics", "remove it");
   }

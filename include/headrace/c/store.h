@@ -27,7 +27,7 @@ typedef struct headrace_store_options {
   uint64_t block_bytes;       /* Maximum block length; 0: 1 MiB; at most 1 GiB. */
   const headrace_tier* tiers; /* The fastest first. */
   size_t tier_count;          /* 1 to 4. */
-  bool checksums;             /* CRC-32C of each block, verified when read. */
+  bool no_checksums;  /* False: each block has a CRC-32C, verified when read. */
   bool never_promote; /* False: a block read twice from another tier is copied to the first. */
   bool never_inline;  /* False: the caller copies transfers of up to 256 KiB in all. */
 } headrace_store_options;
@@ -45,7 +45,9 @@ enum headrace_outcome HEADRACE_C_ENUM {
   HEADRACE_OUTCOME_FAILED,
   HEADRACE_OUTCOME_LATE_WRITE,
   HEADRACE_OUTCOME_IO_FAILED,
-  HEADRACE_OUTCOME_CLOSED
+  HEADRACE_OUTCOME_CLOSED,
+  HEADRACE_OUTCOME_TIMED_OUT,
+  HEADRACE_OUTCOME_DISK_FULL
 };
 /* "unknown_key"; and a sentence with meaning and remedy. */
 const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;

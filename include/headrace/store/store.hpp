@@ -48,7 +48,8 @@ enum class Durability : std::uint8_t {
   process,
 };
 
-/// A tier: memory on a node, or a mapped file (plain, on DAX, or a DAX device).
+/// A tier: memory on a node, persistent memory (a file on DAX or a DAX device, mapped), or any
+/// other file, read and written past the page cache.
 struct TierOptions {
   /// Rounded down to whole blocks of StoreOptions::block_bytes. 0: the capacity of an existing
   /// file.
@@ -58,8 +59,16 @@ struct TierOptions {
   /// If not empty, the tier is this file. If missing it is created, with its disk space allocated.
   std::string path = {};
   Durability durability = Durability::power;
+  /// Files that are not mapped only: a transfer that the disk has not carried out after this time
+  /// ends as timed_out. The store uses the memory of the disk's request again when the kernel
+  /// returns it.
+  std::chrono::milliseconds deadline = std::chrono::seconds(30);
   /// Chooses the block to evict when the tier is full.
   cache::Eviction eviction = cache::Eviction::s3_fifo;
+  /// Memory above a file only: blocks put here are written to the file in the background, and while
+  /// more than this many are not yet written, a put is done when its block is. 0: write-through.
+  /// Default: blocks are written when they are evicted, and by Store::flush().
+  std::optional<std::uint32_t> unwritten_max = std::nullopt;
 };
 
 struct StoreOptions {
@@ -69,7 +78,7 @@ struct StoreOptions {
   std::vector<TierOptions> tiers = {};
   /// Store a CRC-32C with each block, computed by the engine during the copy. Each get verifies the
   /// block's, whatever this is.
-  bool checksums = false;
+  bool checksums = true;
   /// Copy a block to the first tier after this many reads from other tiers. 0: never.
   std::uint32_t promote_after = 2;
   /// The calling thread copies a transfer in its submission if it has up to this many bytes in
@@ -90,8 +99,10 @@ enum class Outcome : std::uint8_t {
   corrupt,     ///< No copy matches the checksum. The block has been removed.
   failed,      ///< The engine could not copy: unmapped memory, a device error, a throwing policy.
   late_write,  ///< Failed, and an abandoned device may still write to the target.
-  io_failed,   ///< The file lost pages, or the block could not be made durable.
+  io_failed,   ///< The disk could not read or write the block, or make it durable.
   closed,      ///< The engine was stopped, or belongs to the parent of this process.
+  timed_out,   ///< The disk did not answer before the deadline. A put may still take effect.
+  disk_full,   ///< The file system had no space for the block.
 };
 /// One sentence for a person: the meaning, and what to do.
 [[nodiscard]] HEADRACE_API std::string_view explain(Outcome outcome);
@@ -162,7 +173,14 @@ struct TierStatistics {
   std::uint64_t demotions = 0;     ///< Blocks evicted into it from the tier above.
   std::uint64_t recovered = 0;     ///< Blocks found in its file when the store was made.
   std::uint64_t dropped_torn = 0;  ///< Entries of its file found torn, or without their data, then.
-  std::uint64_t blocks_lost = 0;   ///< Slots that an abandoned device may write to; not used again.
+  /// Slots not used again: the disk failed there, or an abandoned device may write to them.
+  std::uint64_t blocks_lost = 0;
+  /// Whether a put into it could be done now: the file has no fault, the disk answers, and the last
+  /// attempt to make blocks durable succeeded.
+  bool is_healthy = true;
+  /// How its blocks are read and written: "memory", "mapped", or the ways of a file on a disk, such
+  /// as "io_uring, O_DIRECT".
+  std::string access;
 };
 
 /// Totals since the store was made.
@@ -207,6 +225,9 @@ class HEADRACE_API Store {
   /// Starts copying blocks out and returns.
   [[nodiscard]] virtual Transfer get(std::span<const GetBlock> blocks,
                                      const TransferOptions& options = {}) = 0;
+  /// Starts writing each block that is only in memory to the first file below it, and returns. One
+  /// end per block, in no order: full if every block of the file is pinned.
+  [[nodiscard]] virtual Transfer flush() = 0;
   /// Put or get one block and wait for it.
   [[nodiscard]] BlockEnd put(std::string_view key, std::span<const std::byte> source,
                              std::size_t tier = 0);

@@ -52,6 +52,8 @@ _ERRORS: dict[str, type[Error]] = {
     "late_write": IoFailedError,
     "io_failed": IoFailedError,
     "closed": ClosedError,
+    "timed_out": IoFailedError,
+    "disk_full": CapacityExceededError,
 }
 
 
@@ -67,6 +69,11 @@ class Tier:
             "process", the end of the process; after a restart of the machine, and in a copy of the
             file, blocks are kept that match their checksum.
         eviction: Which block is evicted first when the tier is full: "s3_fifo" or "lru".
+        deadline_s: Seconds after which a transfer ends as "timed_out" that the disk has not carried
+            out. Not for persistent memory, which is mapped.
+        unwritten: For memory above a file: blocks put here are written to the file in the
+            background, and while more than this many are not yet written, a put ends when its
+            block is; 0: write-through. None: they are written when they are evicted.
     """
 
     capacity: int | str
@@ -74,6 +81,8 @@ class Tier:
     path: str | os.PathLike[str] | None = None
     durability: Literal["power", "process"] = "power"
     eviction: Eviction = "s3_fifo"
+    deadline_s: float = 30.0
+    unwritten: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,12 @@ class TierStatistics:
         demotions: Blocks copied into the tier from the one above.
         recovered: Blocks found in the file when it was opened.
         dropped_torn: Entries of the file dropped when it was opened: torn, or without their data.
-        blocks_lost: Slots never reused because an abandoned device may write to them.
+        blocks_lost: Slots not reused: the disk failed there, or an abandoned device may write to
+            them.
+        is_healthy: Whether a put could be done now: the disk answers, and could make the last
+            blocks durable.
+        access: How blocks are read and written: "memory", "mapped", or for a file on a disk such as
+            "io_uring, O_DIRECT".
     """
 
     capacity_blocks: int
@@ -103,6 +117,8 @@ class TierStatistics:
     recovered: int
     dropped_torn: int
     blocks_lost: int
+    is_healthy: bool
+    access: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +253,10 @@ class Store(Closing):
         tiers: Iterable[Tier | int | str],
         *,
         block_bytes: int | str = "1MiB",
-        checksums: bool = False,
+        checksums: bool = True,
         promote_after: int = 2,
         inline_max: int | str = "256KiB",
+        flush_on_close: bool = False,
         engine: Engine | None = None,
     ) -> None:
         """Make a store; existing files are opened with their blocks.
@@ -247,11 +264,13 @@ class Store(Closing):
         Args:
             tiers: At most four, fastest first; a number or text is memory of that capacity.
             block_bytes: Longest block; shorter ones take as much room.
-            checksums: Store a CRC-32C with each block and verify it on reads.
+            checksums: Store a CRC-32C with each block. Reads verify it if a block has one.
             promote_after: Reads from another tier after which a block is copied to the first tier;
                 0: never.
             inline_max: Largest transfer between memory, in bytes in all, that the calling thread
                 copies itself, which takes less processor time than handing it over; 0: none.
+            flush_on_close: Closing writes the blocks that are only in memory to a file below, as
+                far as they fit.
             engine: The engine that copies; None makes one, which is closed with the store.
 
         Raises:
@@ -263,6 +282,7 @@ class Store(Closing):
                 exist.
             OutOfMemoryError: A node has not enough memory.
         """
+        self._flush_on_close = flush_on_close
         self._own_engine = engine is None
         self._engine = Engine() if engine is None else instance_of(engine, Engine, _TRIED)
         self._futures: dict[StoreTransfer, asyncio.Future[None]] = {}
@@ -399,8 +419,20 @@ class Store(Closing):
         """An eventfd, readable when transfers have ended; read 8 bytes to reset it."""
         return self._native.descriptor()
 
+    def flush(self) -> int:
+        """Write the blocks that are only in memory to the file below, and wait.
+
+        Returns:
+            How many are still only in memory: the file has no room, or its disk fails.
+        """
+        transfer = StoreTransfer(self._native.flush(), self)
+        return sum(each != "done" for each in transfer.outcomes)
+
     def close(self) -> None:
         """Wait for all transfers and close the store. Idempotent."""
+        if self._flush_on_close:
+            with suppress(ClosedError):
+                self.flush()
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
             loop.remove_reader(self._native.descriptor())
@@ -463,7 +495,7 @@ def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
     return flat_bytes(value, role, writable=writable)
 
 
-def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str]:
+def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str, int, int | None]:
     known = tier if isinstance(tier, Tier) else Tier(tier)
     if known.durability not in {"power", "process"} or known.eviction not in {"s3_fifo", "lru"}:
         raise InvalidArgumentError(
@@ -474,4 +506,8 @@ def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str]:
     node = None if known.node is None else whole_number(known.node, _TRIED, 0, NODE_MAX)
     path = "" if known.path is None else path_text(known.path, _TRIED)
     capacity = 0 if known.capacity == 0 else byte_count(known.capacity, _TRIED)
-    return capacity, node, path, known.durability, known.eviction
+    deadline_ms = max(1, int(min(seconds(known.deadline_s, _TRIED), _WAIT_S_MAX) * 1000))
+    unwritten = (
+        None if known.unwritten is None else whole_number(known.unwritten, _TRIED, 0, _NUMBER_MAX)
+    )
+    return capacity, node, path, known.durability, known.eviction, deadline_ms, unwritten

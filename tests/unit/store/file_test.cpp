@@ -10,9 +10,12 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
+#include <map>
 #include <thread>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/store/file.hpp"
 #include "store/protocol.hpp"
 #include "support/store_stage.hpp"
 
@@ -256,6 +259,39 @@ TEST_F(InFile, AChecksumIsComparedWhateverTheOption) {
   EXPECT_EQ(store_->get("2", bytes).outcome, Outcome::done);
 }
 
+TEST_F(InFile, CanBeInspectedWithoutAChange) {
+  put_some();
+  EXPECT_EQ(inspect_file(path_, false).error().code, Code::capacity_exceeded);  // It is open.
+  store_.reset();
+  const std::size_t data = detail::head_of(kBlockBytes, kBlocks, "").value().data_offset;
+  overwrite(data + kBlockBytes + 1000, "\xff\xff\xff");
+  overwrite(detail::kHeadBytes + 256 * 2 + 40, "\xff");
+  const auto load = [&] {
+    std::ifstream file(path_, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string before = load();
+  const auto found = inspect_file(path_, true);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_EQ(load(), before);
+  EXPECT_EQ(found->block_bytes, kBlockBytes);
+  EXPECT_EQ(found->capacity_blocks, kBlocks);
+  EXPECT_EQ(found->with_checksum, 4U);
+  std::map<EntryState, std::size_t> states;
+  for (const FileEntry& entry : found->entries) ++states[entry.state];
+  EXPECT_EQ(states[EntryState::whole], 3U);
+  EXPECT_EQ(states[EntryState::corrupt], 1U);
+  EXPECT_EQ(states[EntryState::torn], 1U);
+  std::filesystem::resize_file(path_, 100);
+  EXPECT_EQ(inspect_file(path_, true).error().code, Code::corrupt_data);
+}
+
+TEST_F(InFile, OnADiskIsReadPastThePageCacheIfThatIsPossible) {
+  open();
+  const std::string access = store_->statistics().tiers[0].access;
+  EXPECT_TRUE(access.starts_with("io_uring") || access.starts_with("a pool of threads")) << access;
+}
+
 TEST_F(InFile, ACopyThatDiffersFromItsChecksumSparesTheOthers) {
   StoreOptions both = options();
   both.promote_after = 1;
@@ -285,6 +321,27 @@ TEST_F(InFile, ATruncatedFileEndsTransfersByName) {
   EXPECT_EQ(store_->get("1", bytes).outcome, Outcome::io_failed);
   EXPECT_EQ(store_->put("new", bytes).outcome, Outcome::io_failed);
   EXPECT_GE(store_->statistics().failed, 2U);
+}
+
+TEST_F(InFile, ADeletedOrReplacedFileAcknowledgesNoPut) {
+  for (const Durability durability : {Durability::power, Durability::process}) {
+    for (const bool is_replaced : {false, true}) {
+      StoreOptions asked = options();
+      asked.tiers[0].durability = durability;
+      store_ = test::make_store(*engine_, asked);
+      const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
+      ASSERT_EQ(store_->put("1", bytes).outcome, Outcome::done);
+      if (is_replaced) {
+        std::ofstream(path_ + ".new") << "another";
+        std::filesystem::rename(path_ + ".new", path_);
+      } else {
+        std::filesystem::remove(path_);
+      }
+      EXPECT_EQ(store_->put("2", bytes).outcome, Outcome::io_failed);
+      store_.reset();
+      std::filesystem::remove(path_);
+    }
+  }
 }
 
 TEST_F(InFile, ABlockThatCannotBeReadIsNotMoved) {
@@ -342,6 +399,64 @@ TEST_F(InFile, AFullFileMakesRoomInTheBackground) {
   const std::size_t count = store_->keys().size();
   EXPECT_LE(count, kBlocks);
   EXPECT_GE(count, kBlocks - 4);
+}
+
+// --- What is written when -----------------------------------------------------------------------
+
+class MemoryAboveAFile : public InFile {
+ protected:
+  void open_with(std::optional<std::uint32_t> unwritten_max) {
+    StoreOptions both = options();
+    both.tiers.insert(both.tiers.begin(),
+                      {.capacity = Bytes(kBlocks * kBlockBytes), .unwritten_max = unwritten_max});
+    store_.reset();
+    store_ = test::make_store(*engine_, both);
+    ASSERT_NE(store_, nullptr);
+  }
+  void put(std::uint64_t key) {
+    EXPECT_EQ(store_->put(std::to_string(key), block_bytes(key, 1, kBlockBytes)).outcome,
+              Outcome::done);
+  }
+  [[nodiscard]] std::size_t in_file() const { return store_->statistics().tiers[1].blocks; }
+};
+
+TEST_F(MemoryAboveAFile, WritesAPutThroughBeforeItEnds) {
+  open_with(0);
+  for (std::uint64_t key = 0; key < 5; ++key) {
+    put(key);
+    EXPECT_EQ(in_file(), key + 1);
+  }
+  EXPECT_EQ(store_->statistics().tiers[0].blocks, 5U);  // And keeps it.
+  put(3);
+  EXPECT_EQ(store_->statistics().blocks, 5U);
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->keys().size(), 5U);
+}
+
+TEST_F(MemoryAboveAFile, LeavesAtMostTheBoundUnwritten) {
+  open_with(3);
+  for (std::uint64_t key = 0; key < 12; ++key) {
+    put(key);
+    EXPECT_GE(in_file() + 4, key + 1);
+  }
+  while (in_file() != 12) std::this_thread::yield();
+}
+
+TEST_F(MemoryAboveAFile, WritesTheRestWhenFlushed) {
+  open_with(std::nullopt);
+  for (std::uint64_t key = 0; key < 5; ++key) put(key);
+  EXPECT_EQ(in_file(), 0U);
+  for (const std::size_t expected : {5U, 0U}) {
+    const Transfer flush = store_->flush();
+    flush.wait();
+    EXPECT_TRUE(flush.all_done());
+    EXPECT_EQ(flush.ends().size(), expected);
+  }
+  EXPECT_EQ(store_->statistics().tiers[0].blocks, 5U);
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->keys().size(), 5U);
 }
 
 // --- Headers whose stores wait -------------------------------------------------------------------
@@ -404,7 +519,11 @@ class BusyPage {
 TEST_F(InFile, ALookUpDoesNotWaitForTheStoreOfAHeader) {
   StoreOptions both = options();
   both.tiers.insert(both.tiers.begin(), {.capacity = Bytes(kBlocks * kBlockBytes)});
+  // As on persistent memory, which is mapped.
+  ::setenv("PMEM2_FORCE_GRANULARITY", "CACHE_LINE", 1);
   store_ = test::make_store(*engine_, both);
+  ::unsetenv("PMEM2_FORCE_GRANULARITY");
+  if (store_->statistics().tiers[1].access != "mapped") GTEST_SKIP() << "built without libpmem2";
   const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
   const std::pair<const char*, std::function<void()>> changes[] = {
       {"a removal", [&] { store_->remove("a"); }},

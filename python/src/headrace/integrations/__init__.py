@@ -12,9 +12,9 @@ def store_of(
     tiers: Sequence[int | str | Mapping[str, Any]],
     block_bytes: int | str,
     *,
-    checksums: bool = False,
+    checksums: bool = True,
 ) -> Store:
-    """Make a store from JSON configuration values; no calling thread copies.
+    """Make a store from JSON values; no calling thread copies, and closing writes to files.
 
     Args:
         tiers: Capacities, or mappings with the fields of `headrace.Tier`.
@@ -30,6 +30,8 @@ def store_of(
         raise InvalidArgumentError(
             "make the tiers of a store",
             str(error),
-            "give a capacity, or capacity, node, path, durability and eviction by name",
+            "give a capacity, or the fields of headrace.Tier by name",
         ) from None
-    return Store(made, block_bytes=block_bytes, checksums=checksums, inline_max=0)
+    return Store(
+        made, block_bytes=block_bytes, checksums=checksums, inline_max=0, flush_on_close=True
+    )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An L2 adapter of LMCache (type `plugin`) that keeps objects in a `headrace.Store`."""
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -200,13 +201,16 @@ class HeadraceL2Adapter(L2AdapterInterface):
         """Return the state and statistics of the store."""
         known = self._store.statistics
         return {
-            "is_healthy": not self._closing and not self._broken,
+            "is_healthy": not self._closing
+            and not self._broken
+            and all(each.is_healthy for each in known.tiers),
             "type": type(self).__name__,
             "stored_object_count": known.blocks,
             "capacity_objects": self._capacity_blocks,
             "evicted": known.dropped,
             "corrupt": known.corrupt,
             "failed": known.failed,
+            "tiers": [dataclasses.asdict(each) for each in known.tiers],
         }
 
     def close(self) -> None:

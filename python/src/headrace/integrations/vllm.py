@@ -50,7 +50,7 @@ class HeadraceTier(SecondaryTierManager):
         tier_type: str,
         *,
         tiers: Sequence[int | str | Mapping[str, Any]],
-        checksums: bool = False,
+        checksums: bool = True,
         locality: str | None = None,
         backpressure_detector: object = None,
     ) -> None:

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/block_io.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if HEADRACE_HAS_URING
+#include <liburing.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <optional>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/event_descriptor.hpp"
+#include "headrace/platform/fork.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::platform {
+namespace {
+
+constexpr std::size_t kThreadsMax = 16;
+
+/// What is left of a request, from an aligned place.
+struct Rest {
+  std::uint64_t offset = 0;
+  std::span<std::byte> bytes;
+};
+
+Rest rest_of(const BlockRequest& request) {
+  const std::size_t done = request.bytes_done / kBlockIoAlignment * kBlockIoAlignment;
+  return {.offset = request.offset + done, .bytes = request.bytes.subspan(done)};
+}
+
+/// Notes what the kernel returned for the rest. True if the request has ended.
+bool take_answer(BlockRequest& request, std::int64_t answer) {
+  if (answer == -EINTR || answer == -EAGAIN) return false;
+  if (answer < 0) {
+    request.os_errno = static_cast<int>(-answer);
+    return true;
+  }
+  if (request.action == BlockRequest::Action::sync) return true;
+  const std::size_t before = request.bytes_done / kBlockIoAlignment * kBlockIoAlignment;
+  request.bytes_done = before + static_cast<std::size_t>(answer);
+  if (request.bytes_done >= request.bytes.size()) return true;
+  if (request.bytes_done >= before + kBlockIoAlignment) return false;
+  request.os_errno = request.action == BlockRequest::Action::read ? ENODATA : EIO;
+  return true;
+}
+
+/// Whether the file can be read with O_DIRECT, which is then set.
+bool make_direct(int descriptor) {
+  if (::fcntl(descriptor, F_SETFL, O_DIRECT) != 0) return false;
+  const Result<std::span<std::byte>> page = allocate_pages(kBlockIoAlignment, std::nullopt);
+  const bool works = page && ::pread(descriptor, page->data(), page->size(), 0) >= 0;
+  if (page) free_pages(*page);
+  return works;
+}
+
+}  // namespace
+
+struct BlockIo::State {
+  explicit State(int descriptor) : file(descriptor) {}
+
+  const Descriptor file;
+  Atomic<std::uint32_t> forked{0};
+  const ForkGuard guard{file.get(), forked, 1};
+  Options options;
+  std::string note;
+  std::optional<EventDescriptor> wake;  ///< Of the thread of the ring.
+
+  Mutex mutex;
+  Condition changed;
+  std::deque<BlockRequest*> reads HEADRACE_GUARDED_BY(mutex);
+  std::deque<BlockRequest*> writes HEADRACE_GUARDED_BY(mutex);
+  bool sleeps HEADRACE_GUARDED_BY(mutex) = false;
+  bool ending HEADRACE_GUARDED_BY(mutex) = false;
+  std::size_t taken HEADRACE_GUARDED_BY(mutex) = 0;    ///< Requests that threads have.
+  std::size_t calling HEADRACE_GUARDED_BY(mutex) = 0;  ///< Calls of `ended`.
+
+  [[nodiscard]] BlockRequest* next() HEADRACE_REQUIRES(mutex) {
+    std::deque<BlockRequest*>& from = reads.empty() ? writes : reads;
+    if (from.empty()) return nullptr;
+    BlockRequest* const first = from.front();
+    from.pop_front();
+    ++taken;
+    return first;
+  }
+  /// False if BlockIo is ending.
+  bool report(std::span<BlockRequest* const> ended) {
+    {
+      const Lock lock(mutex);
+      taken -= ended.size();
+      if (ending) return false;
+      ++calling;
+    }
+    options.ended(options.context, ended);
+    const Lock lock(mutex);
+    --calling;
+    changed.notify_all();
+    return !ending;
+  }
+  /// Before a request is reported.
+  void check_file(BlockRequest& request) const {
+    if (request.action == BlockRequest::Action::read || request.os_errno != 0) return;
+    struct statx status{};
+    // What the kernel knows of the file: no request to its server.
+    if (::statx(file.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK | STATX_SIZE,
+                &status) != 0) {
+      return;
+    }
+    if (status.stx_size < options.byte_count) request.os_errno = ENODATA;
+    if (status.stx_nlink == 0) request.os_errno = ENOENT;
+  }
+  /// A thread of the pool.
+  void work() {
+    name_this_thread("hr-file");
+    while (true) {
+      BlockRequest* request = nullptr;
+      {
+        const Lock lock(mutex);
+        while (!ending && (request = next()) == nullptr) changed.wait(mutex);
+        if (ending) return;
+      }
+      std::int64_t answer = 0;
+      do {
+        const Rest rest = rest_of(*request);
+        const auto offset = static_cast<off_t>(rest.offset);
+        if (request->action == BlockRequest::Action::sync) {
+          answer = ::fdatasync(file.get());
+        } else if (request->action == BlockRequest::Action::read) {
+          answer = ::pread(file.get(), rest.bytes.data(), rest.bytes.size(), offset);
+        } else {
+          answer = ::pwrite(file.get(), rest.bytes.data(), rest.bytes.size(), offset);
+        }
+        if (answer < 0) answer = -errno;
+      } while (!take_answer(*request, answer));
+      check_file(*request);
+      if (!report({&request, 1})) return;
+    }
+  }
+
+#if HEADRACE_HAS_URING
+  bool make_ring() {
+    if (::io_uring_queue_init(static_cast<unsigned>(options.depth + 1), &ring, 0) != 0) {
+      return false;
+    }
+    io_uring_probe* const probe = ::io_uring_get_probe_ring(&ring);
+    const bool has_all = probe != nullptr &&
+                         ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                         ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0 &&
+                         ::io_uring_opcode_supported(probe, IORING_OP_FSYNC) != 0;
+    if (probe != nullptr) ::io_uring_free_probe(probe);
+    if (!has_all) ::io_uring_queue_exit(&ring);
+    has_ring = has_all;
+    return has_all;
+  }
+  void prepare(BlockRequest& request) {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring);
+    const Rest rest = rest_of(request);
+    const auto length = static_cast<unsigned>(rest.bytes.size());
+    switch (request.action) {
+      case BlockRequest::Action::read:
+        ::io_uring_prep_read(entry, file.get(), rest.bytes.data(), length, rest.offset);
+        break;
+      case BlockRequest::Action::write:
+        ::io_uring_prep_write(entry, file.get(), rest.bytes.data(), length, rest.offset);
+        break;
+      case BlockRequest::Action::sync:
+        ::io_uring_prep_fsync(entry, file.get(), IORING_FSYNC_DATASYNC);
+        break;
+    }
+    ::io_uring_sqe_set_data(entry, &request);
+  }
+  void listen() {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring);
+    // Not a read, which fails at once on a descriptor that does not block.
+    ::io_uring_prep_poll_add(entry, wake->descriptor(), POLLIN);
+    ::io_uring_sqe_set_data(entry, nullptr);
+  }
+  /// The thread of the ring.
+  void serve() {
+    name_this_thread("hr-file");
+    std::size_t in_flight = 0;
+    std::vector<BlockRequest*> ended;
+    bool listens = false;
+    eventfd_t count = 0;
+    while (true) {
+      if (!listens) listen();
+      listens = true;
+      {
+        const Lock lock(mutex);
+        if (ending) break;
+        while (in_flight < options.depth) {
+          BlockRequest* const request = next();
+          if (request == nullptr) break;
+          prepare(*request);
+          ++in_flight;
+        }
+        sleeps = true;
+      }
+      ::io_uring_submit_and_wait(&ring, 1);
+      {
+        const Lock lock(mutex);
+        sleeps = false;
+      }
+      io_uring_cqe* entry = nullptr;
+      while (::io_uring_peek_cqe(&ring, &entry) == 0) {
+        auto* const request = static_cast<BlockRequest*>(::io_uring_cqe_get_data(entry));
+        const std::int64_t answer = entry->res;
+        ::io_uring_cqe_seen(&ring, entry);
+        if (request == nullptr) {
+          listens = false;
+          static_cast<void>(::eventfd_read(wake->descriptor(), &count));
+        } else if (take_answer(*request, answer)) {
+          check_file(*request);
+          ended.push_back(request);
+          --in_flight;
+        } else {
+          prepare(*request);
+        }
+      }
+      if (!ended.empty() && !report(ended)) break;
+      ended.clear();
+    }
+    // The kernel may still have requests: the ring, as their memory, stays.
+    if (in_flight == 0) ::io_uring_queue_exit(&ring);
+  }
+
+  io_uring ring{};
+#else
+  bool make_ring() { return false; }
+  void serve() {}
+#endif
+  bool has_ring = false;
+};
+
+BlockIo::BlockIo(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<BlockIo>> BlockIo::make(const SharedFile& file, const Options& options) {
+  const std::string tried = fmt::format("read and write '{}'", file.path());
+  const int opened = ::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (opened < 0) return file_failure(errno, tried);
+  auto state = std::make_shared<State>(opened);
+  const bool is_direct = options.direct && make_direct(opened);
+  // Also without O_NONBLOCK, with which io_uring fails where it would wait.
+  if (!is_direct && ::fcntl(opened, F_SETFL, 0) != 0) return file_failure(errno, tried);
+  state->options = options;
+  const bool has_ring = options.ring && state->make_ring();
+  if (has_ring) {
+    Result<EventDescriptor> wake = EventDescriptor::make();
+    if (!wake) return fail(wake.error().within(tried));
+    state->wake.emplace(std::move(*wake));
+  }
+  state->note = fmt::format(
+      "{}, {}", has_ring ? "io_uring" : "a pool of threads, because io_uring is not available",
+      is_direct ? "O_DIRECT" : "through the page cache, because O_DIRECT is not available");
+  std::unique_ptr<BlockIo> made(new BlockIo(state));
+  const std::size_t count = has_ring ? 1 : std::min(options.depth, kThreadsMax);
+  for (std::size_t i = 0; i < count; ++i) {
+    Result<std::thread> thread =
+        start_thread(tried, has_ring ? &State::serve : &State::work, state);
+    if (!thread) return fail(std::move(thread.error()));
+    made->threads_.push_back(std::move(*thread));
+  }
+  return made;
+}
+
+BlockIo::~BlockIo() {
+  State& state = *state_;
+  bool is_idle = false;
+  {
+    const Lock lock(state.mutex);
+    state.ending = true;
+    state.changed.notify_all();
+    if (state.wake) state.wake->signal();
+    while (state.calling != 0) state.changed.wait(state.mutex);
+    is_idle = state.taken == 0;
+  }
+  for (std::thread& thread : threads_) {
+    // One may wait for a device that never answers.
+    if (is_idle) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+}
+
+void BlockIo::submit(std::span<BlockRequest* const> requests) {
+  State& state = *state_;
+  const Lock lock(state.mutex);
+  for (BlockRequest* const request : requests) {
+    request->os_errno = 0;
+    request->bytes_done = 0;
+    (request->action == BlockRequest::Action::read ? state.reads : state.writes).push_back(request);
+  }
+  if (!state.has_ring) return state.changed.notify_all();
+  if (!state.sleeps) return;
+  state.sleeps = false;
+  state.wake->signal();
+}
+
+const std::string& BlockIo::note() const {
+  return state_->note;
+}
+
+}  // namespace headrace::platform

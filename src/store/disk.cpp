@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "disk.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "../engine/software/software.hpp"
+#include "headrace/base/clock.hpp"
+#include "headrace/platform/memory.hpp"
+
+namespace headrace::store::detail {
+namespace {
+
+using platform::BlockRequest;
+
+constexpr std::size_t kBufferBytes = std::size_t{64} << 20U;
+constexpr std::size_t kBuffersMin = 4;
+constexpr std::size_t kBuffersMax = 256;
+constexpr std::size_t kTableReadBytes = std::size_t{1} << 20U;
+
+std::size_t buffer_count(const Head& head) {
+  return std::clamp(kBufferBytes / head.stride_bytes, kBuffersMin, kBuffersMax);
+}
+
+}  // namespace
+
+/// Requests that a thread waits for; kept by themselves while the kernel has them.
+struct Disk::Batch {
+  std::vector<PageImage> pages;
+  std::vector<BlockRequest> requests;
+  std::shared_ptr<Batch> self;
+  std::shared_ptr<Atomic<std::uint32_t>> unanswered;
+  Mutex mutex;
+  Condition ended;
+  std::size_t left HEADRACE_GUARDED_BY(mutex) = 0;
+  bool is_late HEADRACE_GUARDED_BY(mutex) = false;
+};
+
+Result<std::unique_ptr<Disk>> Disk::make(const platform::SharedFile& file, const Head& head,
+                                         const TierOptions& options) {
+  const std::string tried = fmt::format("open the store '{}'", options.path);
+  const Result<std::span<std::byte>> pages =
+      platform::allocate_pages(head.data_offset + buffer_count(head) * head.stride_bytes,
+                               std::nullopt, platform::Pages::huge);
+  if (!pages) return fail(pages.error().within(tried));
+  std::unique_ptr<Disk> disk(new Disk(head, options, *pages));
+  auto io = platform::BlockIo::make(
+      file, {.byte_count = head.file_bytes, .ended = &Disk::on_ended, .context = disk.get()});
+  if (!io) return fail(io.error().within(tried));
+  disk->io_ = std::move(*io);
+  const Result<void> read = disk->read_table(tried);
+  if (!read) return fail(read.error());
+  return disk;
+}
+
+Disk::Disk(const Head& head, const TierOptions& options, std::span<std::byte> pages)
+    : deadline_(options.deadline),
+      pages_(pages),
+      slots_{.bytes = pages.first(head.data_offset), .head = head},
+      medium_(*this, slots_.bytes),
+      unanswered_(std::make_shared<Atomic<std::uint32_t>>(0)) {
+  for (std::size_t i = buffer_count(head); i > 0; --i) {
+    buffers_.push_back(pages.data() + head.data_offset + (i - 1) * head.stride_bytes);
+  }
+  kept_for_gets_ = buffers_.size() / 4;
+}
+
+Disk::~Disk() {
+  io_.reset();
+  // The kernel may still write to the memory of a request that it never answered.
+  if (!has_late()) platform::free_pages(pages_);
+}
+
+bool Disk::has_late() const {
+  return buffers_.size() != buffer_count(slots_.head) || hangs();
+}
+
+Result<void> Disk::read_table(const std::string& tried) {
+  const auto read = [&](std::size_t offset, std::size_t byte_count) {
+    auto batch = std::make_shared<Batch>();
+    batch->requests.push_back({.offset = offset, .bytes = pages_.subspan(offset, byte_count)});
+    return !run(batch) ? ETIMEDOUT : batch->requests.front().os_errno;
+  };
+  const std::size_t end = slots_.head.data_offset;
+  for (std::size_t at = 0; at < end; at += kTableReadBytes) {
+    const std::size_t until = std::min(at + kTableReadBytes, end);
+    int os_errno = read(at, until - at);
+    for (std::size_t page = at; os_errno == EIO && page < until; page += Medium::kPage) {
+      // Its slots are not used.
+      if (read(page, Medium::kPage) != 0) medium_.mark_unread(page);
+      if (page + Medium::kPage == until) os_errno = 0;
+    }
+    if (os_errno != 0) {
+      return fail(Code::io_failed, tried, "its headers cannot be read", "check the disk", os_errno);
+    }
+  }
+  return {};
+}
+
+bool Disk::matches(SlotNumber slot, const SlotHeader& header) {
+  const std::size_t byte_count =
+      (header.byte_count + Medium::kPage - 1) / Medium::kPage * Medium::kPage;
+  const std::span<std::byte> bytes(buffers_.front(), byte_count);
+  auto batch = std::make_shared<Batch>();
+  batch->requests.push_back({.offset = slots_.data_offset(slot), .bytes = bytes});
+  if (!run(batch)) return true;  // Opening fails: the disk hangs.
+  if (batch->requests.front().os_errno != 0) return false;
+  const auto crc = engine::Operation::crc(bytes.first(header.byte_count));
+  return engine::software::execute(crc).result.crc == header.crc;
+}
+
+std::byte* Disk::take_buffer(bool is_put) {
+  if (buffers_.size() <= (is_put ? kept_for_gets_ : 0)) return nullptr;
+  std::byte* const buffer = buffers_.back();
+  buffers_.pop_back();
+  return buffer;
+}
+
+std::optional<std::vector<std::size_t>> Disk::write(std::vector<PageImage> pages) {
+  auto batch = std::make_shared<Batch>();
+  batch->pages = std::move(pages);
+  for (PageImage& page : batch->pages) {
+    batch->requests.push_back(
+        {.action = BlockRequest::Action::write, .offset = page.offset, .bytes = page.bytes});
+  }
+  // A late image of a page must not arrive after a newer one.
+  if (hangs() || !run(batch)) return std::nullopt;
+  std::vector<std::size_t> failed;
+  for (const BlockRequest& request : batch->requests) {
+    if (request.os_errno != 0) failed.push_back(request.offset);
+  }
+  return failed;
+}
+
+bool Disk::flush() {
+  auto batch = std::make_shared<Batch>();
+  batch->requests.emplace_back().action = BlockRequest::Action::sync;
+  return run(batch) && batch->requests.front().os_errno == 0;
+}
+
+bool Disk::run(const std::shared_ptr<Batch>& batch) {
+  std::vector<BlockRequest*> all;
+  for (BlockRequest& request : batch->requests) {
+    request.owner = batch.get();
+    all.push_back(&request);
+  }
+  batch->self = batch;
+  batch->unanswered = unanswered_;
+  {
+    const Lock lock(batch->mutex);
+    batch->left = all.size();
+  }
+  io_->submit(all);
+  const auto until = steady_clock().now() + deadline_;
+  const Lock lock(batch->mutex);
+  while (batch->left != 0) {
+    const std::chrono::nanoseconds left = until - steady_clock().now();
+    if (left <= std::chrono::nanoseconds(0)) {
+      batch->is_late = true;
+      unanswered_->fetch_add_relaxed(1);
+      return false;
+    }
+    static_cast<void>(batch->ended.wait_for(batch->mutex, left));
+  }
+  return true;
+}
+
+void Disk::on_ended(void* context, std::span<BlockRequest* const> ended) noexcept {
+  auto& disk = *static_cast<Disk*>(context);
+  std::vector<BlockRequest*> of_slots;
+  for (BlockRequest* const request : ended) {
+    auto* const batch = static_cast<Batch*>(request->owner);
+    if (batch == nullptr) {
+      of_slots.push_back(request);
+      continue;
+    }
+    std::shared_ptr<Batch> self;
+    const Lock lock(batch->mutex);
+    if (--batch->left != 0) continue;
+    if (batch->is_late) batch->unanswered->fetch_sub_relaxed(1);
+    self = std::move(batch->self);
+    batch->ended.notify_all();
+  }
+  if (!of_slots.empty()) disk.ended_(of_slots);
+}
+
+}  // namespace headrace::store::detail
