@@ -55,6 +55,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         for name in ("naive", "naive-missing-flush")
     ],
     "pmem-ring-info": [["pmem", "ring", "info", "ring.pmem"]],
+    "store-check": [["store", "check", "blocks"]],
     "sim-list": [["sim", "list"]],
     "sim-run": [["sim", "run", "submission"], ["sim", "run", "ddr-to-hbm"]],
     "sim-validate": [["sim", "validate"]],
@@ -124,6 +125,8 @@ def test_a_document_validates(
         with headrace.Engine() as engine:
             engine.copy(source=bytes(65536), target=bytearray(65536))
         headrace.stop_trace()
+    with headrace.Store([headrace.Tier("1MiB", path="blocks")]) as store:
+        store.put("a", b"hello")
     document = json.loads(here(*words, "--json").stdout)
     Draft202012Validator(schema_of(name)).validate(document)
     assert document["schema"]["name"] == f"headrace-{name}".removesuffix("-info")
