@@ -152,7 +152,7 @@ class InFlightMoves {
 ///   undecided  written by the submitter, read under the mutex or by a user of the move.
 ///   leader, group, entry, user_count and the neighbours: under the mutex.
 ///   the rest   written only while the move is free.
-struct InFlightMoves::Move {
+struct alignas(64) InFlightMoves::Move {
   engine::Job job;
   /// Set in the first move of a batch.
   std::unique_ptr<Group> group;

@@ -17,6 +17,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "headrace/message/queue.hpp"
 #include "support/accesses.hpp"
 #include "support/cache_stage.hpp"
 
@@ -119,7 +120,31 @@ struct alignas(128) Own {
   std::array<std::byte, kBytes> target{};
 };
 
+/// Memory of which each thread has a part in a shard of its own (see CacheState::shard_of).
+class SourcesByShard {
+ public:
+  SourcesByShard() {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory_.get());
+    std::set<std::uint64_t> shards;
+    for (std::uintptr_t stripe = (begin >> kStripeBits) + 1; parts_.size() < kThreads; ++stripe) {
+      if (!shards.insert((stripe * 0x9e3779b97f4a7c15U >> 32U) % 32).second) continue;
+      parts_.push_back(memory_.get() + ((stripe << kStripeBits) - begin));
+    }
+    HEADRACE_CHECK(parts_.back() + kStripeBytes <= memory_.get() + kSourceBytes, "enough memory");
+  }
+  [[nodiscard]] const std::byte* first_of(std::size_t thread) const { return parts_[thread]; }
+
+ private:
+  static constexpr unsigned kStripeBits = 22;
+  static constexpr std::size_t kStripeBytes = std::size_t{1} << kStripeBits;
+  static constexpr std::size_t kSourceBytes = 256 * kStripeBytes;
+  std::unique_ptr<std::byte[]> memory_{new std::byte[kSourceBytes]};  // Few pages are touched.
+  std::vector<const std::byte*> parts_;
+};
+
 using ::testing::IsEmpty;
+using ::testing::Le;
+using ::testing::SizeIs;
 
 TEST(Sharing, ACounterOfAllThreadsIsFound) {
   Atomic<int> counter{0};
@@ -185,6 +210,55 @@ TEST(Sharing, AHitWritesNoLineOfAnotherThreads) {
     return [&] {
       const cache::Entry entry = cache->access(source);
       if (!entry.cached() || entry.data().size() != source.size()) std::abort();
+    };
+  };
+  EXPECT_THAT(shared_lines(path), IsEmpty());
+}
+
+/// Shared on purpose: the room of the node, the lock and the slab of its memory (one or two
+/// lines), and the count of waits. All else belongs to a shard.
+TEST(Sharing, AMissWritesFewLinesOfAnotherThreads) {
+  const auto engine = engine_of_a_device();
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.check_sources = false;
+  options.capacity_per_node = gib(4);
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  const SourcesByShard sources;
+  const Path path = [&](std::size_t thread) -> std::function<void()> {
+    return [&, page = sources.first_of(thread)]() mutable {
+      const cache::Entry entry = cache->access({page, 4096});
+      entry.wait();
+      if (!entry.cached()) std::abort();
+      page += 4096;
+    };
+  };
+  EXPECT_THAT(shared_lines(path), SizeIs(Le(5)));
+}
+
+TEST(Sharing, AMessageWritesNoLineOfAnotherQueues) {
+  const Path path = [](std::size_t) -> std::function<void()> {
+    struct alignas(128) Ends {
+      message::Queue queue;
+      message::Producer producer;
+      message::Consumer consumer;
+      std::array<std::byte, 64> bytes{};
+    };
+    message::Queue queue = std::move(
+        message::Queue::make(
+            {.framing = message::Framing::fixed, .message_bytes = 64, .capacity = Bytes(4096)})
+            .value());
+    message::Producer producer = std::move(queue.producer().value());
+    message::Consumer consumer = std::move(queue.consumer().value());
+    const auto ends =
+        std::make_shared<Ends>(Ends{std::move(queue), std::move(producer), std::move(consumer)});
+    return [ends] {
+      std::size_t byte_count = 0;
+      if (ends->producer.try_send(ends->bytes) != message::Outcome::done ||
+          ends->consumer.try_receive(ends->bytes, byte_count) != message::Outcome::done) {
+        std::abort();
+      }
     };
   };
   EXPECT_THAT(shared_lines(path), IsEmpty());
