@@ -4,7 +4,6 @@
 import datetime as dt
 import decimal
 import pickle
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 import headrace
 from headrace import _core
-from headrace.table import memory_pool
 
 ROWS = 20_001
 
@@ -270,38 +268,6 @@ def test_fastest_places_nothing_where_no_memory_is_faster() -> None:
     if headrace.topo().has_faster_node():
         pytest.skip("this machine has faster memory")
     assert table.place("fastest") is table
-
-
-def test_pyarrow_allocates_by_a_pool_on_a_node(everything: Any) -> None:
-    node = headrace.topo().nodes[0].id
-    pool = memory_pool(node)
-    assert pool.backend_name == f"headrace node {node}"
-    before = pool.bytes_allocated()
-    made = pa.concat_tables([everything] * 2).select(["int32 False"]).combine_chunks(pool)
-    assert pool.bytes_allocated() - before >= 2 * 4 * ROWS
-    assert set(headrace.Table(made).where()["int32 False"]) <= {node, None}
-    assert made.slice(ROWS).equals(everything.select(["int32 False"]))
-    del made
-    assert pool.bytes_allocated() == before
-    # Buffers that grow keep what they hold; one of no bytes has an address.
-    sink = pa.BufferOutputStream(pool)
-    for number in range(100):
-        sink.write(bytes([number]) * 1000)
-    assert sink.getvalue() == b"".join(bytes([each]) * 1000 for each in range(100))
-    assert pa.allocate_buffer(0, pool).size == 0
-    texts = pa.concat_tables([everything.select(["string True"])] * 2)
-    assert texts.combine_chunks(pool).equals(texts)
-
-
-def test_a_pool_needs_its_node_and_its_version_of_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(headrace.NotFoundError, match="no such node"):
-        memory_pool(999)
-    monkeypatch.setattr(pa, "cpp_version", "1.0.0")
-    with pytest.raises(headrace.UnsupportedError, match=r"and this is 1\.0\.0"):
-        memory_pool(headrace.topo().nodes[0].id)
-    monkeypatch.setitem(sys.modules, "headrace._arrow_pool", None)
-    with pytest.raises(headrace.UnsupportedError, match="not built with Arrow"):
-        memory_pool(headrace.topo().nodes[0].id)
 
 
 def test_columns_cannot_be_placed_on_what_is_no_node(everything: Any) -> None:

@@ -9,10 +9,8 @@ import json
 import subprocess
 import sys
 
-import pyarrow as pa
-
 import headrace
-from headrace import _arrow_pool, _core
+from headrace import _core
 from headrace._cli.emulate import program_path
 
 BYTES = 512 << 10  # A part for each of eight devices.
@@ -32,15 +30,10 @@ def main() -> None:
     machine = headrace.topo()
     # DDR and HBM: the same tile, another one of the package, and the other package.
     nodes = [0, 3, 5, 8, 11, 13]
-    # Not by headrace.table.memory_pool, which discovers the machine each time: seconds here.
-    pools = {node: _arrow_pool.pool(node) for node in nodes}
-    sources, targets = (
-        {node: pa.allocate_buffer(BYTES, memory_pool=pool) for node, pool in pools.items()}
-        for _ in range(2)
-    )
+    sources, targets = ({node: _core.node_memory(BYTES, node) for node in nodes} for _ in range(2))
     for node in nodes:
         for buffer in (sources[node], targets[node]):
-            if _core.node_of_address(buffer.address) != node:
+            if _core.node_of_address(buffer.ctypes.data) != node:
                 raise SystemExit(f"a buffer for node {node} is elsewhere")
     before = done_by_devices()
     found = {}

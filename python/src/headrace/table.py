@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from headrace import _core
 from headrace._arguments import whole_number
 from headrace._words import counted
-from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError, UnsupportedError
+from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError
 from headrace.machine import Machine, topo
 
 CHUNK_ROWS = 131_072
@@ -231,38 +230,6 @@ class Table:
 def _number(bound: dt.date | Decimal | None) -> Decimal | int | None:
     """A date as date32 has it."""
     return (bound - dt.date(1970, 1, 1)).days if isinstance(bound, dt.date) else bound
-
-
-def memory_pool(node: int) -> Any:
-    """Return a `pyarrow.MemoryPool` that allocates on a node.
-
-    Pass it to pyarrow functions that take a pool, such as `Table.combine_chunks` and the readers,
-    or to `pyarrow.set_memory_pool`. Each allocation takes whole, prefaulted pages, so use it for
-    columns and not for many small objects. There is one pool per node and process.
-
-    Raises:
-        NotFoundError: There is no such node.
-        UnsupportedError: headrace was built without pyarrow, or with another version of Arrow.
-    """
-    tried = f"make a memory pool on node {node}"
-    if topo().node(node) is None:
-        raise NotFoundError(tried, "there is no such node", "see 'headrace topo'")
-    try:
-        extension = import_module("headrace._arrow_pool")
-    except ImportError as problem:
-        raise UnsupportedError(
-            tried,
-            f"headrace was not built with Arrow {pa.cpp_version} ({problem})",
-            "build it where this pyarrow is installed: 'pip install --no-build-isolation .'",
-        ) from problem
-    if pa.cpp_version != extension.ARROW_VERSION:
-        raise UnsupportedError(
-            tried,
-            f"headrace was built with Arrow {extension.ARROW_VERSION}, and this is "
-            f"{pa.cpp_version}",
-            "install that version of pyarrow, or build headrace beside this one",
-        )
-    return extension.pool(node)
 
 
 def _fastest(machine: Machine) -> int | None:
