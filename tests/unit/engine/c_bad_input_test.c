@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every invalid argument from C: a named error, and nothing outside a target is written. */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include <headrace.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -243,7 +244,29 @@ static void a_child_is_told(void) {
   close(gate[1]);
 }
 
+/* What the standard library throws becomes an error; nothing leaves the interface. */
+static void a_process_without_threads_is_told(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    /* Root is exempt from the limit. */
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(100);
+    const struct rlimit none = {0, 0};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0) _exit(101);
+    const headrace_engine_options options = {.struct_size = sizeof(headrace_engine_options),
+                                             .no_devices = true};
+    headrace_error error;
+    if (headrace_engine_make(&options, &error) != NULL) _exit(102);
+    _exit(strcmp(error.code, "unsupported") == 0 && strstr(error.text, "thread limit") != NULL
+              ? 0
+              : 103);
+  }
+  int status = 0;
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void) {
+  a_process_without_threads_is_told();
   memory_is_named();
   large_memory_is_named_by_default();
   what_cannot_be_is_refused();
