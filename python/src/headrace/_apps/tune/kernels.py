@@ -13,6 +13,7 @@ import json
 import math
 import os
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from headrace._apps.tune.search import (
     Bench,
     Cell,
     handicap,
+    rounds_until,
 )
 from headrace._trials import LOSS_MAX, interval, typical
 from headrace.errors import OutOfMemoryError
@@ -32,7 +34,8 @@ from headrace.errors import OutOfMemoryError
 KINDS = ("fills", "comparisons")
 """Names in the profile."""
 CELLS = tuple(Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False))
-ROUNDS, ROUNDS_LONG = 24, 8
+ROUNDS, ROUNDS_LONG, ROUNDS_MIN = 24, 8, 6
+SECONDS = 35.0
 PASSES = 3
 CACHE_BYTES_MAX = 64 << 20
 """Maximum assumed size of a last-level cache: hypervisors report larger ones than a guest has."""
@@ -92,13 +95,16 @@ def tune_kernels(
     """Choose a kernel for every class, ascending."""
     tuning = KernelTuning()
     cpus = sorted(os.sched_getaffinity(0))
+    share_s = SECONDS / len(KINDS) / PASSES / len(classes)
     try:
         for number, kind in enumerate(KINDS):
             passes: list[list[Logs]] = []
             for index in range(PASSES):
                 os.sched_setaffinity(0, {cpus[index % len(cpus)]})
                 meter = _make_meter(classes[-1], kind, seed + index)
-                passes.append([_measure(meter, bytes_max, check_stop) for bytes_max in classes])
+                passes.append(
+                    [_measure(meter, bytes_max, share_s, check_stop) for bytes_max in classes]
+                )
                 progress((number * PASSES + index + 1) / len(KINDS) / PASSES)
             tuning.choices[kind] = [
                 choose(bytes_max, [logs[place] for logs in passes])
@@ -138,10 +144,13 @@ def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
         raise too_little(2 * pool_bytes, problem.cause) from problem
 
 
-def _measure(meter: _core.KernelMeter, bytes_max: int, check_stop: Callable[[], None]) -> Logs:
+def _measure(
+    meter: _core.KernelMeter, bytes_max: int, seconds: float, check_stop: Callable[[], None]
+) -> Logs:
     kernels = meter.kernels()
     bench = Bench(meter, bytes_max, check_stop)
-    for _ in range(ROUNDS if bytes_max < LONG_BYTES else ROUNDS_LONG):
+    rounds = ROUNDS if bytes_max < LONG_BYTES else ROUNDS_LONG
+    for _ in rounds_until(time.monotonic() + seconds, rounds, ROUNDS_MIN):
         check_stop()
         for cell in CELLS:
             bench.measure(kernels, cell)

@@ -23,7 +23,7 @@ not.
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -268,6 +268,14 @@ class Room:
 
     last_level_bytes_max: int
     threads_bytes_max: int
+
+
+def rounds_until(deadline: float, count: int, least: int) -> Iterator[int]:
+    """Up to `count` rounds: no more than `least` once the time of `deadline` has come."""
+    for index in range(count):
+        if index >= least and time.monotonic() > deadline:
+            return
+        yield index
 
 
 def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float], None]) -> None:

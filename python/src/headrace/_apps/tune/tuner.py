@@ -41,6 +41,7 @@ from headrace._apps.tune.search import (
     confirmed,
     final_cells,
     halve,
+    rounds_until,
     screen,
     screen_all,
     wide_handicap,
@@ -59,11 +60,12 @@ INLINE_BYTES_MAX = 256
 BYTES_MAX = 1 << 30
 TUNED_BYTES_MIN = 64
 TUNED_BYTES_MAX = 64 << 20
-SECONDS = 50.0
+SECONDS = 40.0
 """Default time of the search by a model."""
 DUEL_ROUNDS = 36
 PROBE_ROUNDS = 5
-CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 36
+CONFIRM_PASSES, CONFIRM_ROUNDS, CONFIRM_ROUNDS_MIN = 4, 36, 8
+CONFIRM_SECONDS = 35.0
 CONFIRM_OTHERS_LONG = 2
 
 _SCREENING_SHARE = 0.5
@@ -324,16 +326,14 @@ class Tuner:
         # Free the pools: there is memory for one meter only.
         self._meter = None
         try:
+            again = [choice for choice in tuning.choices if choice.variant is not None]
+            share_s = CONFIRM_SECONDS / CONFIRM_PASSES / max(1, len(again))
             for number in range(CONFIRM_PASSES):
                 # Results on one processor may not hold on another.
                 os.sched_setaffinity(0, {cpus[number % len(cpus)]})
                 meter = self._make_meter(self._settings.seed + 1 + number)
                 passes.append(
-                    {
-                        choice.bytes_max: self._measure_again(meter, choice)
-                        for choice in tuning.choices
-                        if choice.variant is not None
-                    }
+                    {each.bytes_max: self._measure_again(meter, each, share_s) for each in again}
                 )
                 del meter
         finally:
@@ -345,12 +345,13 @@ class Tuner:
             for choice in tuning.choices
         ]
 
-    def _measure_again(self, meter: _core.CopyMeter, choice: Choice) -> Bench:
+    def _measure_again(self, meter: _core.CopyMeter, choice: Choice, seconds: float) -> Bench:
         bench = self._bench(choice.bytes_max, meter)
         is_long = choice.bytes_max >= LONG_BYTES
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
         variants = [each for each in (choice.variant, *others) if each is not None]
-        for _ in range(CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))):
+        rounds = CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))
+        for _ in rounds_until(time.monotonic() + seconds, rounds, CONFIRM_ROUNDS_MIN):
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
                     bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
