@@ -129,10 +129,11 @@ void Fluid::advance(double to_ns) {
 }
 
 void Fluid::end_flows() {
-  const auto goes_on = [](const Flow& flow) {
-    // A flow that would end within the clock's resolution has ended; otherwise time would not
-    // advance.
-    return flow.remaining > kNothingBytes + flow.rate * kNothingNs;
+  // A flow that would end within the clock's resolution, which gets coarser with time, has ended;
+  // otherwise time would not advance.
+  const double nothing_ns = std::max(kNothingNs, now_ns_ * 1e-15);
+  const auto goes_on = [&](const Flow& flow) {
+    return flow.remaining > kNothingBytes + flow.rate * nothing_ns;
   };
   // Stable: simultaneous flows end in the order in which they were added.
   const auto first = std::stable_partition(flows_.begin(), flows_.end(), goes_on);

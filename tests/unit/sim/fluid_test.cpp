@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@ TEST(Fluid, OneFlowTakesBytesOverRate) {
   fluid.run();
   EXPECT_NEAR(end_ns, 250, kNear);
   EXPECT_NEAR(fluid.utilisation(link), 1, 1e-9);
+}
+
+TEST(Fluid, LongTimesAdvanceToo) {
+  Fluid fluid;
+  const ResourceIndex link = fluid.add("link", 3);
+  std::uint32_t left = 1000;
+  const Fluid::Action next = [&] {
+    if (left-- != 0) fluid.after(0.1, [&] { fluid.carry(1000, {{link, 1}}, next); });
+  };
+  fluid.after(3e11, next);  // Five minutes.
+  fluid.run();
+  EXPECT_EQ(left, UINT32_MAX);
 }
 
 TEST(Fluid, AFlowIsBoundByItsSlowestResource) {
