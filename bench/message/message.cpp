@@ -16,7 +16,6 @@
 // into slots that the other processor read last and a copy of slots that it wrote last, each alone.
 // Prints one JSON document.
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include <algorithm>
@@ -138,46 +137,6 @@ class InSharedMemory {
 
  private:
   Inner* inner_;
-};
-
-/// A path through the kernel, without batches.
-template <std::size_t kBytes>
-class UnixStream {
- public:
-  UnixStream() {
-    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) != 0) die("cannot make sockets");
-  }
-  UnixStream(const UnixStream&) = delete;
-  UnixStream& operator=(const UnixStream&) = delete;
-  ~UnixStream() {
-    for (const int each : ends_) ::close(each);
-  }
-  void begin_send() {}
-  void begin_receive() {}
-  std::size_t send(const Payload<kBytes>* source, std::size_t /*count*/) {
-    std::size_t done = 0;
-    while (done < kBytes) {
-      // Send whole messages: the receiver would wait for the rest of one.
-      const ssize_t put = ::send(ends_[0], source->data() + done, kBytes - done, MSG_NOSIGNAL);
-      if (put > 0) done += static_cast<std::size_t>(put);
-      if (put <= 0 && errno != EINTR) return 0;
-    }
-    return 1;
-  }
-  std::size_t receive(Payload<kBytes>* target, std::size_t /*count*/) {
-    std::size_t done = 0;
-    while (done < kBytes) {
-      const ssize_t got =
-          ::recv(ends_[1], target->data() + done, kBytes - done, done == 0 ? MSG_DONTWAIT : 0);
-      if (got > 0) done += static_cast<std::size_t>(got);
-      if (got <= 0 && errno == EAGAIN && done == 0) return 0;
-      if (got <= 0 && errno != EINTR && errno != EAGAIN) return 0;
-    }
-    return 1;
-  }
-
- private:
-  std::array<int, 2> ends_{};
 };
 
 std::uint64_t number_of(const std::byte* message) {
@@ -402,7 +361,6 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
       using Placed = Ours<kBytes, message::Placement::memory>;
       add("headrace_memory", [=] { return measure_throughput<kBytes, Placed>(places, batch); });
     }
-    add("unix_stream", [=] { return measure_throughput<kBytes, UnixStream<kBytes>>(places, 1); });
     add("memcpy_own", [=] { return measure_memcpy_own<kBytes>(places); });
     add("memcpy_across", [=] { return measure_memcpy_across<kBytes>(places); });
   }
@@ -415,7 +373,6 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
 #if HEADRACE_HAS_BOOST
   add("boost_spsc", [=] { return measure_round_trip<kBytes, Boost>(places); });
 #endif
-  add("unix_stream", [=] { return measure_round_trip<kBytes, UnixStream<kBytes>>(places); });
 }
 
 int run(int round_count) {

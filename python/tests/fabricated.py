@@ -63,7 +63,6 @@ QUEUES = (
     "headrace",
     "cached_index",
     "boost_spsc",
-    "unix_stream",
     "memcpy_own",
     "memcpy_across",
 )

@@ -30,11 +30,11 @@ _BATCH = 16
 
 @benchmark("message", 15, curves=True)
 def command(rounds: int) -> Outcome:
-    """Measure message queues between two processes, beside others and the kernel.
+    """Measure message queues between two processes, beside others.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
-    with cached indices as in the literature, boost::lockfree::spsc_queue and Unix sockets.
-    All carry the same payload in the same batches, and take turns in every round.
+    with cached indices as in the literature, and boost::lockfree::spsc_queue. All carry the same
+    payload in the same batches, and take turns in every round.
 
     Example: headrace bench message --json
     """
