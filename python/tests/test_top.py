@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import time
 import urllib.request
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -175,12 +174,6 @@ def test_rates_are_of_the_time_between_two_publications(monkeypatch: pytest.Monk
     assert watch.look().lines[0].rates == {"bytes_moved": 200.0}
     assert watch.look().lines[0].rates == {}, "nothing new was published"
     assert watch.look().lines[0].rates == {"bytes_moved": 0.0}, "a new engine of that name"
-
-
-def test_sparklines_are_relative_to_the_highest() -> None:
-    assert top.sparkline(deque([0.0, 1.0, 2.0])) == "▁▅█"
-    assert top.sparkline([]) == ""
-    assert top.sparkline([0.0, 0.0]) == "▁▁"
 
 
 SHOWN = """

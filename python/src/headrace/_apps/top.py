@@ -8,8 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,6 @@ from typing import Any
 from headrace import _core
 from headrace._direct import built
 
-HISTORY = 30
-"""Samples that a sparkline shows."""
-_BARS = "▁▂▃▄▅▆▇█"
 _GAUGES = ("bytes_cached", "emulated", "engine", "occupancy_max")
 """Values that are not running totals."""
 
@@ -70,8 +66,6 @@ class Watch:
     """Reads repeatedly and computes rates."""
 
     directory: str
-    history: dict[Key, deque[float]] = field(default_factory=dict)
-    """The last rates of bytes, or of the unit that the kind counts instead."""
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:
@@ -90,7 +84,6 @@ class Watch:
         here = {line.key for line in lines}
         for key in [key for key in self._before if key not in here]:
             del self._before[key]
-            self.history.pop(key, None)
         numbers = [emulation["process"] for emulation in emulations]
         return Look(time.time_ns(), processes, lines, found["unreadable"], numbers)
 
@@ -107,10 +100,7 @@ class Watch:
                 if name not in _GAUGES
             }
         self._before[key] = (written_ns, values)
-        line = Line(process["process"], process["program"], row["kind"], row["name"], values, rates)
-        if rates:
-            self.history.setdefault(key, deque(maxlen=HISTORY)).append(rates[activity_of(line)])
-        return line
+        return Line(process["process"], process["program"], row["kind"], row["name"], values, rates)
 
 
 _EMULATOR = "headrace-emulator"
@@ -195,25 +185,6 @@ def bytes_of_emulated_devices() -> dict[str, int]:
     rows = _rows_of([str(program), "--statistics-of", str(path)])
     devices = (row for row in rows if row["kind"] == "emulated device")
     return {row["name"]: row["values"]["bytes_written"] for row in devices}
-
-
-def activity_of(line: Line) -> str:
-    """The name of the value whose rate shows the activity."""
-    names = {
-        "engine": "bytes_moved",
-        "cache": "hits",
-        "emulated wq": "accepted",
-    }
-    return names.get(line.kind, "descriptors")
-
-
-def sparkline(rates: Iterable[float]) -> str:
-    """Draw rates as bars; the highest is full."""
-    shown = list(rates)
-    top = max(shown, default=0.0)
-    if top <= 0:
-        return _BARS[0] * len(shown)
-    return "".join(_BARS[min(len(_BARS) - 1, int(rate / top * len(_BARS)))] for rate in shown)
 
 
 def hit_rate(line: Line) -> float | None:

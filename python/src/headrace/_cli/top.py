@@ -15,7 +15,6 @@ from headrace._apps.top import (
     Watch,
     hit_rate,
     prometheus_text,
-    sparkline,
 )
 from headrace._cli._app import Command
 from headrace._cli._options import Count, Duration, flag, json_option, option, refuse
@@ -76,7 +75,7 @@ def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
     if as_json:
         _print_json(look)
     else:
-        _print_look(Report(), watch, look)
+        _print_look(Report(), look)
     return EXIT_OK
 
 
@@ -122,7 +121,7 @@ def _sum(look: Look, name: str) -> int:
     return sum(line.values.get(name, 0) for line in look.lines if line.kind == "engine")
 
 
-def _print_look(report: Report, watch: Watch, look: Look) -> None:
+def _print_look(report: Report, look: Look) -> None:
     count = len(look.processes)
     report.say("1 process publishes" if count == 1 else f"{count} processes publish", "bold")
     for file in look.unreadable:
@@ -140,7 +139,6 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
                     Column("program", optional=1),
                     Column("name", key=True),
                     *figures(*columns),
-                    Column("recent", optional=2),
                 ],
                 [
                     [
@@ -148,7 +146,6 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
                         line.program,
                         line.name,
                         *(cell(line) for cell in columns.values()),
-                        sparkline(watch.history.get(line.key, [])),
                     ]
                     for line in lines
                 ],
@@ -239,7 +236,7 @@ def _show(watch: Watch, interval_s: float) -> int:
     stream = live_stdout()
     while True:
         text = io.StringIO()
-        _print_look(Report(text, Report(stream).width), watch, watch.look())
+        _print_look(Report(text, Report(stream).width), watch.look())
         if stream.isatty():
             # Move to the upper left corner and clear the screen below.
             stream.write("\x1b[H\x1b[J")
