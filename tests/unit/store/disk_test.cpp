@@ -41,7 +41,8 @@ class Requests {
  public:
   Requests(const platform::SharedFile& file, platform::BlockIo::Options options) {
     options.ended = [](void* context, std::span<platform::BlockRequest* const> ended) noexcept {
-      static_cast<Requests*>(context)->ended_.fetch_add_relaxed(ended.size());
+      // acq_rel: whoever counts them may read and free the requests.
+      static_cast<Requests*>(context)->ended_.fetch_add_acq_rel(ended.size());
     };
     options.context = this;
     auto made = platform::BlockIo::make(file, options);
@@ -66,7 +67,7 @@ class Requests {
     }
     const std::size_t before = ended_.load_relaxed();
     io_->submit(submitted);
-    EXPECT_TRUE(becomes([&] { return ended_.load_relaxed() == before + submitted.size(); }));
+    EXPECT_TRUE(becomes([&] { return ended_.load_acquire() == before + submitted.size(); }));
     for (const auto& request : requests) EXPECT_EQ(request.os_errno, 0);
     return {all.begin(), all.end()};
   }
