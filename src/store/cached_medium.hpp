@@ -90,10 +90,7 @@ class CachedMedium {
     const bool done = hand_over() && (!flushes_ || device_.flush());
     fault_ = done ? pmem::Fault::none : pmem::Fault::sync_failed;
   }
-  void persist(const void* begin, std::size_t byte_count) {
-    flush(begin, byte_count);
-    drain();
-  }
+  void persist(const void* /*begin*/, std::size_t /*byte_count*/) { drain(); }
   void label(const char* text) {
     if constexpr (requires { device_.label(text); }) device_.label(text);
   }
