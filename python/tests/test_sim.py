@@ -156,6 +156,10 @@ def test_a_damaged_model_names_field_line_and_remedy(command: Command, tmp_path:
     assert "GB/s" in err
 
 
+def test_a_machine_is_found_by_its_former_name() -> None:
+    assert find_machine("xeon-max-9468") == find_machine("xeon-max-flat")
+
+
 def test_an_unknown_machine_names_those_there_are() -> None:
     with pytest.raises(NotFoundError, match="xeon-max-flat"):
         find_machine("nosuch")

@@ -129,6 +129,9 @@ def _scenario_of(path: str) -> Scenario:
     return found[0]
 
 
+_FORMERLY = {"xeon-max-9468": "xeon-max-flat", "cloud-guest": "cloud-guest-2cpu"}
+
+
 @cache
 def machines() -> dict[str, Path]:
     """Paths of the sample machines of which the record has a model, by name."""
@@ -146,10 +149,9 @@ def find_machine(name: str) -> Path:
         NotFoundError: It is neither.
     """
     known = machines()
-    if name in known:
-        return known[name]
-    if Path(name).is_file():
-        return Path(name)
+    path = known.get(_FORMERLY.get(name, name), Path(name))
+    if path.is_file():
+        return path
     raise NotFoundError(
         f"find the machine '{name}'",
         "there is neither such a machine nor such a file",

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +25,7 @@ from headrace._apps.tune.search import (
     Bench,
     Cell,
     handicap,
-    rounds_until,
+    rounds_within,
 )
 from headrace._trials import LOSS_MAX, interval, typical
 from headrace.errors import OutOfMemoryError
@@ -150,7 +149,7 @@ def _measure(
     kernels = meter.kernels()
     bench = Bench(meter, bytes_max, check_stop)
     rounds = ROUNDS if bytes_max < LONG_BYTES else ROUNDS_LONG
-    for _ in rounds_until(time.monotonic() + seconds, rounds, ROUNDS_MIN):
+    for _ in rounds_within(seconds, rounds, ROUNDS_MIN):
         check_stop()
         for cell in CELLS:
             bench.measure(kernels, cell)

@@ -270,8 +270,9 @@ class Room:
     threads_bytes_max: int
 
 
-def rounds_until(deadline: float, count: int, least: int) -> Iterator[int]:
-    """Up to `count` rounds: no more than `least` once the time of `deadline` has come."""
+def rounds_within(seconds: float, count: int, least: int) -> Iterator[int]:
+    """Up to `count` rounds: no more than `least` once the time is over."""
+    deadline = time.monotonic() + seconds
     for index in range(count):
         if index >= least and time.monotonic() > deadline:
             return

@@ -41,17 +41,14 @@ from headrace._apps.tune.search import (
     confirmed,
     final_cells,
     halve,
-    rounds_until,
+    rounds_within,
     screen,
     screen_all,
     wide_handicap,
 )
 from headrace._files import STDOUT, Output, file_error
 from headrace._trials import RESAMPLE_COUNT, drawn, interval, typical
-from headrace.errors import (
-    Error,
-    OutOfMemoryError,
-)
+from headrace.errors import Error, OutOfMemoryError
 
 SEARCHES = ("model", "exhaustive")
 BYTES_MIN = 64
@@ -351,7 +348,7 @@ class Tuner:
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
         variants = [each for each in (choice.variant, *others) if each is not None]
         rounds = CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))
-        for _ in rounds_until(time.monotonic() + seconds, rounds, CONFIRM_ROUNDS_MIN):
+        for _ in rounds_within(seconds, rounds, CONFIRM_ROUNDS_MIN):
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
                     bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
@@ -409,8 +406,7 @@ def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
     halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING)
     last, few = (min(count, variant_count) for count in (FINALISTS, FINAL_FEW))
     rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
-    final = rounds * cell_count
-    return screened + halved + final
+    return screened + halved + rounds * cell_count
 
 
 def functions_of(tuning: Tuning) -> list[str]:
