@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks and slots: recovery, eviction, moves between tiers.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@ using detail::Kind;
 using detail::SlotHeader;
 using detail::SlotState;
 using detail::TierFile;
+using detail::Verdict;
 
 void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old) {
   Tier& here = *tiers_[tier];
@@ -26,22 +28,22 @@ void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old
       continue;
     }
     const SlotState state = here.file->slots.read(slot, header);
-    if (state == SlotState::empty) {
+    Block* block = state == SlotState::whole ? index_.find(header.key_text()) : nullptr;
+    std::optional<detail::Known> known;
+    if (block != nullptr)
+      known = {.sequence = block->sequence, .has_copy = block->slots[tier] != 0};
+    const Verdict verdict = detail::judge(state, header, known);
+    if (verdict == Verdict::free) {
       here.free_slot(slot);
       continue;
     }
-    Block* block = state == SlotState::whole ? index_.find(header.key_text()) : nullptr;
-    // Keep the newer of two versions, and one copy of a block per tier.
-    const bool is_new = state == SlotState::whole &&
-                        (block == nullptr || header.sequence > block->sequence ||
-                         (header.sequence == block->sequence && block->slots[tier] == 0));
-    if (!is_new) {
+    if (verdict == Verdict::drop) {
       if (state == SlotState::torn) ++here.statistics.dropped_torn;
       old.push_back({here.file.get(), slot});
       release(tier, slot);
       continue;
     }
-    if (block != nullptr && header.sequence > block->sequence) {
+    if (verdict == Verdict::replace) {
       begin_ending(*block, old);
       cleared(*block);
       retire(*block);

@@ -31,6 +31,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "headrace/pmem/medium.hpp"
@@ -191,6 +192,24 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
     medium.persist(&slots.mark(), 2 * sizeof(std::uint64_t));
   }
   return result;
+}
+
+/// What is known of a key from the slots before.
+struct Known {
+  std::uint64_t sequence = 0;
+  bool has_copy = false;  ///< In the same file.
+};
+
+enum class Verdict : std::uint8_t { free, drop, keep, replace };
+
+/// What recovery does with a slot after adopt(), whatever the order of files and slots: of each key
+/// the newest version stays, with one copy in a file. `replace` ends the older version first.
+[[nodiscard]] inline Verdict judge(SlotState state, const SlotHeader& header,
+                                   const std::optional<Known>& known) {
+  if (state != SlotState::whole) return state == SlotState::empty ? Verdict::free : Verdict::drop;
+  if (known && header.sequence > known->sequence) return Verdict::replace;
+  const bool is_another = known && (header.sequence < known->sequence || known->has_copy);
+  return is_another ? Verdict::drop : Verdict::keep;
 }
 
 }  // namespace headrace::store::detail

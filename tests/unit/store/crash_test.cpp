@@ -33,6 +33,7 @@ namespace {
 using detail::SlotNumber;
 using detail::Slots;
 using detail::SlotState;
+using detail::Verdict;
 using pmem::Fault;
 using pmem::Granularity;
 using test::block_bytes;
@@ -228,27 +229,25 @@ class History {
     for (SlotNumber slot = 1; slot <= kSlots; ++slot) {
       detail::SlotHeader header;
       const SlotState state = slots(i).read(slot, header);
-      if (state == SlotState::empty) {
+      const auto number = state == SlotState::whole ? number_in(whole(i), slot, header)
+                                                    : std::optional<std::uint64_t>();
+      if (state == SlotState::whole && !number) wrong("a kill tore slot", slot);
+      const std::uint64_t key = number ? std::stoull(std::string(header.key_text())) : kKeys;
+      const auto known = index_.find(key);
+      std::optional<detail::Known> about;
+      if (known != index_.end()) about = {known->second->sequence, known->second->slots[i] != 0};
+      const Verdict verdict = detail::judge(
+          state == SlotState::whole && !number ? SlotState::torn : state, header, about);
+      if (verdict == Verdict::free) {
         file.free.push_back(slot);
         continue;
       }
-      const auto number = state == SlotState::whole ? number_in(whole(i), slot, header)
-                                                    : std::optional<std::uint64_t>();
-      if (!number) {
-        if (state == SlotState::whole) wrong("a kill tore slot", slot);
+      if (verdict == Verdict::drop) {
         invalidate(i, slot);
         give_up(i, slot);
         continue;
       }
-      const std::uint64_t key = std::stoull(std::string(header.key_text()));
-      const auto known = index_.find(key);
-      if (known != index_.end() && header.sequence <= known->second->sequence &&
-          (header.sequence < known->second->sequence || known->second->slots[i] != 0)) {
-        invalidate(i, slot);
-        give_up(i, slot);
-        continue;
-      }
-      if (known == index_.end() || header.sequence > known->second->sequence) {
+      if (known == index_.end() || verdict == Verdict::replace) {
         if (known != index_.end()) retire(known->second);
         index_[key] = std::make_shared<Version>(Version{.key = key,
                                                         .number = *number,
@@ -563,8 +562,11 @@ class History {
         if (!number_in(slots, slot, header)) {
           return "slot " + std::to_string(slot) + " of file " + std::to_string(i) + " is torn";
         }
-        std::uint64_t& best = found[std::stoull(std::string(header.key_text()))];
-        best = std::max(best, header.sequence);
+        const std::uint64_t key = std::stoull(std::string(header.key_text()));
+        std::optional<detail::Known> about;
+        if (found.contains(key)) about = {.sequence = found[key]};
+        const Verdict verdict = detail::judge(SlotState::whole, header, about);
+        if (verdict != Verdict::drop) found[key] = header.sequence;
       }
     }
     for (const auto& [key, number] : promised_[at]) {
