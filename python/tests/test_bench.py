@@ -116,7 +116,7 @@ def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
         assert (one["threads"], two["threads"]) == (1, 2)
         assert one["speedup"] == 1
         ratio = two["operations_per_s"] / one["operations_per_s"]
-        assert two["speedup"] == pytest.approx(ratio, rel=0.01)
+        assert two["speedup"] == pytest.approx(ratio, rel=0.01, abs=0.001)  # Three digits.
         assert 0 <= two["kernel_share"] <= 1
         assert curve["instructions"] > curve["locked"]
 
