@@ -121,10 +121,9 @@ class TransferHandle {
   std::shared_ptr<Batch> batch_;
 };
 
-/// The fields of headrace.Tier: capacity, node, path, durability, eviction, deadline in ms,
-/// unwritten.
+/// The fields of headrace.Tier: capacity, node, path, durability, deadline in ms, unwritten.
 using TierTuple = std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string,
-                             std::string, std::uint64_t, std::optional<std::uint32_t>>;
+                             std::uint64_t, std::optional<std::uint32_t>>;
 
 std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
                                         std::uint64_t block_bytes,
@@ -134,7 +133,7 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
                               .checksums = checksums,
                               .promote_after = promote_after,
                               .inline_max = Bytes(inline_max)};
-  for (const auto& [capacity, node, path, durability, eviction, deadline_ms, unwritten] : tiers) {
+  for (const auto& [capacity, node, path, durability, deadline_ms, unwritten] : tiers) {
     store::TierOptions& tier = options.tiers.emplace_back();
     tier.capacity = Bytes(capacity);
     if (node) tier.node = NodeId(*node);
@@ -143,8 +142,6 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
     tier.unwritten_max = unwritten;
     tier.durability = durability == name(store::Durability::process) ? store::Durability::process
                                                                      : store::Durability::power;
-    tier.eviction =
-        eviction == name(cache::Eviction::lru) ? cache::Eviction::lru : cache::Eviction::s3_fifo;
   }
   Result<std::unique_ptr<store::Store>> made;
   {

@@ -53,7 +53,6 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
     if (tier->path != nullptr) one.path = tier->path;
     if (tier->has_node) one.node = headrace::NodeId(tier->node);
     if (tier->process_only) one.durability = headrace::store::Durability::process;
-    if (tier->lru) one.eviction = headrace::cache::Eviction::lru;
   }
   return Store::make(*reinterpret_cast<headrace::engine::Engine*>(engine), std::move(made));
 }

@@ -14,6 +14,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/platform/file.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/platform/wait.hpp"
 
 namespace headrace::store::detail {
 namespace {
@@ -64,14 +65,10 @@ std::uint64_t boot_of(const platform::SharedFile& file) {
 /// Waits a second: requests of a killed process hold the lock until the kernel has ended them.
 Result<bool> lock_soon(const platform::SharedFile& file) {
   constexpr int kTries = 200;
-  constexpr std::chrono::milliseconds kInterval{5};
-  Mutex mutex;
-  Condition never;
-  const Lock lock(mutex);
   for (int i = 1;; ++i) {
     Result<bool> locked = file.try_lock(kOwnerLock);
     if (!locked || *locked || i == kTries) return locked;
-    static_cast<void>(never.wait_for(mutex, kInterval));
+    platform::sleep(std::chrono::milliseconds(5));
   }
 }
 

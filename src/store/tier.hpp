@@ -206,7 +206,7 @@ class Tier {
   TierStatistics statistics;
 
  private:
-  explicit Tier(const TierOptions& options) : node(options.node), order_(options.eviction, pool_) {}
+  explicit Tier(const TierOptions& options) : node(options.node) {}
   void start(std::byte* first, std::size_t stride_bytes, std::size_t count);
 
   std::byte* first_ = nullptr;
@@ -214,7 +214,7 @@ class Tier {
   std::span<std::byte> pages_;  ///< Memory only.
   std::vector<std::uint8_t> in_order_;
   cache::detail::Pool pool_;
-  cache::detail::Order order_;
+  cache::detail::Order order_{cache::Eviction::s3_fifo, pool_};
 };
 
 }  // namespace headrace::store::detail

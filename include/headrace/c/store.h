@@ -19,7 +19,6 @@ typedef struct headrace_tier {
   bool has_node;           /* `node` is set. */
   uint32_t node;           /* Of memory. */
   bool process_only;       /* The file survives the process, but not a power failure. */
-  bool lru;                /* Evict by lru instead of s3_fifo. */
 } headrace_tier;
 
 typedef struct headrace_store_options {
@@ -27,7 +26,7 @@ typedef struct headrace_store_options {
   uint64_t block_bytes;       /* Maximum block length; 0: 1 MiB; at most 1 GiB. */
   const headrace_tier* tiers; /* The fastest first. */
   size_t tier_count;          /* 1 to 4. */
-  bool no_checksums;  /* False: each block has a CRC-32C, verified when read. */
+  bool no_checksums;          /* False: each block has a CRC-32C, verified when read. */
   bool never_promote; /* False: a block read twice from another tier is copied to the first. */
   bool never_inline;  /* False: the caller copies transfers of up to 256 KiB in all. */
 } headrace_store_options;

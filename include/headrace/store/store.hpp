@@ -63,8 +63,6 @@ struct TierOptions {
   /// ends as timed_out. The store uses the memory of the disk's request again when the kernel
   /// returns it.
   std::chrono::milliseconds deadline = std::chrono::seconds(30);
-  /// Chooses the block to evict when the tier is full.
-  cache::Eviction eviction = cache::Eviction::s3_fifo;
   /// Memory above a file only: blocks put here are written to the file in the background, and while
   /// more than this many are not yet written, a put is done when its block is. 0: write-through.
   /// Default: blocks are written when they are evicted, and by Store::flush().

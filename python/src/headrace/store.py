@@ -13,7 +13,6 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import (
     NODE_MAX,
-    Eviction,
     byte_count,
     instance_of,
     not_picklable,
@@ -68,7 +67,6 @@ class Tier:
         durability: What an acknowledged block in a file survives: "power", a power failure;
             "process", the end of the process; after a restart of the machine, and in a copy of the
             file, blocks are kept that match their checksum.
-        eviction: Which block is evicted first when the tier is full: "s3_fifo" or "lru".
         deadline_s: Seconds after which a transfer ends as "timed_out" that the disk has not carried
             out. Not for persistent memory, which is mapped.
         unwritten: For memory above a file: blocks put here are written to the file in the
@@ -80,7 +78,6 @@ class Tier:
     node: int | None = None
     path: str | os.PathLike[str] | None = None
     durability: Literal["power", "process"] = "power"
-    eviction: Eviction = "s3_fifo"
     deadline_s: float = 30.0
     unwritten: int | None = None
 
@@ -495,14 +492,11 @@ def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
     return flat_bytes(value, role, writable=writable)
 
 
-def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str, int, int | None]:
+def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, int, int | None]:
     known = tier if isinstance(tier, Tier) else Tier(tier)
-    if known.durability not in {"power", "process"} or known.eviction not in {"s3_fifo", "lru"}:
-        raise InvalidArgumentError(
-            "make a tier of a store",
-            f"its durability is {known.durability!r} and its eviction {known.eviction!r}",
-            "durability is 'power' or 'process', eviction 's3_fifo' or 'lru'",
-        )
+    if known.durability not in {"power", "process"}:
+        cause = f"its durability is {known.durability!r}"
+        raise InvalidArgumentError("make a tier of a store", cause, "use 'power' or 'process'")
     node = None if known.node is None else whole_number(known.node, _TRIED, 0, NODE_MAX)
     path = "" if known.path is None else path_text(known.path, _TRIED)
     capacity = 0 if known.capacity == 0 else byte_count(known.capacity, _TRIED)
@@ -510,4 +504,4 @@ def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str, int, 
     unwritten = (
         None if known.unwritten is None else whole_number(known.unwritten, _TRIED, 0, _NUMBER_MAX)
     )
-    return capacity, node, path, known.durability, known.eviction, deadline_ms, unwritten
+    return capacity, node, path, known.durability, deadline_ms, unwritten

@@ -348,7 +348,6 @@ TEST_F(InFile, ABlockThatCannotBeReadIsNotMoved) {
   // Two files. The first is full, and loses the page of its last slot, the next to be moved down.
   StoreOptions asked = options();
   asked.checksums = false;
-  asked.tiers[0].eviction = cache::Eviction::lru;
   asked.tiers.push_back(asked.tiers[0]);
   asked.tiers[1].path = folder_.file("below");
   store_ = test::make_store(*engine_, asked);

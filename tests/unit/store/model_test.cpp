@@ -33,7 +33,6 @@ struct Case {
   bool drops = false;  ///< Blocks may be dropped for room.
   bool faults = false;
   bool checksums = false;
-  cache::Eviction eviction = cache::Eviction::s3_fifo;
 };
 
 class Model {
@@ -77,8 +76,7 @@ class Model {
                          .checksums = case_.checksums,
                          .inline_max = Bytes(2 * kBlockBytes)};
     for (const std::size_t capacity : case_.capacities) {
-      options.tiers.push_back(
-          {.capacity = Bytes(capacity * kBlockBytes), .eviction = case_.eviction});
+      options.tiers.push_back({.capacity = Bytes(capacity * kBlockBytes)});
     }
     if (case_.file) {
       options.tiers.back().path = folder_.file("tier");
@@ -284,7 +282,6 @@ TEST_P(AnyStore, GivesWhatItsKeysHave) {
 const std::array kCases = {
     Case{.name = "memory", .capacities = {200}},
     Case{.name = "memory_that_drops", .capacities = {16}, .drops = true},
-    Case{.name = "memory_lru", .capacities = {16}, .drops = true, .eviction = cache::Eviction::lru},
     Case{.name = "three_tiers", .capacities = {6, 12, 200}},
     Case{.name = "three_tiers_that_drop", .capacities = {6, 8, 10}, .keys = 60, .drops = true},
     Case{.name = "file", .capacities = {200}, .file = true},
