@@ -59,9 +59,6 @@ using engine::Submit;
 using engine::Ticket;
 
 constexpr std::uint64_t kPattern = 0x5a5a'5a5a'5a5a'5a5aU;
-/// Source and target of all threads together, unless an operation needs more: larger than the
-/// caches.
-constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;
 constexpr std::size_t kLineBytes = 64;
 
 /// Escapes text for a JSON string.
@@ -460,7 +457,7 @@ class Bench {
   Run once(Engine& engine, const Point& point, std::size_t count, std::string* more) {
     const bool misses = point.faults != "none";
     const std::size_t room = is_dif(point.operation) ? with_fields(point.bytes) : point.bytes;
-    const std::size_t wanted = misses ? kFaultBytes : kPoolBytes / point.threads;
+    const std::size_t wanted = misses ? kFaultBytes : point.span / point.threads;
     const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
     // Separate targets: results of some operations would change the input of others.
     const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";

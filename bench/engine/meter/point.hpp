@@ -38,6 +38,8 @@ struct Point {
   std::size_t depth = 1;     ///< Submissions in flight; 1: waits for each.
   std::size_t threads = 1;
   std::size_t count = 0;  ///< Operations per round, all threads together; 0: limited by time.
+  /// Source, and target, of all threads together; more if an operation needs it.
+  std::size_t span = std::size_t{64} << 20U;
   std::vector<std::string> queues;  ///< For channels: thread i uses queue i modulo their number.
   std::string policy;               ///< Of jobs.
   std::string path = "hardware";    ///< Of jobs.
@@ -86,6 +88,7 @@ inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kW
     {"path", [](Point& to, const std::string& value) { to.path = value; }},
     {"source", [](Point& to, const std::string& value) { to.source = node_of(value); }},
     {"target", [](Point& to, const std::string& value) { to.target = node_of(value); }},
+    {"span", [](Point& to, const std::string& value) { to.span = size_of(value); }},
     {"huge", [](Point& to, const std::string& value) { to.huge = value == "1"; }},
     {"faults", [](Point& to, const std::string& value) { to.faults = value; }},
     {"cache", [](Point& to, const std::string& value) { to.cache = value == "1"; }},
