@@ -6,6 +6,7 @@ import graphlib
 import importlib
 import pkgutil
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -139,15 +140,17 @@ def test_importing_headrace_loads_no_optional_package_and_no_command() -> None:
 
 
 def test_importing_headrace_takes_at_most_40_ms_more_than_numpy() -> None:
-    """Processor time, the least of several processes; asyncio is loaded by who awaits."""
+    """Processor time of processes that take turns; asyncio is loaded by who awaits."""
 
-    def least(modules: str) -> float:
+    def seconds(modules: str) -> float:
         code = (
             f"import time; begin = time.process_time(); import {modules}; now = time.process_time()"
         )
-        return min(float(run_python(f"{code}; print(now - begin)").stdout) for _ in range(5))
+        return float(run_python(f"{code}; print(now - begin)").stdout)
 
-    assert least("numpy, headrace") <= least("numpy") + 0.04
+    # Other work slows some processes by more than the limit, hardly all that are half of a pair.
+    more = [seconds("numpy, headrace") - seconds("numpy") for _ in range(9)]
+    assert statistics.median(more) <= 0.04, more
     done = run_python("import headrace, sys; headrace.Engine; print('asyncio' in sys.modules)")
     assert done.stdout.strip() == "False"
 
