@@ -41,7 +41,7 @@ class Requests {
  public:
   Requests(const platform::SharedFile& file, platform::BlockIo::Options options) {
     options.ended = [](void* context, std::span<platform::BlockRequest* const> ended) noexcept {
-      // acq_rel: whoever counts them may read and free the requests.
+      // acq_rel: a thread that sees the count may read and free the requests.
       static_cast<Requests*>(context)->ended_.fetch_add_acq_rel(ended.size());
     };
     options.context = this;
