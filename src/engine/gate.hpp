@@ -16,14 +16,13 @@
 // it the other one. A user leaves the set that it entered. A third set is for those that stay: what
 // a drain, or a wait for it, needs of the engine.
 //
-//   gate      a thread that enters                     a drain                the stopper
-//   open      adds to `entered` of the set, reads      changes the set, then  closes it, then a
-//             the gate again, sees the same: in        a heavy barrier        heavy barrier
-//   changed   adds to `left` of that set and enters    waits until the sums   the same, for the
-//   sums
-//             again, or is refused by a closed gate    of the set's `left`,   of all sets
-//                                                      then those of its
-//                                                      `entered` are equal
+//   gate      a thread that enters                  a drain                the stopper
+//   open      adds to `entered` of the set, reads   changes the set, then  closes it, then a
+//             the gate again, sees the same: in     a heavy barrier        heavy barrier
+//   changed   adds to `left` of that set, enters    waits until the sums   the same, for all
+//             again, or is refused by a closed one  of the set's `left`,   sets
+//                                                   then those of its
+//                                                   `entered` are equal
 //
 // No user is missed: a thread adds to `entered` and then reads the gate; a drain or the stopper
 // changes the gate and then reads `entered`; in between are a light barrier and a heavy one. So

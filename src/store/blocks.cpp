@@ -398,7 +398,7 @@ Transfer StoreState::flush() {
       found.emplace_back(tier, detail::Unwritten{block, nullptr, 0});
     }
     batch = begin(found.size(), {});
-    if (found.empty()) work.ended.push_back(batch);
+    if (found.empty()) work.end(batch);
     std::uint32_t index = 0;
     for (auto& [tier, unwritten] : found) {
       unwritten.index = index++;

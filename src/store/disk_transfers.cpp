@@ -29,11 +29,16 @@ Outcome outcome_of(int os_errno) {
 
 }  // namespace
 
-Io& StoreState::make_io() {
+Io& StoreState::make_io(Kind purpose, std::size_t tier, const Step& step,
+                        const BatchPointer& batch) {
   if (free_ios_.empty()) free_ios_.push_back(ios_.emplace_back(std::make_unique<Io>()).get());
   Io& io = *free_ios_.back();
   free_ios_.pop_back();
   io = Io();
+  io.tier = tier;
+  io.purpose = purpose;
+  io.step = step;
+  io.batch = batch;
   ++running_;
   return io;
 }
@@ -48,12 +53,8 @@ void StoreState::launch(Io& io, Work& work) {
 
 void StoreState::start_read(Kind purpose, const Step& step, std::span<std::byte> target,
                             const BatchPointer& batch, Work& work) {
-  Io& io = make_io();
+  Io& io = make_io(purpose, step.from, step, batch);
   io.action = platform::BlockRequest::Action::read;
-  io.tier = step.from;
-  io.purpose = purpose;
-  io.step = step;
-  io.batch = batch;
   io.target = target;
   tiers_[step.from]->reading.push_back(&io);
   feed(step.from, work);
@@ -76,12 +77,8 @@ void StoreState::start_write(Kind purpose, const Step& step, const BatchPointer&
                              Work& work) {
   Tier& here = *tiers_[step.to];
   const std::size_t byte_count = step.block->byte_count;
-  Io& io = make_io();
+  Io& io = make_io(purpose, step.to, step, batch);
   io.action = platform::BlockRequest::Action::write;
-  io.tier = step.to;
-  io.purpose = purpose;
-  io.step = step;
-  io.batch = batch;
   io.offset = here.file->slots.data_offset(step.slot);
   io.bytes = here.data(step.slot, io_bytes(byte_count));
   std::memset(io.bytes.data() + byte_count, 0, io.bytes.size() - byte_count);

@@ -83,7 +83,7 @@ void StoreState::keep() {
     }
     Work work;
     if (!unsent_.empty()) {
-      work.chunks.push_back(unsent_.front());
+      work.send(*unsent_.front());
       unsent_.pop_front();
     }
     expire(work);

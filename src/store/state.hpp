@@ -32,8 +32,11 @@ struct TransferBatch {
   static constexpr std::uint32_t kSlept = 1;  ///< Running, and a thread sleeps until it completes.
   static constexpr std::uint32_t kEnded = 2;
 
-  std::vector<BlockEnd> ends;  ///< Guarded by the store's mutex until completion.
-  std::size_t left = 0;        ///< Guarded likewise.
+  std::span<BlockEnd> ends;  ///< Guarded by the store's mutex until completion.
+  std::size_t left = 0;      ///< Guarded likewise.
+  BlockEnd only;             ///< `ends` of one block: without another allocation.
+  std::vector<BlockEnd> several;
+  std::shared_ptr<TransferBatch> next;  ///< In Work.
   TransferOptions options;
   engine::Waiting waiting = engine::Waiting::adaptive;
   Atomic<std::uint32_t> word{kRunning};
@@ -76,6 +79,7 @@ struct Chunk {
   std::vector<Step> steps;
   std::optional<NodeId> source_node;
   std::optional<NodeId> target_node;
+  Chunk* next = nullptr;  ///< In Work.
   engine::Job job;
 };
 
@@ -84,10 +88,21 @@ struct Work {
   /// The submitting thread copies puts and gets in memory of up to this many bytes in total.
   std::size_t inline_bytes_max = 0;
   std::size_t byte_count = 0;  ///< Of puts and gets.
-  std::vector<Chunk*> chunks;
+  Chunk* chunks = nullptr;     ///< Linked, as `ended`: a list would allocate for each transfer.
+  Chunk** chunks_end = &chunks;
   std::array<Chunk*, 3> open{};  ///< By Kind: the chunk that accepts more steps.
   std::vector<Io*> ios;          ///< For their disks.
-  std::vector<std::shared_ptr<TransferBatch>> ended;
+  std::shared_ptr<TransferBatch> ended;
+  std::shared_ptr<TransferBatch>* ended_end = &ended;
+
+  void send(Chunk& chunk) {
+    *chunks_end = &chunk;
+    chunks_end = &chunk.next;
+  }
+  void end(const std::shared_ptr<TransferBatch>& batch) {
+    *ended_end = batch;
+    ended_end = &batch->next;
+  }
 };
 
 }  // namespace detail
@@ -196,7 +211,8 @@ class StoreState final : public Store {
   /// Writes the buffer of `step.slot`; then the flusher publishes the block.
   void start_write(detail::Kind purpose, const Step& step, const BatchPointer& batch, Work& work)
       HEADRACE_REQUIRES(mutex_);
-  [[nodiscard]] detail::Io& make_io() HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] detail::Io& make_io(detail::Kind purpose, std::size_t tier, const Step& step,
+                                    const BatchPointer& batch) HEADRACE_REQUIRES(mutex_);
   void launch(detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
   /// Starts reads that have waited for a buffer.
   void feed(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);

@@ -45,7 +45,8 @@ Outcome outcome_of(const engine::Completion& completion) {
 StoreState::BatchPointer StoreState::begin(std::size_t block_count,
                                            const TransferOptions& options) {
   auto batch = std::make_shared<TransferBatch>();
-  batch->ends.resize(block_count);
+  if (block_count > 1) batch->several.resize(block_count);
+  batch->ends = block_count > 1 ? std::span(batch->several) : std::span(&batch->only, block_count);
   batch->left = block_count;
   batch->options = options;
   batch->waiting = engine_.waiting();
@@ -59,9 +60,9 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
   work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || tier >= options_.tiers.size()) {
     refuse_all(*batch, is_forked() ? Outcome::closed : Outcome::no_such_tier);
-    work.ended.push_back(batch);
+    work.end(batch);
   } else if (blocks.empty()) {
-    work.ended.push_back(batch);
+    work.end(batch);
   } else {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
@@ -117,7 +118,7 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
   work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || blocks.empty()) {
     refuse_all(*batch, Outcome::closed);
-    work.ended.push_back(batch);
+    work.end(batch);
   } else {
     std::vector<std::uint64_t> hashes(blocks.size());
     std::ranges::transform(blocks, hashes.begin(),
@@ -192,7 +193,7 @@ void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step
     open->batch = batch;
     open->source_node = source_node;
     open->target_node = target_node;
-    work.chunks.push_back(open);
+    work.send(*open);
     ++running_;
     if (is_polled_) wake_flusher();
   }
@@ -209,13 +210,15 @@ void StoreState::end(const BatchPointer& batch, std::uint32_t index, Outcome out
                           outcome == Outcome::io_failed || outcome == Outcome::timed_out ||
                           outcome == Outcome::disk_full;
   if (is_failure) ++statistics_.failed;
-  if (--batch->left == 0) work.ended.push_back(batch);
+  if (--batch->left == 0) work.end(batch);
 }
 
 void StoreState::finish(Work& work) {
   const bool is_short = work.byte_count <= work.inline_bytes_max;
-  for (Chunk* const chunk : work.chunks) {
-    send(*chunk, is_short && chunk->kind != Kind::move ? work.inline_bytes_max : 0);
+  for (Chunk* next = work.chunks; next != nullptr;) {
+    Chunk& chunk = *next;  // Another thread may reuse it once it is sent.
+    next = std::exchange(chunk.next, nullptr);
+    send(chunk, is_short && chunk.kind != Kind::move ? work.inline_bytes_max : 0);
   }
   for (auto begin = work.ios.begin(); begin != work.ios.end();) {
     const std::size_t tier = (*begin)->tier;
@@ -225,7 +228,10 @@ void StoreState::finish(Work& work) {
     disks_[tier]->submit(requests);
     begin = end;
   }
-  for (const BatchPointer& batch : work.ended) notify(*batch);
+  for (BatchPointer batch = std::move(work.ended); batch != nullptr;
+       batch = std::move(batch->next)) {
+    notify(*batch);
+  }
 }
 
 void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
@@ -298,7 +304,7 @@ void StoreState::complete(Chunk& chunk, Outcome refused) {
     free_chunks_.push_back(&chunk);
     serve_waiting(work);
     if (!unsent_.empty()) {
-      work.chunks.push_back(unsent_.front());
+      work.send(*unsent_.front());
       unsent_.pop_front();
     }
   }
