@@ -247,12 +247,11 @@ Result<InjectionOutcome> inject(const InjectionModel& model, const InjectionRun&
       lines_before = receivers.memory_lines();
     }
     const std::uint32_t receiver = i % run.receiver_count;
-    const auto received = receivers.receive({.index = i,
-                                             .bytes = run.message_bytes,
-                                             .sender_core = run.node.core_count - 1,
-                                             .receiver_core = receiver},
-                                            function, run.read_share);
-    if (!received) return fail(received.error());
+    HEADRACE_TAKE(received, receivers.receive({.index = i,
+                                               .bytes = run.message_bytes,
+                                               .sender_core = run.node.core_count - 1,
+                                               .receiver_core = receiver},
+                                              function, run.read_share));
     time_ns += *received + receivers.compute(receiver, working_bytes);
   }
   const double count = run.message_count * run.receiver_count;

@@ -399,8 +399,7 @@ class Reader {
 
 Result<Trace> read_trace(const std::string& path) {
   const std::string tried = fmt::format("read the trace '{}'", path);
-  const auto file = platform::load_file(path, telemetry::kTraceBytesMax);
-  if (!file) return fail(file.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, file, platform::load_file(path, telemetry::kTraceBytesMax));
   const auto no_trace = [&] {
     return fail(Code::invalid_argument, tried, "it is no trace",
                 "record one: HEADRACE_TRACE=FILE, or 'headrace emulate --trace FILE'");

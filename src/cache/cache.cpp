@@ -41,9 +41,7 @@ Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine:
     return fail(Code::invalid_argument, "make a cache", "its capacity per node is 0",
                 "give it room for at least one region, or use the placement policy 'none'");
   }
-  if (const Result<void> placed = detail::check(options.placement, machine); !placed) {
-    return fail(placed.error());
-  }
+  HEADRACE_TRY(detail::check(options.placement, machine));
   return std::unique_ptr<Cache>(
       new Cache(std::make_unique<CacheState>(machine, engine, std::move(options))));
 }

@@ -138,26 +138,24 @@ std::vector<NodePackage> packages_of(const topo::Machine& machine) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, EngineOptions options) {
-  if (const Result<void> valid = check(options); !valid) return fail(valid.error());
-  const auto nodes = worker_nodes(machine, options.nodes);
-  if (!nodes) return fail(nodes.error());
+  HEADRACE_TRY(check(options));
+  HEADRACE_TAKE(nodes, worker_nodes(machine, options.nodes));
   // Workers use the tuned copy if there is a profile.
   const copy::ProfileReport& profile = copy::use_default_profile();
   std::vector<std::unique_ptr<Mover>> movers;
   for (const topo::Node* const node : *nodes) {
     const std::size_t half = std::max<std::size_t>(1, node->cpus.size() / 2);
     const std::size_t threads = options.threads_per_node != 0 ? options.threads_per_node : half;
-    auto mover = make_cpu_mover({.node = node->id,
-                                 .cpus = node->cpus,
-                                 .thread_count = threads,
-                                 .piece_bytes = options.piece.count(),
-                                 .queue_depth_max = options.queue_depth_max,
-                                 .check_memory = options.check_memory});
-    if (!mover) return fail(mover.error().within(kTried));
+    HEADRACE_TAKE_WITHIN(kTried, mover,
+                         make_cpu_mover({.node = node->id,
+                                         .cpus = node->cpus,
+                                         .thread_count = threads,
+                                         .piece_bytes = options.piece.count(),
+                                         .queue_depth_max = options.queue_depth_max,
+                                         .check_memory = options.check_memory}));
     movers.push_back(std::move(*mover));
   }
-  auto devices = open_dsa_queues(machine, options.devices);
-  if (!devices) return fail(devices.error().within(kTried));
+  HEADRACE_TAKE_WITHIN(kTried, devices, open_dsa_queues(machine, options.devices));
   for (std::unique_ptr<Mover>& mover : devices->movers) movers.push_back(std::move(mover));
   const Thresholds thresholds = thresholds_of(options, profile);
   if (movers.size() > nodes->size()) devices->notes.push_back(thresholds.note());
@@ -176,12 +174,11 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
                                              MoverPolicy policy, const EngineSettings& chosen) {
   const bool any_null = std::find(movers.begin(), movers.end(), nullptr) != movers.end();
-  const Result<void> valid = check({
+  HEADRACE_TRY(check({
       rule_of(chosen.waiting),
       {movers.empty(), "it has no mover", "give at least one"},
       {any_null, "one of its movers is null", "pass no null mover"},
-  });
-  if (!valid) return fail(valid.error());
+  }));
   return std::make_unique<EngineState>(std::move(movers),
                                        EngineState::Settings{chosen, std::move(policy)});
 }

@@ -255,8 +255,7 @@ Result<std::unique_ptr<BlockIo>> BlockIo::make(const SharedFile& file, const Opt
   state->options = options;
   const bool has_ring = options.ring && state->make_ring();
   if (has_ring) {
-    Result<EventDescriptor> wake = EventDescriptor::make();
-    if (!wake) return fail(wake.error().within(tried));
+    HEADRACE_TAKE_WITHIN(tried, wake, EventDescriptor::make());
     state->wake.emplace(std::move(*wake));
   }
   state->note = fmt::format(

@@ -40,17 +40,17 @@ struct Disk::Batch {
 Result<std::unique_ptr<Disk>> Disk::make(const platform::SharedFile& file, const Head& head,
                                          const TierOptions& options) {
   const std::string tried = fmt::format("open the store '{}'", options.path);
-  const Result<std::span<std::byte>> pages =
+  HEADRACE_TAKE_WITHIN(
+      tried, pages,
       platform::allocate_pages(head.data_offset + buffer_count(head) * head.stride_bytes,
-                               std::nullopt, platform::Pages::huge);
-  if (!pages) return fail(pages.error().within(tried));
+                               std::nullopt, platform::Pages::huge));
   std::unique_ptr<Disk> disk(new Disk(head, options, *pages));
-  auto io = platform::BlockIo::make(
-      file, {.byte_count = head.file_bytes, .ended = &Disk::on_ended, .context = disk.get()});
-  if (!io) return fail(io.error().within(tried));
+  HEADRACE_TAKE_WITHIN(
+      tried, io,
+      platform::BlockIo::make(
+          file, {.byte_count = head.file_bytes, .ended = &Disk::on_ended, .context = disk.get()}));
   disk->io_ = std::move(*io);
-  const Result<void> read = disk->read_table(tried);
-  if (!read) return fail(read.error());
+  HEADRACE_TRY(disk->read_table(tried));
   return disk;
 }
 

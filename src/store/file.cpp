@@ -28,18 +28,15 @@ EntryState state_of(const platform::SharedFile& file, const detail::SlotHeader& 
 
 Result<FileContents> inspect_file(const std::string& path, bool verifies) {
   const std::string tried = fmt::format("read the store '{}'", path);
-  const Result<platform::SharedFile> file = platform::SharedFile::open(path, false);
-  if (!file) return fail(file.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, file, platform::SharedFile::open(path, false));
   if (file->is_locked_by_another(detail::kOwnerLock)) {
     return fail(Code::capacity_exceeded, tried, "a store has it open", "end that one first");
   }
   std::vector<std::byte> bytes(detail::kHeadBytes);
-  Result<std::size_t> read = file->read_at(0, bytes);
-  if (!read) return fail(read.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, read, file->read_at(0, bytes));
   bytes.resize(std::max(*read, sizeof(detail::Head)));
-  const Result<detail::Head> head =
-      detail::read_head(std::span(bytes).first(*read), file->byte_count().value_or(0), tried);
-  if (!head) return fail(head.error());
+  HEADRACE_TAKE(head, detail::read_head(std::span(bytes).first(*read),
+                                        file->byte_count().value_or(0), tried));
   bytes.resize(head->data_offset);
   read = file->read_at(0, bytes);
   if (!read) return fail(read.error().within(tried));

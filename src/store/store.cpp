@@ -174,17 +174,14 @@ StoreState::StoreState(engine::Engine& engine, const StoreOptions& options)
 // By value, as in the engine and the cache.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
-  const Result<void> valid = check(options);
-  if (!valid) return fail(valid.error());
+  HEADRACE_TRY(check(options));
   std::unique_ptr<StoreState> state(new StoreState(engine, options));
   std::vector<detail::HeaderPlace> old;
   {
     const Lock lock(state->mutex_);
     for (const TierOptions& tier : options.tiers) {
       const bool is_last = &tier == &options.tiers.back();
-      Result<std::unique_ptr<detail::Tier>> made =
-          detail::Tier::make(tier, options.block_bytes.count(), is_last);
-      if (!made) return fail(made.error());
+      HEADRACE_TAKE(made, detail::Tier::make(tier, options.block_bytes.count(), is_last));
       state->has_files_ = state->has_files_ || (*made)->file != nullptr;
       state->tiers_.push_back(std::move(*made));
     }
@@ -197,8 +194,7 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
   }
   // Before the first removal, which does not find them.
   StoreState::invalidate(old);
-  const Result<void> started = state->start_threads();
-  if (!started) return fail(started.error());
+  HEADRACE_TRY(state->start_threads());
   return state;
 }
 
@@ -319,8 +315,7 @@ StoreStatistics StoreState::statistics() const {
 Result<int> StoreState::event_descriptor() {
   const Lock lock(mutex_);
   if (!event_) {
-    Result<platform::EventDescriptor> made = platform::EventDescriptor::make();
-    if (!made) return fail(made.error());
+    HEADRACE_TAKE(made, platform::EventDescriptor::make());
     event_.emplace(std::move(*made));
     // edge: event-made (release)
     signalled_.store_release(&*event_);

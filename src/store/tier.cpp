@@ -26,8 +26,7 @@ constexpr std::size_t kSlotsMax = cache::detail::Pool::kCountMax - 64;
 /// Formats a device whose head is zero (a new one); otherwise reads its head.
 Result<Head> format_device(const platform::SharedFile& file, const Head& asked,
                            const std::string& tried) {
-  Result<pmem::Mapping> mapping = pmem::Mapping::map(file.path());
-  if (!mapping) return fail(mapping.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, mapping, pmem::Mapping::map(file.path()));
   const std::span<std::byte> bytes = mapping->bytes();
   if (bytes.size() < asked.file_bytes) {
     return fail(
@@ -75,8 +74,7 @@ Result<bool> lock_soon(const platform::SharedFile& file) {
 Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::size_t block_bytes,
                                             std::size_t slot_count) {
   const std::string tried = fmt::format("open the store '{}'", options.path);
-  Result<Head> asked = head_of(block_bytes, std::max<std::size_t>(slot_count, 1), tried);
-  if (!asked) return fail(asked.error());
+  HEADRACE_TAKE(asked, head_of(block_bytes, std::max<std::size_t>(slot_count, 1), tried));
   if (!platform::SharedFile::identity_at(options.path)) {
     if (slot_count == 0) {
       return fail(Code::not_found, tried, "it does not exist, and no capacity is given",
@@ -87,10 +85,8 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     // If another process made the file in between, use that one.
     if (!made && !platform::SharedFile::identity_at(options.path)) return fail(made.error());
   }
-  Result<platform::SharedFile> file = platform::SharedFile::open(options.path, true);
-  if (!file) return fail(file.error().within(tried));
-  const Result<bool> locked = lock_soon(*file);
-  if (!locked) return fail(locked.error().within(tried));
+  HEADRACE_TAKE_WITHIN(tried, file, platform::SharedFile::open(options.path, true));
+  HEADRACE_TAKE_WITHIN(tried, locked, lock_soon(*file));
   if (!*locked) {
     return fail(Code::capacity_exceeded, tried, "another process, or another store, has it open",
                 "end that one first, or name another file");
@@ -100,8 +96,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     head = format_device(*file, *asked, tried);
   } else {
     std::vector<std::byte> first(sizeof(Head));
-    const Result<std::size_t> read = file->read_at(0, first);
-    if (!read) return fail(read.error().within(tried));
+    HEADRACE_TAKE_WITHIN(tried, read, file->read_at(0, first));
     head = read_head(std::span(first).first(*read), file->byte_count().value_or(0), tried);
   }
   if (!head) return fail(head.error());
@@ -171,8 +166,7 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
   }
   std::unique_ptr<Tier> tier(new Tier(options));
   if (is_file) {
-    Result<std::unique_ptr<TierFile>> file = open_file(options, block_bytes, count);
-    if (!file) return fail(file.error());
+    HEADRACE_TAKE(file, open_file(options, block_bytes, count));
     tier->file = std::move(*file);
     const Head& head = tier->file->slots.head;
     tier->statistics.dropped_torn = tier->file->dropped;
@@ -183,9 +177,9 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
     const std::size_t stride = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
     const std::size_t byte_count = count * stride;
     const bool huge = byte_count >= platform::huge_page_bytes() && platform::huge_page_bytes() != 0;
-    Result<std::span<std::byte>> pages = platform::allocate_pages(
-        byte_count, options.node, huge ? platform::Pages::huge : platform::Pages::plain);
-    if (!pages) return fail(pages.error());
+    HEADRACE_TAKE(pages,
+                  platform::allocate_pages(byte_count, options.node,
+                                           huge ? platform::Pages::huge : platform::Pages::plain));
     tier->pages_ = *pages;
     tier->start(pages->data(), stride, count);
   }

@@ -73,10 +73,7 @@ class File {
     const std::string path = fmt::format("{}/{}{}.{:08x}", directory, detail::kFilePrefix,
                                          head.process, std::random_device()());
     const std::span<const std::byte> first = std::as_bytes(std::span(&head, 1));
-    if (const Result<void> made = platform::make_file(path, detail::kFileBytes, first, 0600);
-        !made) {
-      return fail(made.error());
-    }
+    HEADRACE_TRY(platform::make_file(path, detail::kFileBytes, first, 0600));
     HEADRACE_TAKE(file, platform::SharedFile::open(path, true));
     HEADRACE_TRY(file->try_lock(detail::kLock));
     // Map from a second open file: a mapping keeps its open file alive, in children of fork() too,

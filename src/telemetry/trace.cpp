@@ -188,9 +188,8 @@ Result<void> start_trace(const std::string& path) {
     return fail(Code::invalid_argument, tried, "this process has recorded into it before",
                 "name another file");
   }
-  Result<platform::GrowingFile> file =
-      platform::GrowingFile::open(path, head_text(), kSame.size(), kTraceBytesMax);
-  if (!file) return fail(file.error().within(tried));
+  HEADRACE_TAKE_WITHIN(
+      tried, file, platform::GrowingFile::open(path, head_text(), kSame.size(), kTraceBytesMax));
   control().used.insert(path);
   // Never freed: other threads may be recording when it stops.
   current.store_relaxed(std::make_unique<platform::GrowingFile>(*file).release());  // Below.

@@ -228,8 +228,7 @@ class CpuMover final : public Mover {
 
 Result<std::unique_ptr<Mover>> make_cpu_mover(const CpuMoverOptions& options) {
   auto mover = std::make_unique<CpuMover>(options);
-  const Result<void> started = mover->start();
-  if (!started) return fail(started.error());
+  HEADRACE_TRY(mover->start());
   return mover;
 }
 

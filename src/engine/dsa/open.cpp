@@ -82,8 +82,7 @@ Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
 }  // namespace
 
 Result<OpenPortal> open_portal(const std::string& path, dsa::QueueInfo info) {
-  auto device = platform::CharacterDevice::open(path);
-  if (!device) return fail(device.error());
+  HEADRACE_TAKE(device, platform::CharacterDevice::open(path));
   const auto page = device->map_page();
   std::string note = !page ? fmt::format("write(), because {}", page.error().message())
                      : info.mode == dsa::QueueMode::shared
@@ -139,7 +138,7 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
       ++rank;
     }
   }
-  if (Result<void> named = check_named(found, options); !named) return fail(named.error());
+  HEADRACE_TRY(check_named(found, options));
   if (found.movers.empty() && found.notes.empty()) {
     found.notes.emplace_back(
         "No DSA work queue was found: 'headrace doctor' shows why. Processors do all the work.");
