@@ -41,6 +41,10 @@ Failure file_failure(int os_errno, std::string tried) {
     case EFBIG:
       return fail(Code::capacity_exceeded, std::move(tried), "no space left",
                   "free some space, or ask for less", os_errno);
+    case EMFILE:
+    case ENFILE:
+      return fail(Code::capacity_exceeded, std::move(tried), "no descriptor is free",
+                  "close descriptors, or raise the limit (ulimit -n)", os_errno);
     default:
       return fail(Code::io_failed, std::move(tried), "the operating system refused",
                   "check the disk and the path", os_errno);

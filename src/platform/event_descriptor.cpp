@@ -10,8 +10,7 @@ namespace headrace::platform {
 Result<EventDescriptor> EventDescriptor::make() {
   const int made = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (made >= 0) return EventDescriptor(made);
-  return fail(Code::capacity_exceeded, "make an event descriptor", "the operating system refused",
-              "close descriptors, or raise the limit (ulimit -n)", errno);
+  return file_failure(errno, "make an event descriptor");
 }
 
 void EventDescriptor::signal() const noexcept {

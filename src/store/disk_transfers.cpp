@@ -140,7 +140,9 @@ void StoreState::end_write(Io& io, Work& work) {
   Outcome outcome = outcome_of(io.os_errno);
   Tier& here = *tiers_[io.tier];
   here.give_buffer(io.step.slot);
-  const bool is_bad = outcome == Outcome::io_failed;
+  const bool is_bad = io.os_errno == EIO;
+  // Deleted, cut off, read-only: no other place would do.
+  here.file_failed = outcome == Outcome::io_failed && !is_bad;
   if (outcome == Outcome::done) {
     if (io.failed_flushes == here.failed_flushes)
       return publish_later(io.purpose, io.step, io.batch);

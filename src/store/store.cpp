@@ -48,8 +48,9 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "A device did not answer in time and may still write to the target: do not use that memory "
      "until the device has been reset."},
     {Outcome::io_failed,
-     "The disk could not read or write the block, or make it durable: check the disk. Its place in "
-     "the file is not used again until the store is opened again."},
+     "The disk could not read or write the block, or make it durable, or the file was deleted or "
+     "cut off: check the disk and the file. A place that failed is not used again until the store is "
+     "opened again."},
     {Outcome::closed,
      "The engine was stopped, or the store belongs to the parent of this process: make another."},
     {Outcome::timed_out,
@@ -304,7 +305,7 @@ StoreStatistics StoreState::statistics() const {
   for (const std::unique_ptr<Tier>& tier : tiers_) {
     statistics.tiers.push_back(tier->statistics);
     TierStatistics& last = statistics.tiers.back();
-    last.is_healthy = !tier->is_broken() && !tier->failed_to_flush;
+    last.is_healthy = !tier->is_broken() && !tier->failed_to_flush && !tier->file_failed;
     last.access = tier->disk() != nullptr ? tier->disk()->note()
                   : tier->is_mapped()     ? "mapped"
                                           : "memory";

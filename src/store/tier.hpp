@@ -197,6 +197,7 @@ class Tier {
   std::size_t late = 0;                  ///< Of these, beyond the deadline.
   std::set<SlotNumber> bad;              ///< Slots that the disk cannot read: not used again.
   bool failed_to_flush = false;          ///< The last round of the flusher failed.
+  bool file_failed = false;              ///< The last write failed, and not because of its place.
   /// Rounds that failed. What was written before or during one may be lost, though the next
   /// succeeds.
   std::uint32_t failed_flushes = 0;

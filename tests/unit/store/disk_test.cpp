@@ -182,6 +182,42 @@ TEST_F(OnFaultyDisk, AFullDiskIsNamedAndItsSlotsAreUsedLater) {
   EXPECT_EQ(tier().blocks_lost, 0U);
 }
 
+TEST_F(OnFaultyDisk, AReadOnlyFileSystemIsNotHealthyAndItsSlotsAreUsedLater) {
+  open(options());
+  ASSERT_EQ(put(1), Outcome::done);
+  set_faults("write 30");  // EROFS, as after an error of the file system.
+  for (std::uint64_t key = 10; key < 15; ++key) EXPECT_EQ(put(key), Outcome::io_failed);
+  EXPECT_EQ(get(1), Outcome::done);
+  EXPECT_FALSE(tier().is_healthy);
+  EXPECT_EQ(tier().blocks_lost, 0U);
+  set_faults("");
+  EXPECT_EQ(put(10), Outcome::done);
+  EXPECT_TRUE(tier().is_healthy);
+}
+
+TEST_F(OnFaultyDisk, HeadersThatCannotBeReadCostOnlyTheirBlocks) {
+  StoreOptions asked = options();
+  asked.tiers[0].capacity = Bytes(64 * kBlockBytes);  // Four pages of headers.
+  open(asked);
+  for (std::uint64_t key = 0; key < 40; ++key) ASSERT_EQ(put(key), Outcome::done);
+  store_.reset();
+  set_faults("read 5 4096 8192");
+  open(asked);
+  std::size_t there = 0;
+  for (std::uint64_t key = 0; key < 40; ++key) {
+    const Outcome outcome = get(key);
+    EXPECT_TRUE(outcome == Outcome::done || outcome == Outcome::unknown_key) << name(outcome);
+    there += outcome == Outcome::done ? 1 : 0;
+  }
+  EXPECT_EQ(there, 24U);
+  EXPECT_EQ(put(100), Outcome::done);
+  EXPECT_EQ(get(100), Outcome::done);
+  // A disk that can be read again has lost nothing.
+  set_faults("");
+  open(asked);
+  for (std::uint64_t key = 0; key < 40; ++key) EXPECT_EQ(get(key), Outcome::done) << key;
+}
+
 TEST_F(OnFaultyDisk, ShortReadsAreContinuedAndShortWritesLoseNothing) {
   open(options());
   ASSERT_EQ(put(1), Outcome::done);

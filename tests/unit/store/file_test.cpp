@@ -338,6 +338,8 @@ TEST_F(InFile, ADeletedOrReplacedFileAcknowledgesNoPut) {
         std::filesystem::remove(path_);
       }
       EXPECT_EQ(store_->put("2", bytes).outcome, Outcome::io_failed);
+      EXPECT_FALSE(store_->statistics().tiers[0].is_healthy);
+      EXPECT_EQ(store_->statistics().tiers[0].blocks_lost, 0U);
       store_.reset();
       std::filesystem::remove(path_);
     }
