@@ -49,7 +49,7 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "until the device has been reset."},
     {Outcome::io_failed,
      "The disk could not read or write the block, or make it durable, or the file was deleted or "
-     "cut off: check the disk and the file. A place that failed is not used again until the store is "
+     "cut off: check the disk and the file. A place that failed is used again when the store is "
      "opened again."},
     {Outcome::closed,
      "The engine was stopped, or the store belongs to the parent of this process: make another."},
