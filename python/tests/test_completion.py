@@ -75,7 +75,7 @@ def shown_until(terminal: int, words: str) -> str:
     [
         ("headrace emu", "headrace emulate "),
         ("headrace topo --rec", "headrace topo --record "),
-        ("headrace pmem ring con", "headrace pmem ring consume "),
+        ("headrace pmem ring inf", "headrace pmem ring info "),
         ("headrace topo --replay mach", "headrace topo --replay machine.json "),
         ("headrace emulate -- prog", "headrace emulate -- program "),
         ("headrace query --path d", "headrace query --path dsa "),
@@ -93,7 +93,7 @@ def test_tab_completes(
 
 def test_every_command_has_a_man_page(share: Path) -> None:
     pages = {path.name for path in (share / "man/man1").iterdir()}
-    assert {"headrace.1", "headrace-emulate.1", "headrace-pmem-ring-consume.1"} <= pages
+    assert {"headrace.1", "headrace-emulate.1", "headrace-pmem-ring-info.1"} <= pages
     for path in (share / "man/man1").iterdir():
         text = path.read_text()
         assert text.startswith(".TH ")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rings from Python and by the command: nothing lost, nothing twice, bad input told by name."""
 
-import errno
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from conftest import Command, Here, Outcome
+from conftest import Command, Here
 
 import headrace
 from headrace.errors import ClosedError, CorruptDataError
@@ -26,6 +25,7 @@ from headrace_lab import _lab
 LINE: Final = "line"
 """As if any file were on persistent memory: quick, and enough where no power fails."""
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ring.py"
 SUBJECTS = _lab.check_subjects()
 
 
@@ -250,9 +250,7 @@ def test_what_can_be_checked_is_listed(here: Here) -> None:
         ("check", "--variant", "perfect"),
         ("check", "--entries", "0"),
         ("check", "--states", "many"),
-        ("ring", "produce", "x", "--count", "0"),
-        ("ring", "produce", "x", "--batch", "-1"),
-        ("ring", "consume", "x", "--capacity", "much"),
+        ("ring", "make", "x", "--capacity", "much"),
     ],
 )
 def test_wrong_use_is_refused_in_a_sentence(
@@ -265,146 +263,21 @@ def test_wrong_use_is_refused_in_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_lines_go_through_the_command(command: Command, command_path: Path, tmp_path: Path) -> None:
+def test_the_command_shows_the_state_of_a_ring(command: Command, tmp_path: Path) -> None:
     ring = str(tmp_path / "ring")
-    produced = subprocess.run(
-        [command_path, "pmem", "ring", "produce", ring],
-        input="one\ntwo\n\nw\\ord\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert produced.returncode == 0, produced.stderr
-    assert "NOT persistent memory" in produced.stderr
-    assert "enqueued 4 entries" in produced.stdout
+    command("pmem", "ring", "make", ring, "--capacity", "64KiB")
+    with Ring.open(ring).producer(granularity=LINE) as producer:
+        assert producer.enqueue_all([b"one", b"two", b"", b"w\\ord"])
+        assert "at work now: producer" in command("pmem", "ring", "info", ring).stdout
     info = json.loads(command("pmem", "ring", "info", ring, "--json").stdout)
     assert info["summary"] == {"entry_count": 4, "first_ordinal": 0, "next_ordinal": 4}
-    consumed = command("pmem", "ring", "consume", ring, "--no-wait")
-    assert consumed.stdout == "0\tone\n1\ttwo\n2\t\n3\tw\\\\ord\n"
-    assert command("pmem", "ring", "consume", ring, "--no-wait").stdout == ""
 
 
-def test_a_resumed_producer_skips_what_is_there(command_path: Path, tmp_path: Path) -> None:
-    ring = str(tmp_path / "ring")
-    for lines in ("a\nb\n", "a\nb\nc\n"):
-        subprocess.run(
-            [command_path, "pmem", "ring", "produce", ring, "--resume", "--granularity", LINE],
-            input=lines,
-            text=True,
-            timeout=60,
-            check=True,
-            capture_output=True,
-        )
-    assert Ring.open(ring).state().entry_count == 3
-
-
-@pytest.fixture
-def filled(ring: Ring) -> Ring:
-    """A ring with three unacknowledged entries."""
-    with ring.producer(granularity=LINE) as producer:
-        producer.enqueue_all([b"zero", b"one", b"two"])
-    return ring
-
-
-def _consume(here: Here, ring: Ring, output: Path) -> Outcome:
-    return here(
-        "pmem", "ring", "consume", ring.path, "--output", str(output), "--no-wait",
-        "--granularity", LINE
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "before, after",
-    [
-        ("", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0\tzero\n1\tone\n", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0\tzero\n1\tone\n2\ttwo\n", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0\tzero\n1\to", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0\tze", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("a remark\n0\tzer", "a remark\n0\tzero\n1\tone\n2\ttwo\n"),
-        ("a remark\n", "a remark\n0\tzero\n1\tone\n2\ttwo\n"),
-        ("\n", "\n0\tzero\n1\tone\n2\ttwo\n"),
-    ],
-)
-def test_a_consumer_goes_on_behind_the_last_whole_line(
-    here: Here, filled: Ring, tmp_path: Path, before: str, after: str
-) -> None:
-    output = tmp_path / "out"
-    output.write_text(before)
-    outcome = _consume(here, filled, output)
-    assert outcome.code == 0, outcome.stderr
-    assert output.read_text() == after
-    assert filled.state().entry_count == 0
-
-
-@pytest.mark.parametrize("before", ["4999\tzero\n", "3\tthree\n"])
-def test_a_file_of_another_ring_costs_no_entry(
-    here: Here, filled: Ring, tmp_path: Path, before: str
-) -> None:
-    output = tmp_path / "out"
-    output.write_text(before)
-    outcome = _consume(here, filled, output)
+@pytest.mark.parametrize("name", ["produce", "consume"])
+def test_a_command_that_is_gone_names_the_other_way(here: Here, name: str) -> None:
+    outcome = here("pmem", "ring", name, "ring.pmem", "--count", "4")
     assert outcome.code == 2
-    assert "which is not in the ring" in outcome.stderr
-    assert filled.state().entry_count == 3
-    assert output.read_text() == before
-
-
-@pytest.mark.parametrize("before", ["precious", "1\tone\nprecious", "x" * 10**6])
-def test_a_line_without_end_that_is_not_the_rings_is_not_cut(
-    here: Here, filled: Ring, tmp_path: Path, before: str
-) -> None:
-    output = tmp_path / "out"
-    output.write_text(before)
-    outcome = _consume(here, filled, output)
-    assert outcome.code == 2
-    assert "has no end and is not of the ring" in outcome.stderr
-    assert output.read_text() == before
-    assert filled.state().entry_count == 3
-
-
-def test_an_empty_ring_cuts_no_line(here: Here, filled: Ring, tmp_path: Path) -> None:
-    assert _consume(here, filled, tmp_path / "first").code == 0
-    output = tmp_path / "out"
-    output.write_text("precious")
-    assert _consume(here, filled, output).code == 2
-    assert output.read_text() == "precious"
-
-
-@pytest.mark.parametrize("call", ["fsync", "write"])
-def test_a_disk_that_fails_costs_no_entry(
-    here: Here, monkeypatch: pytest.MonkeyPatch, filled: Ring, tmp_path: Path, call: str
-) -> None:
-    def fail(*_arguments: object) -> None:
-        raise OSError(errno.EIO, "the disk has failed")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(f"headrace._cli.pmem.ring.os.{call}", fail)
-        outcome = _consume(here, filled, tmp_path / "out")
-    assert outcome.code == 1
-    assert filled.state().entry_count == 3
-
-
-def test_a_file_that_cannot_be_read_is_refused(
-    here: Here, monkeypatch: pytest.MonkeyPatch, filled: Ring, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    output.write_text("0\tzero\n")
-    open_path = Path.open
-
-    def refuse(path: Path, mode: str = "r") -> object:
-        if path == output:
-            raise PermissionError(errno.EACCES, "may not be read")
-        return open_path(path, mode)
-
-    with monkeypatch.context() as forbidden:
-        forbidden.setattr(Path, "open", refuse)
-        outcome = _consume(here, filled, output)
-    assert outcome.code == 1
-    assert "cannot be read" in outcome.stderr
-    assert filled.state().entry_count == 3
+    assert f"'ring {name}' is gone: examples/ring.py has" in outcome.stderr
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
@@ -415,21 +288,19 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("victim", ["produce", "consume"])
-def test_nothing_is_lost_or_doubled_when_either_is_killed(
-    command_path: Path, tmp_path: Path, victim: str
-) -> None:
+def test_nothing_is_lost_or_doubled_when_either_is_killed(tmp_path: Path, victim: str) -> None:
+    """By the program of the tutorial."""
     ring, output = tmp_path / "ring", tmp_path / "out"
     total = 20_000
+    Ring(ring, capacity="1MiB")
     arguments: dict[str, list[str | Path]] = {
-        "produce": ["produce", ring, "--count", str(total), "--granularity", LINE],
-        "consume": [
-            "consume", ring, "--count", str(total), "--output", output, "--granularity", LINE
-        ],
-    }  # fmt: skip
+        "produce": ["produce", ring, str(total)],
+        "consume": ["consume", ring, str(total), output],
+    }
 
     def start(role: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [command_path, "pmem", "ring", *arguments[role]],
+            [sys.executable, EXAMPLE, *arguments[role]],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -487,10 +358,6 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
     [
         (["make", "{}", "--layout", "positions"], "--layout: every ring has checksums now"),
         (["make", "{}", "--capacity", "5"], "--capacity: '5' is not a size from 4 KiB"),
-        (["produce", "{}", "--count", "1", "--granularity", "block"], "is not byte, line or page"),
-        (["consume", "{}", "--granularity", "block"], "is not byte, line or page"),
-        (["produce", "{}", "--batch", "4"], "--batch is for --count"),
-        (["produce", "{}", "--count", "4", "--resume"], "--resume is for lines of stdin"),
     ],
 )
 def test_wrong_options_of_a_ring_are_wrong_use_and_make_nothing(
@@ -499,11 +366,4 @@ def test_wrong_options_of_a_ring_are_wrong_use_and_make_nothing(
     result = here("pmem", "ring", *(word.format(tmp_path / "ring") for word in words))
     assert result.code == 2
     assert said in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_ring_that_is_not_there_is_not_made_to_find_it_empty(here: Here, tmp_path: Path) -> None:
-    result = here("pmem", "ring", "consume", str(tmp_path / "typo"), "--no-wait")
-    assert result.code == 1
-    assert "there is no such file" in result.stderr
     assert not list(tmp_path.iterdir())

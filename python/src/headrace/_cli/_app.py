@@ -43,6 +43,7 @@ class Group(click.Group):
         summaries: Mapping[str, str] | None = None,
         *,
         laboratory: Collection[str] = (),
+        removed: Mapping[str, str] | None = None,
     ) -> None:
         """Make a group; without a subcommand it shows its help.
 
@@ -52,6 +53,7 @@ class Group(click.Group):
             package: Package with the modules of the commands; empty if all are added by hand.
             summaries: Names of these commands, each with the first sentence of its help.
             laboratory: Those of them whose modules are in the laboratory's package of commands.
+            removed: Names that earlier versions had, each with what does the same now.
         """
         super().__init__(
             name, help=unfolded(text), invoke_without_command=True, callback=_show_help
@@ -59,6 +61,7 @@ class Group(click.Group):
         self.package = package
         self.summaries = dict(summaries or {})
         self.laboratory = laboratory
+        self.removed = removed or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names in the order of the group's help."""
@@ -67,6 +70,8 @@ class Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of the command."""
+        if cmd_name in self.removed:
+            ctx.fail(f"'{self.name} {cmd_name}' is gone: {self.removed[cmd_name]}")
         if cmd_name not in self.summaries:
             return super().get_command(ctx, cmd_name)
         package = self.package

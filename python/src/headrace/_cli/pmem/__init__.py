@@ -12,7 +12,6 @@ command = Group(
     __name__,
     {
         "check": "Check that a ring recovers from the states that a crash can leave.",
-        "ring": "Fill and empty a ring in a file, from two terminals; kill either and start it "
-        "again.",
+        "ring": "Make and inspect rings in files; programs fill and empty them.",
     },
 )

@@ -10,7 +10,6 @@ import click
 
 from headrace._apps.machine import guest_record, refuse_in_guest
 from headrace._cli._app import Group
-from headrace._cli._options import refuse
 from headrace_lab.families import FAMILIES, SIMULATED_BY
 
 
@@ -29,8 +28,6 @@ class _Benchmarks(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; in a guest, where nothing can be timed, one that simulates the same."""
-        if args[0] == "programs":
-            refuse("'bench programs' is gone: 'bench copy' measures copies in an ordinary program")
         name, found, rest = super().resolve_command(ctx, args)
         record = guest_record()
         if record is None or {"-h", "--help"} & set(rest):
@@ -60,4 +57,5 @@ command = _Benchmarks(
         "injection": "Measure what a message in a cache saves the computation that needs it.",
         **{name: family.summary for name, family in FAMILIES.items()},
     },
+    removed={"programs": "'bench copy' measures copies in an ordinary program"},
 )
