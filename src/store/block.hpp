@@ -19,8 +19,9 @@ namespace headrace::store::detail {
 /// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
 /// until it is replaced, removed or dropped; then kept until no transfer uses it.
 ///
-/// Invariant: uses = gets in flight + moves in flight + leaving copies + threads that invalidate
-/// its headers. A block with uses is not evicted, and its slots are not reused.
+/// Invariant: uses = gets in flight + moves in flight + copies that the flusher is about to drop +
+/// threads that invalidate its headers. A block with uses is not evicted, and its slots are not
+/// reused.
 ///
 /// Threading: confined: under the mutex of the store.
 struct alignas(64) Block {
@@ -42,7 +43,7 @@ struct alignas(64) Block {
   bool copies = false;  ///< The move leaves the copy that it is made of.
   bool has_crc = false;
   bool live = false;
-  std::uint8_t leaving = 0;  ///< Set of tiers whose copies the flusher is about to drop.
+  std::uint8_t leaving = 0;  ///< Set of tiers whose copies are about to be dropped, or unreadable.
   bool ending = false;       ///< No header of it is stored any more.
   bool cleared = false;      ///< Its headers are invalid: it may be replaced or removed.
 

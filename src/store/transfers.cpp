@@ -414,7 +414,14 @@ void StoreState::finish_get(const BatchPointer& batch, const Step& step, Outcome
   if (block.live && block.uses == 0) {
     // A copy in use is found again by the next get.
     for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
-      if ((step.corrupt >> tier & 1U) != 0 && block.is_in(tier)) drop_copy(block, tier);
+      if ((step.corrupt >> tier & 1U) == 0 || !block.is_in(tier)) continue;
+      const bool is_last = block.fastest() == tier && block.next_below(tier) == kTiersMax;
+      if (is_last && outcome == Outcome::io_failed && tiers_[tier]->disk() != nullptr) {
+        // The next opening may be able to read it: its header stays, for a put or removal to find.
+        block.leaving |= static_cast<std::uint8_t>(1U << tier);
+      } else {
+        drop_copy(block, tier);
+      }
     }
   }
   tidy(block);

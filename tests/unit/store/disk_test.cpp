@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiers on disks that fail: each block ends by its own outcome, and a disk that hangs delays no
-// other tier. The disk is a file system with faults on demand (tests/support/fault_fs.cpp).
+// other tier. The disk is a file system with faults on demand (bench/store/faults/fault_fs.cpp).
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -160,6 +160,26 @@ TEST_F(OnFaultyDisk, OneUnreadableBlockIsLostAndTheOthersAreServed) {
   // Its slot is not used again.
   for (std::uint64_t key = 100; key < 140; ++key) ASSERT_EQ(put(key), Outcome::done);
   EXPECT_EQ(tier().blocks_lost, 1U);
+}
+
+TEST_F(OnFaultyDisk, WhatCouldNotBeReadIsThereAgainWhenTheDiskIs) {
+  open(options());
+  for (std::uint64_t key = 1; key < 4; ++key) ASSERT_EQ(put(key), Outcome::done);
+  set_fault("read 5", 1, kBlocks + 1);
+  for (std::uint64_t key = 1; key < 4; ++key) EXPECT_EQ(get(key), Outcome::io_failed);
+  set_faults("");
+  // Its place may be bad: until the next opening nothing is read from it.
+  EXPECT_EQ(get(1), Outcome::unknown_key);
+  EXPECT_TRUE(store_->keys().empty());
+  EXPECT_TRUE(store_->remove("2"));
+  const std::vector<std::byte> later = block_bytes(3, 2, kBlockBytes);
+  EXPECT_EQ(store_->put("3", later).outcome, Outcome::done);
+  open(options());
+  EXPECT_EQ(get(1), Outcome::done);
+  EXPECT_EQ(get(2), Outcome::unknown_key);
+  std::vector<std::byte> bytes(kBlockBytes);
+  EXPECT_EQ(store_->get("3", bytes).outcome, Outcome::done);
+  EXPECT_EQ(bytes, later);
 }
 
 TEST_F(OnFaultyDisk, ABlockThatCannotBeWrittenFailsAlone) {
