@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace._apps.doctor.diagnosis import CHECKS, Diagnosis, diagnose
 from headrace._apps.dsa import status
-from headrace._apps.dsa.configuration import changes, present
+from headrace._apps.dsa.configuration import Wish, changes, configure
 from headrace._cli._doctor_report import print_diagnosis
 from headrace._cli._dsa_report import print_devices
 from headrace._cli._report import Report
@@ -317,7 +317,7 @@ def test_any_mixture_of_missing_and_odd_facts_is_diagnosed(data: st.DataObject) 
     found = diagnose(facts)
     assert found.exit_code in {0, 1, 3}
     print_devices(Report(io.StringIO()), facts)
-    assert changes(present(facts), facts) is not None
+    assert changes(configure(Wish(), Facts()), facts)
     assert [finding.check for finding in found.findings] == [check.name for check in CHECKS]
 
 

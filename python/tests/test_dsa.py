@@ -2,7 +2,6 @@
 """Listing devices, and making, comparing and applying configurations."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from conftest import Here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace._apps.dsa.apply import Step, apply, check_applicable, save_undo
 from headrace._apps.dsa.configuration import (
     MODES,
     PRESETS,
@@ -22,18 +20,14 @@ from headrace._apps.dsa.configuration import (
     configure,
     device_names,
     engines_in,
-    present,
     queues_in,
-    to_text,
 )
-from headrace._facts import AccelConfig, Device, Facts, Queue, load_record
+from headrace._cli.dsa.configure import load_commands
+from headrace._facts import Device, Facts, load_record
 from headrace._samples import machine_path
 from headrace.errors import (
-    CapacityExceededError,
     HardwareAbsentError,
     InvalidArgumentError,
-    IoFailedError,
-    NotFoundError,
 )
 
 MACHINES = Path(machine_path("healthy")).parent
@@ -206,100 +200,16 @@ def test_changes_are_told_one_by_one() -> None:
     assert changes(configure(Wish(), NOWHERE, ["dsa9"]), facts) == ["dsa9 is not in this machine"]
 
 
-def test_what_is_configured_now_stays_as_it_is_when_loaded_again() -> None:
+def test_the_commands_save_what_is_there_and_disable_what_is_enabled() -> None:
     facts = machine("healthy")
-    again = present(facts)
-    assert json.loads(to_text(again)) == again
-    assert changes(again, facts)[1:] == ["wq0.0 stays as it is", "wq0.1 stays as it is"]
-    assert not present(machine("not-configured"))
-
-
-def with_program(facts: Facts, program: Path, text: str) -> Facts:
-    program.write_text(f"#!/bin/sh\n{text}\n")
-    program.chmod(0o755)
-    return replace(
-        facts, accel_config=AccelConfig(found=True, version="3.5.3", program=str(program))
-    )
-
-
-def test_applying_is_judged_by_what_the_machine_shows_afterwards(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    script = f'echo "$@" >> {log}; test $1 = load-config && cp $3 {log}.c; true'
-    facts = with_program(machine("healthy"), tmp_path / "tool", script)
-    wanted = present(facts)
-    assert all(step.done for step in apply(wanted, facts, lambda: facts))
-    # It would pass over devices that are enabled.
-    disabling, loading = log.read_text().splitlines()
-    assert disabling == "disable-device dsa0"
-    assert loading.split()[:2] + loading.split()[3:] == ["load-config", "-c", "-e"]
-    assert json.loads(Path(f"{log}.c").read_text()) == wanted
-    assert not Path(loading.split()[2]).exists()
-    # It says that it worked, and nothing has changed.
-    other = configure(PRESETS["throughput"], facts)
-    steps = apply(other, facts, lambda: facts)
-    assert [step.done for step in steps[:3]] == [True, True, True]
-    assert steps[2] == Step("enable dsa0", done=True)
-    failed = [step for step in steps if not step.done]
-    assert "size is 64 and not 32" in failed[0].cause
-
-
-def test_every_step_that_fails_has_its_cause(tmp_path: Path) -> None:
-    said = "libaccfg: accfg_wq_set_size: wq0.0: write failed: Permission denied"
-    script = f"test $1 = disable-device || {{ echo '{said}' >&2; exit 1; }}"
-    facts = with_program(machine("threshold-zero"), tmp_path / "tool", script)
-    steps = apply(configure(Wish(), facts), facts, lambda: facts)
-    assert steps[1].what == "accel-config load-config -e"
-    assert said in steps[1].cause
-    assert "run it as root" in steps[1].cause
-    (queue,) = [step for step in steps if step.what == "configure and enable wq0.0"]
-    assert not queue.done
-    assert "the shared WQ has threshold 0" in queue.cause
-
-
-def test_nothing_is_loaded_where_a_device_cannot_be_disabled(tmp_path: Path) -> None:
-    facts = with_program(machine("healthy"), tmp_path / "tool", "echo busy; exit 1")
-    (step,) = apply(configure(Wish(), facts), facts, lambda: facts)
-    assert step == Step("accel-config disable-device dsa0", done=False, cause="busy")
-
-
-def test_a_program_that_cannot_be_started_is_an_error_of_ours(tmp_path: Path) -> None:
-    facts = machine("healthy")
-    facts = replace(facts, accel_config=AccelConfig(program=str(tmp_path / "none")))
-    with pytest.raises(IoFailedError, match="cannot be started"):
-        apply(present(facts), facts, lambda: facts)
-
-
-def test_the_way_back_is_saved_first_and_never_overwritten(tmp_path: Path) -> None:
-    facts = machine("healthy")
-    path = tmp_path / "undo.json"
-    undo = save_undo(configure(Wish(), facts), facts, path)
-    assert json.loads(path.read_text()) == present(facts)
-    assert undo.commands == (
+    wanted = configure(Wish(), facts)
+    assert load_commands(wanted, facts, "a b.json") == [
+        "accel-config save-config -s before.json",
         "accel-config disable-device dsa0",
-        f"accel-config load-config -c {path} -e",
-    )
-    with pytest.raises(IoFailedError, match="the file exists"):
-        save_undo(configure(Wish(), facts), facts, path)
-
-
-def test_the_way_back_from_nothing_is_to_disable(tmp_path: Path) -> None:
-    facts = machine("not-configured")
-    undo = save_undo(configure(Wish(), facts), facts, tmp_path / "undo.json")
-    assert undo.path is None
-    assert undo.commands == ("accel-config disable-device dsa0",)
-    assert not list(tmp_path.iterdir())
-
-
-def test_nothing_is_applied_to_what_is_absent_or_in_use() -> None:
-    facts = machine("healthy")
-    with pytest.raises(HardwareAbsentError, match="dsa7 is not in this machine"):
-        check_applicable(configure(Wish(), NOWHERE, ["dsa7"]), facts)
-    used = Facts(devices=(Device("dsa0", queues=(Queue("wq0.0", clients=2),)),))
-    with pytest.raises(CapacityExceededError, match=r"wq0\.0 of dsa0 is in use"):
-        check_applicable(configure(Wish(), NOWHERE), used)
-    bare = replace(facts, accel_config=AccelConfig(found=True, program=""))
-    with pytest.raises(NotFoundError, match="accel-config is not installed"):
-        check_applicable(configure(Wish(), facts), bare)
+        "accel-config load-config -c 'a b.json' -e",
+    ]
+    idle = Facts(devices=(Device("dsa0", state="disabled"), Device("dsa1", state="enabled")))
+    assert len(load_commands(wanted, idle, "c.json")) == 2
 
 
 @pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
@@ -379,9 +289,9 @@ def test_the_json_of_configure_has_configuration_and_changes(here: Here) -> None
     read = json.loads(here(*arguments).stdout)
     assert read["schema"]["name"] == "headrace-dsa-configure"
     assert read["results"]["changes"]
-    assert read["results"]["undo"] is None
+    assert read["results"]["commands"][-1] == "accel-config load-config -c FILE -e"
     summary = {"device_count": 1, "queue_count": 1, "entry_count": 128}
-    assert read["summary"] == summary | {"applied": False, "failed_count": 0}
+    assert read["summary"] == summary
 
 
 def test_sizes_and_priorities_are_dealt_out_in_turn(here: Here) -> None:
@@ -421,10 +331,7 @@ def test_options_change_a_preset(here: Here) -> None:
         (["--name", "a b"], 2, "--name: 'a b' is not"),
         (["--output", ""], 2, "--output: '' is not a path"),
         (["--replay", ""], 2, "--replay: '' is not a path"),
-        (["--apply", "--replay", "x"], 2, "give one of them"),
-        (["--yes"], 2, "--yes is for --apply, and nothing is applied"),
-        (["--undo", "x"], 2, "--undo is for --apply"),
-        (["--apply", "--undo", ""], 2, "--undo: '' is not a path"),
+        (["--apply"], 2, "--apply is gone: run the commands that it prints"),
         (["--mode", "dedicated", "--threshold", "5"], 2, "--threshold applies to shared WQs"),
         (["--preset", "low-latency", "--threshold", "5"], 2, "all are dedicated"),
         (["--batch", "3"], 2, "the driver takes powers of two; set --batch to 2 or 4"),

@@ -289,7 +289,7 @@ def _two_of_each(plan: Plan) -> str:
     configure = "headrace dsa configure --queues 2 --size 16,64 --priority 15,1"
     if plan.facts.emulated:
         return f"'{configure} --output two.json', then 'headrace emulate --config two.json -- ...'"
-    return f"'{configure} --apply'"
+    return f"'{configure}', and the commands that it prints"
 
 
 def _queues(plan: Plan) -> None:

@@ -12,7 +12,7 @@ from headrace._apps.dsa.status import explain_command_status, explain_errors
 from headrace._facts import CharacterDevice, Device, Facts, Queue
 from headrace._words import byte_count_text, counted
 
-_CONFIGURE = "see 'headrace dsa configure --preset shared', and apply it as root with --apply"
+_CONFIGURE = "run what 'headrace dsa configure --preset shared --output dsa.json' prints"
 
 
 def queues_of(facts: Facts) -> Iterator[tuple[Device, Queue]]:
@@ -204,7 +204,7 @@ def check_groups(facts: Facts) -> Finding:
                 f"{queue.name} is in no group",
                 "a WQ reaches engines only through its group",
                 f"accel-config config-wq {device.name}/{queue.name} --group-id=0 (with the device "
-                "disabled), or configure it again: headrace dsa configure --preset shared --apply",
+                f"disabled), or {_CONFIGURE}",
             )
         elif device.engines is None or any(e.group_id is None for e in device.engines):
             unseen.append(queue.name)

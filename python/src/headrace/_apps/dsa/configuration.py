@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from headrace._apps.doctor.checks_device import is_configured
-from headrace._facts import Device, Facts, Queue, number_in
+from headrace._facts import Device, Facts, Queue
 from headrace._words import counted
 from headrace.errors import HardwareAbsentError, InvalidArgumentError
 
@@ -231,42 +230,6 @@ def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> di
         "name": wish.label if wish.queue_count == 1 else f"{wish.label}{number}",
         "threshold": threshold if mode == "shared" else 0,
     }
-
-
-def present(facts: Facts) -> Configuration:
-    """The present configuration of the devices that have one."""
-    return [_present_device(device) for device in facts.devices or () if is_configured(device)]
-
-
-def _present_device(device: Device) -> dict[str, Any]:
-    groups = []
-    for group in device.groups or ():
-        number = number_in(group.name)
-        queues = [
-            queue_attributes(queue)
-            for queue in device.queues or ()
-            if queue.group_id == number and queue.size
-        ]
-        engines = [
-            {"dev": engine.name, "group_id": number}
-            for engine in device.engines or ()
-            if engine.group_id == number
-        ]
-        described = {
-            "dev": group.name,
-            "read_buffers_reserved": group.read_buffers_reserved,
-            "use_read_buffer_limit": group.use_read_buffer_limit,
-            "read_buffers_allowed": group.read_buffers_allowed,
-            "traffic_class_a": group.traffic_class_a,
-            "traffic_class_b": group.traffic_class_b,
-            # accel-config rejects an empty list.
-            "grouped_workqueues": queues or None,
-            "grouped_engines": engines or None,
-        }
-        if queues or engines:
-            groups.append(_known(described))
-    limit = device.read_buffer_limit or None
-    return _known({"dev": device.name, "read_buffer_limit": limit, "groups": groups})
 
 
 def queue_attributes(queue: Queue) -> dict[str, Any]:

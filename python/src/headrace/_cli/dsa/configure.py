@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace dsa configure``: make a configuration and load it."""
+"""``headrace dsa configure``: make a configuration, and say what loading it would change."""
 
-import os
 import re
+import shlex
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from headrace._apps.dsa.apply import Step, Undo, apply, check_applicable, save_undo
 from headrace._apps.dsa.configuration import (
     DEVICE_COUNT_MAX,
     LABEL_LENGTH_MAX,
@@ -21,34 +19,29 @@ from headrace._apps.dsa.configuration import (
     Wish,
     changes,
     configure,
+    queues_in,
     to_text,
 )
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
     Count,
-    FilePath,
     Name,
     OutputFile,
     Size,
     Value,
-    flag,
     json_option,
     option,
     refuse,
     refuse_two_on_stdout,
     replay_option,
 )
-from headrace._cli._output import EXIT_FAILED, EXIT_OK, print_document
+from headrace._cli._output import print_document
 from headrace._cli._report import Report
 from headrace._cli.dsa import facts_of
 from headrace._facts import Facts, to_document
 from headrace._files import Output
-from headrace._gather import gather
-from headrace._signals import undone_at_signals
-from headrace.errors import Error, InvalidArgumentError
-
-UNDO_FILE = "headrace-dsa-undo.json"
+from headrace.errors import InvalidArgumentError
 
 _NUMBER_MAX = 999_999_999
 
@@ -142,13 +135,6 @@ class _Numbers(Value[tuple[int, ...]]):
     type=OutputFile("write the configuration to '{}'"),
     help="Write the configuration there, not to stdout.",
 )
-@flag("--apply", "apply_it", help="Load it by accel-config, after asking; needs root.")
-@flag("--yes", help="Skip --apply's confirmation.")
-@option(
-    "--undo",
-    type=FilePath(),
-    help=f"Where --apply saves the present configuration; {UNDO_FILE} if not given.",
-)
 @replay_option
 @json_option
 def command(
@@ -166,22 +152,18 @@ def command(
     transfer: int | None,
     name: str | None,
     output: Output | None,
-    undo: str | None,
     replay: str | None,
     *,
-    apply_it: bool,
-    yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Make a configuration that accel-config loads, and say what it would change.
 
-    Changes nothing without --apply.
+    Changes nothing: the commands that load it are printed, with one that saves what is there.
 
     Example: headrace dsa configure --preset 8n1d1e1w --output c.json
 
-    Example: headrace dsa configure --queues 2 --mode both --size 32 --devices dsa0 --apply
+    Example: headrace dsa configure --queues 2 --mode both --size 32 --devices dsa0
     """
-    _check_together(apply_it=apply_it, yes=yes, undo=undo, replay=replay)
     refuse_two_on_stdout("--output", output, as_json=as_json)
     wish = _wish(
         PRESETS[preset or "shared"],
@@ -213,29 +195,47 @@ def command(
         output = None  # The default.
     elif output is not None:
         output.write(to_text(configuration))
-    steps: list[Step] = []
-    undo_record: Undo | None = None
-    if apply_it:
-        steps, undo_record = _apply(configuration, facts, Path(undo or UNDO_FILE), yes)
-    lines = changes(configuration, facts)
+    lines = changes(configuration, facts) if facts.devices else []
+    file = "FILE" if output is None else output.path
+    commands = load_commands(configuration, facts, file)
     if as_json:
         print_document(
             "dsa-configure",
             machine=to_document(facts, origin),
-            results=_results(configuration, lines, steps, undo_record),
-            summary=_summary(configuration, steps, applied=apply_it),
+            results={"configuration": configuration, "changes": lines, "commands": commands},
+            summary=_summary(configuration),
         )
-    else:
-        file = None if output is None else output.path
-        _report(configuration, lines, steps, undo_record, file, facts)
-    return EXIT_OK if all(step.done for step in steps) else EXIT_FAILED
+        return
+    if output is None:
+        sys.stdout.write(to_text(configuration))
+    _report(lines, commands, None if output is None else file)
 
 
-def _check_together(*, apply_it: bool, yes: bool, undo: str | None, replay: str | None) -> None:
-    if apply_it and replay is not None:
-        refuse("--apply changes this machine and --replay is about another; give one of them")
-    if not apply_it and (yes or undo is not None):
-        refuse(f"{'--yes' if yes else '--undo'} is for --apply, and nothing is applied; add it")
+def _report(changed: list[str], commands: list[str], file: str | None) -> None:
+    # If the configuration goes to stdout, the report goes to stderr.
+    report = Report(sys.stderr if file is None else None)
+    if file is not None:
+        report.say(f"The configuration is in {file}.")
+    report.say("Nothing was changed. Loading it would:")
+    for line in changed or ["(nothing to compare with: no DSA is set up by a driver here)"]:
+        report.say(line, head="  ")
+    report.say("To save the present configuration and load this one, as root:")
+    for line in commands:
+        report.say(line, head="  ")
+    report.say("Then 'headrace dsa list' shows the result: accel-config reports success even then.")
+
+
+def load_commands(configuration: Configuration, facts: Facts, file: str) -> list[str]:
+    """The commands of accel-config that save the present configuration and load another."""
+    names = {device["dev"] for device in configuration}
+    enabled = [each.name for each in facts.devices or () if each.state == "enabled"]
+    # load-config passes over devices that are enabled and reports success. Its option -f leaves a
+    # stale errno in 3.5.3, by which accel-config takes the next 0 for an error.
+    return [
+        "accel-config save-config -s before.json",
+        *(f"accel-config disable-device {name}" for name in enabled if name in names),
+        f"accel-config load-config -c {shlex.quote(file)} -e",
+    ]
 
 
 def _wish(preset: Wish, asked: dict[str, Any]) -> Wish:
@@ -246,97 +246,10 @@ def _wish(preset: Wish, asked: dict[str, Any]) -> Wish:
     return replace(preset, **given)
 
 
-def _apply(
-    configuration: Configuration, facts: Facts, undo: Path, yes: bool
-) -> tuple[list[Step], Undo]:
-    check_applicable(configuration, facts)
-    if not yes:
-        if sys.stdin is None or not sys.stdin.isatty():
-            refuse("--apply asks before it changes anything and stdin is no terminal; add --yes")
-        for line in changes(configuration, facts):
-            click.echo(line, err=True)
-        if not click.confirm("Apply this?", err=True):
-            raise click.exceptions.Exit(EXIT_FAILED)
-    undo_record = save_undo(configuration, facts, undo)
-    told = "headrace: stopped half-way; completed steps stay. " + _told(undo_record)
-    with undone_at_signals(lambda: os.write(2, told.encode())):
-        try:
-            return apply(configuration, facts, gather), undo_record
-        except Error:
-            click.echo(told, err=True, nl=False)
-            raise
-
-
-def _told(undo_record: Undo) -> str:
-    return "\n  ".join(["To undo it, as root:", *undo_record.commands]) + "\n"
-
-
-def _results(
-    configuration: Configuration, lines: list[str], steps: list[Step], undo_record: Undo | None
-) -> dict[str, Any]:
-    return {
-        "configuration": configuration,
-        "changes": lines,
-        "steps": [asdict(step) for step in steps],
-        "undo": None
-        if undo_record is None
-        else {
-            "file": None if undo_record.path is None else str(undo_record.path),
-            "commands": list(undo_record.commands),
-        },
-    }
-
-
-def _summary(configuration: Configuration, steps: list[Step], *, applied: bool) -> dict[str, Any]:
-    queues = [
-        queue
-        for device in configuration
-        for group in device["groups"]
-        for queue in group["grouped_workqueues"]
-    ]
+def _summary(configuration: Configuration) -> dict[str, Any]:
+    queues = [queue for _, queue in queues_in(configuration)]
     return {
         "device_count": len(configuration),
         "queue_count": len(queues),
         "entry_count": sum(queue["size"] for queue in queues),
-        "applied": applied and all(step.done for step in steps),
-        "failed_count": sum(not step.done for step in steps),
     }
-
-
-def _report(
-    configuration: Configuration,
-    lines: list[str],
-    steps: list[Step],
-    undo_record: Undo | None,
-    output: str | None,
-    facts: Facts,
-) -> None:
-    # If the configuration goes to stdout, the report goes to stderr.
-    if output is None and undo_record is None:
-        sys.stdout.write(to_text(configuration))
-    report = Report(sys.stderr if output is None and undo_record is None else None)
-    if output is not None:
-        report.say(f"The configuration is in {output}.")
-    if undo_record is None:
-        _say_what_would_change(report, lines, output, facts)
-        return
-    for step in steps:
-        said = "done" if step.done else f"failed: {step.cause}"
-        report.say(f"{step.what}: {said}")
-    report.say(_told(undo_record).rstrip())
-
-
-def _say_what_would_change(
-    report: Report, lines: list[str], output: str | None, facts: Facts
-) -> None:
-    if not facts.devices:
-        report.say("Nothing to compare with: no DSA is set up by a driver here.")
-    else:
-        report.say("Nothing was changed. Loading it would:")
-        for line in lines:
-            report.say(line, head="  ")
-    file = output if output is not None else "FILE"
-    report.say(
-        f"Load it by 'accel-config load-config -c {file} -e' as root, its devices being disabled, "
-        "or by --apply."
-    )
