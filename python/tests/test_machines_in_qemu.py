@@ -5,6 +5,7 @@ Boots are in tests/guest.
 """
 
 import dataclasses
+import errno
 import json
 import os
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 from conftest import TIME_LIMIT_S, Here
 
-from headrace import InvalidArgumentError
+from headrace import CapacityExceededError, InvalidArgumentError
+from headrace._apps.machine import kernel
 from headrace._apps.machine.hardware import Hardware, hardware_of
 from headrace._samples import machine_path, samples
 from headrace.machine import Machine, replay
@@ -110,6 +112,26 @@ def test_too_little_and_too_much_memory_is_refused() -> None:
         hardware_of(sample("xeon-max-flat"), "it", 1 << 30)
     with pytest.raises(InvalidArgumentError, match="this machine has less than"):
         hardware_of(sample("xeon-max-flat"), "it", 1 << 50)
+
+
+def test_a_full_disk_is_told_before_a_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot" / "vmlinuz-6").touch()
+    (tmp_path / "lib/modules/6").mkdir(parents=True)
+    (tmp_path / "lib/modules/6/modules.dep").touch()
+    monkeypatch.setenv("HEADRACE_KERNEL", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel, "_uncompressed", lambda _: b"ELF")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CapacityExceededError, match=r"cannot keep a kernel in .*no space left"):
+        kernel.find_kernel()
+    assert list((tmp_path / "cache" / "headrace").iterdir()) == []
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CapacityExceededError, match="cannot keep persistent memory in"):
+        hardware_of(sample("ddr-optane"), "it", folder=tmp_path)
 
 
 def test_list_and_show(command: Command) -> None:

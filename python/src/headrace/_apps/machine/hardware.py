@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace._core import bytes_text
+from headrace._files import file_error
 from headrace._words import counted
 from headrace.errors import InvalidArgumentError
 from headrace.machine import DsaDevice, Machine
@@ -258,7 +259,10 @@ class _Converter:
             else:
                 path = folder / f"pmem{node}"
                 with path.open("ab") as file:
-                    file.truncate(_DIMM_BYTES)
+                    try:  # All of it: a guest would die when the disk fills up later.
+                        os.posix_fallocate(file.fileno(), 0, _DIMM_BYTES)
+                    except OSError as problem:
+                        raise file_error(problem, f"keep persistent memory in '{folder}'") from None
                 words += ["-object", f"memory-backend-file,{text},mem-path={path}"]
             words += ["-device", f"nvdimm,id=d{number},memdev=nv{number},node={node}"]
         if self.dimms:

@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace._files import write_file
 from headrace.errors import HardwareAbsentError, UnsupportedError
 
 _TRIED = "boot a machine"
@@ -84,9 +85,7 @@ def _uncompressed_file(image: Path) -> Path:
     path = folder / f"{image.name}-{state.st_size}-{state.st_mtime_ns}"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(_uncompressed(image.read_bytes()))
-        part.replace(path)
+        write_file(path, _uncompressed(image.read_bytes()), f"keep a kernel in '{folder}'")
     return path
 
 
