@@ -36,30 +36,15 @@ double ns_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::nano>(end - begin).count();
 }
 
-/// Pages of one thread.
-///
-/// Threading: owned.
-class Memory {
- public:
-  Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() {
-    if (!pages_.empty()) platform::free_pages(pages_);
-  }
-  /// Takes huge pages if `bytes` is large enough: the measurement is of memory, not of the TLB.
-  [[nodiscard]] Result<void> take(std::size_t bytes, NodeId node) {
-    const bool fits = platform::huge_page_bytes() > 0 && bytes >= platform::huge_page_bytes();
-    HEADRACE_TAKE(pages, platform::allocate_pages(
-                             bytes, node, fits ? platform::Pages::huge : platform::Pages::plain));
-    pages_ = *pages;
-    return platform::prefault_pages(pages_);
-  }
-  [[nodiscard]] std::byte* data() const { return pages_.data(); }
-
- private:
-  std::span<std::byte> pages_;
-};
+/// Takes huge pages if `bytes` is large enough: the measurement is of memory, not of the TLB.
+Result<platform::OwnedPages> take_pages(std::size_t bytes, NodeId node) {
+  const bool fits = platform::huge_page_bytes() > 0 && bytes >= platform::huge_page_bytes();
+  HEADRACE_TAKE(pages, platform::allocate_pages(
+                           bytes, node, fits ? platform::Pages::huge : platform::Pages::plain));
+  platform::OwnedPages owned(*pages);
+  HEADRACE_TRY(platform::prefault_pages(*pages));
+  return owned;
+}
 
 /// Work of one thread in a round, until `deadline` or until the other thread stops. Returns the
 /// round's value.
@@ -189,21 +174,22 @@ class Stop {
 
 Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort& effort) {
   if (streams.empty()) return refuse("there is no processor", "give at least one");
-  std::vector<Memory> sources(streams.size());
-  std::vector<Memory> targets(streams.size());
+  std::vector<platform::OwnedPages> owned;
   std::vector<Worker> workers;
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    const Stream& stream = streams[i];
+  for (const Stream& stream : streams) {
     if (stream.bytes < kLine || stream.bytes > stream.span) {
       return refuse("a call moves less than a line, or more than all memory",
                     "use 64 bytes to the length of the memory");
     }
-    HEADRACE_TRY(sources[i].take(stream.span, stream.node));
+    HEADRACE_TAKE(source_pages, take_pages(stream.span, stream.node));
+    std::byte* const source = source_pages->get().data();
+    std::byte* target = nullptr;
+    owned.push_back(std::move(*source_pages));
     if (stream.access == Access::copy) {
-      HEADRACE_TRY(targets[i].take(stream.span, stream.node));
+      HEADRACE_TAKE(target_pages, take_pages(stream.span, stream.node));
+      target = target_pages->get().data();
+      owned.push_back(std::move(*target_pages));
     }
-    std::byte* const source = sources[i].data();
-    std::byte* const target = targets[i].data();
     workers.push_back({stream.cpu, [&stream, source, target, at = std::size_t{0}](
                                        std::uint32_t, Clock::time_point deadline) mutable {
                          const auto begin = Clock::now();
@@ -242,8 +228,7 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
   if (count < 2 || count > UINT32_MAX) {
     return refuse("there are less than two lines, or over 2^32", "use 128 bytes to 256 GiB");
   }
-  Memory memory;
-  HEADRACE_TRY(memory.take(count * kLine, node));
+  HEADRACE_TAKE(memory, take_pages(count * kLine, node));
   // One cycle through all lines (Sattolo); each line holds the index of the next.
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0U);
@@ -252,7 +237,7 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
     std::swap(order[i], order[std::uniform_int_distribution<std::size_t>(0, i - 1)(random)]);
   }
   const auto line = [&](std::uint32_t index) {
-    return reinterpret_cast<std::uint32_t*>(memory.data() + std::size_t{index} * kLine);
+    return reinterpret_cast<std::uint32_t*>(memory->get().data() + std::size_t{index} * kLine);
   };
   for (std::uint32_t i = 0; i < count; ++i) *line(i) = order[i];
   const Body walk = [&, at = std::uint32_t{0}](std::uint32_t, Clock::time_point deadline) mutable {

@@ -44,13 +44,16 @@ def drawing(
     """Draw a picture in the block, which is then written, with title and caption."""
     with matplotlib_defaults():
         # Loading it is slow: only for pictures.
+        import matplotlib as mpl  # noqa: PLC0415
         from matplotlib.figure import Figure  # noqa: PLC0415
 
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-        figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(figure, picture)
+        # Make the file deterministic.
+        with mpl.rc_context({"svg.hashsalt": "headrace"}):
+            figure = Figure(figsize=size, layout="constrained")
+            yield figure
+            figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+            figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+            save_picture(figure, picture)
 
 
 def save_picture(figure: "Figure", picture: Output) -> None:

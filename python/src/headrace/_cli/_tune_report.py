@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.picture import matplotlib_defaults, save_picture
+from headrace._apps.picture import drawing
 from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR, Choice
 from headrace._apps.tune.table import table_of
@@ -274,11 +274,8 @@ def _parameters(variant: str) -> list[str]:
 
 def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
     """Draw the ratio to memmove over the length: hot, cold and overall."""
-    with matplotlib_defaults():
-        # Imported only for a picture, because it loads slowly.
-        from matplotlib.figure import Figure  # noqa: PLC0415
-
-        figure = Figure(figsize=(9, 4.5), layout="constrained")
+    caption = f"{machine.cpu_model}; bands: quartiles"
+    with drawing(picture, "The best copy by length", caption, (9, 4.5)) as figure:
         axis = figure.subplots()
         for name, color in (("hot random", "#ee7733"), ("cold random", "#4477aa")):
             points = [(c.bytes_max, *c.ratios[name]) for c in tuning.choices if name in c.ratios]
@@ -292,7 +289,3 @@ def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
         axis.set_xlabel("length of the copy (bytes)")
         axis.set_ylabel("speed vs memmove")
         axis.legend(frameon=False)
-        figure.suptitle("The best copy by length", fontweight="bold", x=0.01, ha="left")
-        caption = f"{machine.cpu_model}; bands: quartiles"
-        figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(figure, picture)

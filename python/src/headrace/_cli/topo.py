@@ -112,12 +112,7 @@ def _print_measurement(report: Report, measurement: "Measurement", rounds: int) 
     report.table(
         [Column("one core in"), *figures(*rates)],
         [
-            [
-                f"L{each.level}",
-                f"{each.read_gb_per_s:.1f}",
-                f"{each.fill_gb_per_s:.1f}",
-                f"{each.copy_gb_per_s:.1f}",
-            ]
+            [f"L{each.level}", *(f"{each.gb_per_s[name]:.1f}" for name in ("read", "fill", "copy"))]
             for each in measurement.levels
         ],
     )

@@ -166,26 +166,13 @@ class Level:
 
     Attributes:
         level: 2 for L2.
+        gb_per_s: Of "read", "fill" and "copy", and of "read_all" and so on.
     """
 
     level: int
     capacity_bytes: int
     cores: int
-    read_gb_per_s: float
-    fill_gb_per_s: float
-    copy_gb_per_s: float
-    read_all_gb_per_s: float
-    fill_all_gb_per_s: float
-    copy_all_gb_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Memory bandwidth of one thread with calls of memset and memcpy of one size."""
-
-    byte_count: int
-    fill_gb_per_s: float
-    copy_gb_per_s: float
+    gb_per_s: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +180,7 @@ class Measurement:
     """All measurements of a machine.
 
     Attributes:
+        calls: GB/s of one thread with calls of memset ("fill") and memcpy of that many bytes.
         handover_ns: Half of a round trip of one line between two cores; 0 with one core.
         handover_gb_per_s: Bandwidth of further lines.
         wake_ns: Until a sleeping thread runs that another wakes.
@@ -203,7 +191,7 @@ class Measurement:
 
     pairs: list[Pair]
     levels: list[Level] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: dict[int, dict[str, float]] = field(default_factory=dict)
     call_ns: float = 5.0
     handover_ns: float = 0.0
     handover_gb_per_s: float = 0.0
@@ -389,28 +377,30 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
             initiator.id,
             target.id,
             threads,
-            of(f"{initiator.id}>{target.id} read {threads}"),
-            of(f"{initiator.id}>{target.id} fill {threads}"),
-            of(f"{initiator.id}>{target.id} copy {threads}"),
-            of(f"{initiator.id}>{target.id} latency"),
+            *(
+                of(f"{initiator.id}>{target.id} {what}")
+                for what in (*(f"{access} {threads}" for access in _ACCESSES), "latency")
+            ),
         )
         for initiator in hosts(machine)
         for target in machine.nodes
         for threads in sorted({1, len(initiator.cpus)})
     ]
+    core_count = len(hosts(machine)[0].cpus)
     levels = [
         Level(
             level["level"],
             level["capacity_bytes"],
             level["cores"],
-            *(
-                of(f"L{level['level']} {access} {threads}")
-                for threads in (1, min(level["cores"], len(hosts(machine)[0].cpus)))
+            {
+                access + all_: of(f"L{level['level']} {access} {threads}")
+                for all_, threads in (("", 1), ("_all", min(level["cores"], core_count)))
                 for access in _ACCESSES
-            ),
+            },
         )
         for level in _levels(machine)
     ]
+    calls = {n: {access: of(f"call {n} {access}") for access in ("fill", "copy")} for n in _CALLS}
     line, block = (
         (of("handover line"), of("handover block")) if "handover line" in figures else (0.0, 0.0)
     )
@@ -418,7 +408,7 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
     return Measurement(
         pairs,
         levels,
-        [Call(each, of(f"call {each} fill"), of(f"call {each} copy")) for each in _CALLS],
+        calls,
         _SHORT_CALL_BYTES / of("call"),
         line,
         (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
@@ -465,8 +455,7 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
     first = of[home, home, 1]
     lines = first.read_gb_per_s * first.latency_ns / _LINE
     core = {
-        "copy": _measured(first.copy_gb_per_s, "GB/s"),
-        "fill": _measured(first.fill_gb_per_s, "GB/s"),
+        **_rates({"copy": first.copy_gb_per_s, "fill": first.fill_gb_per_s}),
         "call": _measured(measurement.call_ns, "ns"),
         "overlapped": _assumed("512 B"),
         "exposed": _assumed("90 ns"),
@@ -476,22 +465,13 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
             {
                 "bytes": {"value": f"{each.capacity_bytes} B", "source": "discovered"},
                 "cores": {"value": str(each.cores), "source": "discovered"},
-                "read": _measured(each.read_gb_per_s, "GB/s"),
-                "fill": _measured(each.fill_gb_per_s, "GB/s"),
-                "copy": _measured(each.copy_gb_per_s, "GB/s"),
-                "read_all": _measured(each.read_all_gb_per_s, "GB/s"),
-                "fill_all": _measured(each.fill_all_gb_per_s, "GB/s"),
-                "copy_all": _measured(each.copy_all_gb_per_s, "GB/s"),
+                **_rates(each.gb_per_s),
             }
             for each in measurement.levels
         ],
         "calls": [
-            {
-                "bytes": {"value": f"{each.byte_count} B", "source": "chosen"},
-                "fill": _measured(each.fill_gb_per_s, "GB/s"),
-                "copy": _measured(each.copy_gb_per_s, "GB/s"),
-            }
-            for each in measurement.calls
+            {"bytes": {"value": f"{byte_count} B", "source": "chosen"}, **_rates(gb_per_s)}
+            for byte_count, gb_per_s in measurement.calls.items()
         ],
     }
     for key, value, unit in (
@@ -522,6 +502,10 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
 
 def _measured(value: float, unit: str) -> dict[str, str]:
     return {"value": f"{value:.4g} {unit}".strip(), "source": "measured by headrace topo"}
+
+
+def _rates(gb_per_s: dict[str, float]) -> dict[str, dict[str, str]]:
+    return {name: _measured(value, "GB/s") for name, value in gb_per_s.items()}
 
 
 def _assumed(value: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace._apps.tune import dsa_child as _dsa_child
+from headrace._direct import preload_variable
 from headrace._temporary import run_child
 from headrace._trials import typical
 from headrace.errors import IoFailedError
@@ -108,9 +109,10 @@ class ChildMeasure:
         Raises:
             IoFailedError: The process failed.
         """
-        preloads = (str(self.preload_path), os.environ.get("LD_PRELOAD", ""))
         environment = os.environ | {
-            "LD_PRELOAD": ":".join(filter(None, preloads)),
+            "LD_PRELOAD": preload_variable(
+                str(self.preload_path), os.environ.get("LD_PRELOAD", "")
+            ),
             "HEADRACE_PATH": path,
             "HEADRACE_MIN_BYTES": "4096",
             "HEADRACE_PROFILE": str(self.profile.absolute()),
