@@ -37,7 +37,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/* Version of the loaded library: "0.1.0". */
+/* Version of the loaded library: "0.2.0". */
 const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 
 /* --- Engine ----------------------------------------------------------------------------------- */

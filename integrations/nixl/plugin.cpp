@@ -18,6 +18,7 @@
 #include <string_view>
 #include <thread>
 
+#include "headrace.h"
 #include "headrace/engine/engine.hpp"
 #include "headrace/pmem/mapping.hpp"
 #include "nixl_1_5_1.hpp"
@@ -372,7 +373,7 @@ extern "C" __attribute__((visibility("default"))) nixlBackendPlugin* nixl_plugin
                                      .create = create,
                                      .destroy = [](nixlBackendEngine* engine) { delete engine; },
                                      .name = [] { return "HEADRACE"; },
-                                     .version = [] { return "0.1.0"; },
+                                     .version = [] { return headrace_version(); },
                                      .options = [] { return Parameters(); },
                                      .memory = [] { return Segments{DRAM_SEG, FILE_SEG}; }};
   return &plugin;
