@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copy variants, profiles and their measurement. Variants and profiles are text here; the library
 // parses them.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <bit>

@@ -2,12 +2,6 @@
 // Engines: options, movers and statistics. Jobs are in job.cpp.
 #include "headrace/engine/engine.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
-
 #include <unistd.h>
 
 #include <algorithm>

@@ -2,10 +2,6 @@
 // Jobs: submission, handles and Python callbacks. Code without the GIL is marked by
 // GilReleased.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures fill and compare kernels; profiles name them (copy.cpp).
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <utility>

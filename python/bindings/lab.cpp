@@ -3,10 +3,6 @@
 // crash check of rings. It has no copy of the library: it uses the one in headrace._core, because
 // caches, engines and profiles belong to a copy.
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <memory>

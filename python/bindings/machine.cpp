@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine: an opaque handle; headrace.machine parses its JSON text.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
-#include "bindings.hpp"
 #include "headrace/topo/machine.hpp"
+#include "bindings.hpp"
 
 namespace headrace::python {
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Message queues between processes. Outcomes are strings here; headrace.queue turns them into
 // return values and exceptions. Waits are short, so that Python handles signals between them.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <chrono>

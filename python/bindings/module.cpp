@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module headrace._core. Private: the package headrace is the interface.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 
 #include <string>
 

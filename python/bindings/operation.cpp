@@ -2,8 +2,6 @@
 // Converts operations from Python and completions to Python. headrace/operation.py has checked the
 // ranges of numbers.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 
 #include <fmt/format.h>
 

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings in persistent memory. Outcomes are strings here; headrace.pmem turns
 // them into return values and exceptions.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>

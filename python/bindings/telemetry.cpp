@@ -2,8 +2,6 @@
 // Publishes and reads the statistics of processes.
 #include "headrace/telemetry/telemetry.hpp"
 
-#include <nanobind/stl/string.h>
-
 #include "bindings.hpp"
 #include "headrace/telemetry/trace.hpp"
 
