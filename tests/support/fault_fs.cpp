@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file system with faults on demand, for the tests of stores: shows one folder at another, and
-// fails requests as the text in its file '.faults' says.
+// A file system with faults on demand, for 'headrace bench store --faults' and the tests of stores:
+// shows one folder at another, and fails requests as the text in its file '.faults' says.
 //
-//   headrace-fault-fs FOLDER MOUNT
+//   headrace-fault-fs FOLDER MOUNT [cached]
 //
+// 'cached': files that are not opened with O_DIRECT use the page cache and can be mapped.
 // Each line of '.faults' is a fault: 'OPERATION FAULT [FROM [TO]]' with OPERATION read, write or
 // sync; FAULT an errno such as 5, 'short' or 'hang'; for bytes of files from FROM to before TO. A
 // hanging request continues when '.faults' no longer has its fault.
 #define FUSE_USE_VERSION 312
+#include <dirent.h>
 #include <fcntl.h>
 #include <fuse3/fuse.h>
 #include <sys/stat.h>
@@ -34,6 +36,7 @@ struct Fault {
 
 const char* const kControl = "/.faults";
 std::string folder;
+bool is_cached = false;
 std::mutex mutex;
 std::vector<Fault> faults;
 
@@ -96,7 +99,7 @@ int get_attributes(const char* path, struct stat* status, fuse_file_info* /*file
 }
 
 int create_file(const char* path, mode_t mode, fuse_file_info* file) {
-  file->direct_io = 1;
+  file->direct_io = is_control(path) || !is_cached || (file->flags & O_DIRECT) != 0 ? 1 : 0;
   if (is_control(path)) return 0;
   const int opened = ::open(place(path).c_str(), file->flags & ~(O_DIRECT | O_APPEND), mode);
   file->fh = static_cast<std::uint64_t>(opened);
@@ -110,8 +113,10 @@ int open_file(const char* path, fuse_file_info* file) {
 int read_file(const char* path, char* target, std::size_t byte_count, off_t offset,
               fuse_file_info* file) {
   if (is_control(path)) return 0;
-  const std::int64_t count = allowed("read", offset, byte_count);
+  std::int64_t count = allowed("read", offset, byte_count);
   if (count < 0) return static_cast<int>(count);
+  // The page cache has no short reads: it would add zeros.
+  if (is_cached && (file->flags & O_DIRECT) == 0) count = static_cast<std::int64_t>(byte_count);
   const ssize_t got =
       ::pread(static_cast<int>(file->fh), target, static_cast<std::size_t>(count), offset);
   return got < 0 ? -errno : static_cast<int>(got);
@@ -147,6 +152,22 @@ int release(const char* path, fuse_file_info* file) {
 int remove_file(const char* path) {
   return result_of(::unlink(place(path).c_str()));
 }
+int move_file(const char* from, const char* to, unsigned /*flags*/) {
+  return result_of(::rename(place(from).c_str(), place(to).c_str()));
+}
+int make_folder(const char* path, mode_t mode) {
+  return result_of(::mkdir(place(path).c_str(), mode));
+}
+int list_folder(const char* path, void* list, fuse_fill_dir_t add, off_t /*from*/,
+                fuse_file_info* /*file*/, fuse_readdir_flags /*flags*/) {
+  DIR* const opened = ::opendir(place(path).c_str());
+  if (opened == nullptr) return -errno;
+  while (const dirent* const entry = ::readdir(opened)) {
+    add(list, entry->d_name, nullptr, 0, fuse_fill_dir_flags{});
+  }
+  ::closedir(opened);
+  return 0;
+}
 int link_file(const char* from, const char* to) {
   return result_of(::link(place(from).c_str(), place(to).c_str()));
 }
@@ -154,15 +175,19 @@ int link_file(const char* from, const char* to) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: headrace-fault-fs FOLDER MOUNT\n", stderr);
+  if (argc != 3 && argc != 4) {
+    std::fputs("usage: headrace-fault-fs FOLDER MOUNT [cached]\n", stderr);
     return 2;
   }
   folder = argv[1];
+  is_cached = argc == 4;
   fuse_operations operations{};
   operations.getattr = get_attributes;
   operations.unlink = remove_file;
   operations.link = link_file;
+  operations.rename = move_file;
+  operations.mkdir = make_folder;
+  operations.readdir = list_folder;
   operations.truncate = truncate_file;
   operations.open = open_file;
   operations.read = read_file;

@@ -2,11 +2,14 @@
 """``headrace bench store``: the block store beside plain copies."""
 
 import time
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
 from headrace._apps.figures import Figure
-from headrace._cli._options import Count, option
+from headrace._cli._options import Count, flag, option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
 from headrace._words import counted
@@ -21,6 +24,8 @@ from headrace_lab.commands.bench._measure import (
     run_program,
     speed_ratio,
 )
+from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, try_store
+from headrace_lab.trust.stores import SUBJECTS
 
 _PROGRAM = "headrace-bench-store"
 _TRIED = "measure the block store"
@@ -28,6 +33,13 @@ _TIME_LIMIT_S = 1800
 _BLOCK = 2**20
 _BATCH = 64
 _CYCLES_MAX = 10**9
+_WORDS = {
+    "wrong_bytes": "wrong",
+    "acknowledged_lost": "lost",
+    "hangs": "hung",
+    "crashes": "crashed",
+    "unavailable": "(unavailable)",
+}
 _LABELS = {
     "put_1m_vs_memcpy": "put of blocks of 1 MiB: bandwidth vs memcpy",
     "get_1m_vs_memcpy": "get of blocks of 1 MiB: bandwidth vs memcpy",
@@ -48,9 +60,10 @@ _COPIERS = {"": "the calling thread", "_handed": "a worker"}
         default="100000",
         help="Puts, gets and evictions with faults, each block compared.",
     ),
+    flag("--faults", help="Instead: what files of stores, and of others, lose under faults."),
     curves=True,
 )
-def command(rounds: int, cycles: int) -> Outcome:
+def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
 
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
@@ -59,8 +72,13 @@ def command(rounds: int, cycles: int) -> Outcome:
     gets, removals and evictions on a mover that refuses and fails by chance; each block that comes
     back is compared.
 
+    --faults kills processes, damages files and lets disks fail under a store in a file, plain
+    files, and lmdb, rocksdict (RocksDB) and diskcache where they are installed, --rounds times.
+
     Example: headrace bench store --json
     """
+    if faults:
+        return _measure_trust(rounds)
     with progress("measuring the block store"):
         program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
         measured = run_program(
@@ -106,6 +124,48 @@ def command(rounds: int, cycles: int) -> Outcome:
             report, ratios | rates, submit, submit_python, measured["cycles"], rounds
         ),
     )
+
+
+def _measure_trust(rounds: int) -> Outcome:
+    program = find_program("_bench", "headrace-fault-fs", tried=_TRIED, remedy="install libfuse3")
+    stores: dict[str, Any] = {}
+    for name, subject in SUBJECTS.items():
+        found = name if name != "files" else "headrace"
+        if find_spec(found) is None:
+            stores[name] = {"absent": f"install {name} by pip"}
+            continue
+        with progress(f"faults under {name}"):
+            results = try_store(name, rounds, program)
+        stores[name] = {"version": version(found), "settings": subject.settings, "faults": results}
+    ours = stores["headrace"]["faults"].values()
+
+    def show(report: Report) -> None:
+        present = {name: each["faults"] for name, each in stores.items() if "faults" in each}
+        rows = [[fault, *(_cell(each[fault]) for each in present.values())] for fault in ALL_FAULTS]
+        titles = [
+            name if name == "files" else f"{name} {stores[name]['version']}" for name in present
+        ]
+        report.table(
+            [Column("fault", folds=True), *(Column(each, folds=True) for each in titles)], rows
+        )
+        for name, each in stores.items():
+            report.say(f"{name}: {each.get('absent') or each['settings']}")
+        report.say(f"{rounds} tries each, 1 of hangs, with 48 blocks of 64 KiB.")
+
+    return Outcome(
+        "store",
+        rounds,
+        results={"stores": stores},
+        summary={each: sum(counts.get(each, 0) for counts in ours) for each in COUNTS},
+        show=show,
+    )
+
+
+def _cell(counts: dict[str, Any]) -> str:
+    if "not_possible" in counts:
+        return str(counts["not_possible"])
+    found = [f"{counts[each]:,} {words}" for each, words in _WORDS.items() if counts[each]]
+    return ", ".join(found) or "0"
 
 
 def _bound(series: dict[str, Series], way: str) -> Series:
