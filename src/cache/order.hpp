@@ -185,10 +185,10 @@ class Order {
   /// From here on only for insertions and evictions, in lines that hits of s3_fifo without a hint
   /// do not read.
   alignas(64) std::array<Queue, 3> queues_{};
-  /// By the time of the next read, which an entry holds in `older` and `newer` while it is here.
-  std::set<std::pair<std::uint64_t, std::uint32_t>> promises_;
   /// Number of additions: the clock of lru and of promises.
   Atomic<std::uint64_t> now_{0};
+  /// By the time of the next read, which an entry holds in `older` and `newer` while it is here.
+  std::set<std::pair<std::uint64_t, std::uint32_t>> promises_;
   /// A recent count of entries, for readers.
   Atomic<std::uint32_t> recent_count_{0};
   /// Regions evicted from the small queue of s3_fifo: if inserted again, they go to the main queue.

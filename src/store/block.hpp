@@ -11,23 +11,72 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/platform/thread.hpp"
 #include "headrace/store/store.hpp"
 #include "layout.hpp"
 
 namespace headrace::store::detail {
 
-/// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
-/// until it is replaced, removed or dropped; then kept until no transfer uses it.
-///
-/// Invariant: uses = gets in flight + moves in flight + copies that the flusher is about to drop +
-/// threads that invalidate its headers. A block with uses is not evicted, and its slots are not
-/// reused.
+/// Free objects, in lists by the thread that used them last: another thread that took them would
+/// fetch their lines from its processor. Not for: many more threads than lists at a time.
 ///
 /// Threading: confined: under the mutex of the store.
-struct alignas(64) Block {
+template <typename T>
+class FreeLists {
+ public:
+  /// One of the calling thread; `make()` if there is none.
+  template <typename Make>
+  [[nodiscard]] T& take(const Make& make) {
+    const auto mine = static_cast<std::uint8_t>(platform::thread_number() % lists_.size());
+    std::vector<T*>& list = lists_[mine].objects;
+    if (list.empty()) [[unlikely]]
+      add(list, make);
+    T& taken = *list.back();
+    list.pop_back();
+    taken.list = mine;
+    return taken;
+  }
+  /// One of any thread; null if there is none.
+  [[nodiscard, gnu::noinline]] T* take_any() {
+    for (List& list : lists_) {
+      if (list.objects.empty()) continue;
+      T* const taken = list.objects.back();
+      list.objects.pop_back();
+      return taken;
+    }
+    return nullptr;
+  }
+  void give_back(T& object) { lists_[object.list].objects.push_back(&object); }
+  /// Those of the calling thread. take() returns the last one.
+  [[nodiscard]] std::span<T* const> mine() const {
+    return lists_[platform::thread_number() % lists_.size()].objects;
+  }
+
+ private:
+  struct alignas(64) List {
+    std::vector<T*> objects;
+  };
+
+  template <typename Make>
+  [[gnu::noinline]] static void add(std::vector<T*>& list, const Make& make) {
+    list.push_back(&make());
+  }
+
+  std::array<List, 32> lists_;
+};
+
+struct Block;
+
+/// What outlives a block, for the next one in its memory.
+struct BlockName {
   std::uint64_t hash = 0;
   Block* next = nullptr;  ///< In its bucket.
   std::string key;
+  std::uint8_t list = 0;  ///< Of FreeLists.
+};
+
+/// What is zero in a new block.
+struct BlockState {
   std::array<SlotNumber, kTiersMax> slots{};
   std::uint64_t sequence = 0;  ///< Of its put, and of its entries in files.
   std::uint32_t byte_count = 0;
@@ -59,6 +108,16 @@ struct alignas(64) Block {
     return tier;
   }
 };
+
+/// Lifetime: made by a put, which fills a slot; live, in the index, from the completion of the put
+/// until it is replaced, removed or dropped; then kept until no transfer uses it.
+///
+/// Invariant: uses = gets in flight + moves in flight + copies that the flusher is about to drop +
+/// threads that invalidate its headers. A block with uses is not evicted, and its slots are not
+/// reused.
+///
+/// Threading: confined: under the mutex of the store.
+struct alignas(64) Block : BlockName, BlockState {};
 static_assert(sizeof(Block) == 128, "there may be millions");
 
 /// A hash table of live blocks, and the memory of all blocks.
@@ -88,8 +147,9 @@ class Index {
     if (const Block* const block = bucket(hash); block != nullptr) prefetch(*block);
   }
   [[gnu::always_inline]] void prefetch_free(std::size_t count) const {
-    const std::size_t first = free_.size() - std::min(count, free_.size());
-    for (const Block* const block : std::span(free_).subspan(first)) prefetch(*block);
+    if (count == 1) return;  // It is used at once.
+    const std::span<Block* const> free = free_.mine();
+    for (const Block* const block : free.last(std::min(count, free.size()))) prefetch(*block);
   }
   /// A block with this hash, not necessarily with the same key; null if there is none.
   [[nodiscard]] const Block* guess(std::uint64_t hash) const {
@@ -104,11 +164,9 @@ class Index {
   }
   /// Returns a new block, which is not live.
   [[nodiscard]] Block& make(std::string_view key, std::uint64_t hash) {
-    if (free_.empty()) free_.push_back(&blocks_.emplace_back());
-    Block& block = *free_.back();
+    Block& block = free_.take([this]() -> Block& { return make_or_take(); });
     block.key = key;
     block.hash = hash;
-    free_.pop_back();
     return block;
   }
   /// The key must not have a block yet.
@@ -129,10 +187,8 @@ class Index {
   }
   /// The block must not be live nor have slots.
   void give_back(Block& block) {
-    std::string key = std::move(block.key);
-    block = Block{};
-    block.key = std::move(key);  // Keeps its allocation for the next block.
-    free_.push_back(&block);
+    static_cast<BlockState&>(block) = {};
+    free_.give_back(block);
   }
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::vector<Block*> all() const {
@@ -151,6 +207,11 @@ class Index {
   [[nodiscard]] Block* bucket(std::uint64_t hash) const {
     return buckets_[hash & (buckets_.size() - 1)];
   }
+  /// Takes that of another thread once fewer than half of all are live.
+  [[nodiscard]] Block& make_or_take() {
+    Block* const taken = blocks_.size() > 2 * count_ + 64 ? free_.take_any() : nullptr;
+    return taken != nullptr ? *taken : blocks_.emplace_back();
+  }
   void grow() {
     std::vector<Block*> before(2 * buckets_.size());
     before.swap(buckets_);
@@ -165,7 +226,7 @@ class Index {
   }
 
   std::deque<Block> blocks_;
-  std::vector<Block*> free_;
+  FreeLists<Block> free_;
   std::vector<Block*> buckets_;
   std::size_t count_ = 0;
 };

@@ -69,9 +69,10 @@ struct Io : platform::BlockRequest {
 };
 
 /// One engine job: copies of one batch, or moves between tiers.
-struct Chunk {
+struct alignas(64) Chunk {
   StoreState* store = nullptr;
   Kind kind = Kind::put;
+  std::uint8_t list = 0;  ///< Of FreeLists.
   std::size_t byte_count = 0;
   std::shared_ptr<TransferBatch> batch;
   std::vector<engine::Operation> operations;
@@ -287,18 +288,19 @@ class StoreState final : public Store {
   bool has_files_ = false;
   bool is_polled_ = false;  ///< Some mover has no thread: the flusher polls it.
 
-  mutable Mutex mutex_;
+  // What each put writes, in one line with the mutex.
+  alignas(64) mutable Mutex mutex_;
+  /// Chunks started whose complete() has not returned.
+  std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  detail::Sequences<> sequences_ HEADRACE_GUARDED_BY(mutex_);
   Condition flusher_wake_;
   std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
   detail::Index index_ HEADRACE_GUARDED_BY(mutex_);
-  detail::Sequences<> sequences_ HEADRACE_GUARDED_BY(mutex_);
   StoreStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Chunk>> chunks_ HEADRACE_GUARDED_BY(mutex_);
-  std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);
+  detail::FreeLists<Chunk> free_chunks_ HEADRACE_GUARDED_BY(mutex_);
   /// Chunks that a full engine refused.
   std::deque<Chunk*> unsent_ HEADRACE_GUARDED_BY(mutex_);
-  /// Chunks started whose complete() has not returned.
-  std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<detail::Io>> ios_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<detail::Io*> free_ios_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<detail::Disk*> disks_;  ///< By tier, some null. Constant once the store is made.

@@ -86,7 +86,8 @@ Result<void> check(const StoreOptions& options) {
 /// Waits, in the mode of EngineOptions::waiting, until the batch completes or `time_max` has
 /// passed. Returns whether it completed.
 bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
-  static engine::WaitHistory history;
+  // initial-exec: otherwise each access is a call.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local engine::WaitHistory history;
   const std::uint64_t begun_ticks = platform::ticks();
   engine::Waiter waiter(batch.waiting, false, history, begun_ticks);
   const bool for_ever = time_max >= kForever / 2;
@@ -229,8 +230,7 @@ StoreState::~StoreState() {
 void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*how*/) {
   if (state->is_forked()) return;
   state->~StoreState();
-  static_assert(alignof(StoreState) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "as new allocates it");
-  ::operator delete(state);
+  ::operator delete(state, std::align_val_t{alignof(StoreState)});
 }
 
 void StoreState::notify(TransferBatch& batch) {

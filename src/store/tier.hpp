@@ -180,8 +180,7 @@ class Tier {
   const std::optional<NodeId> node;
   std::unique_ptr<TierFile> file;  ///< Null: memory.
   std::uint32_t slot_count = 0;
-  std::vector<Block*> owner;  ///< By slot.
-  std::vector<SlotNumber> free;
+  std::vector<Block*> owner;     ///< By slot.
   std::vector<Retired> retired;  ///< File only.
   std::vector<Publication> fresh;
   std::deque<WaitingPut> waiting;
@@ -189,7 +188,10 @@ class Tier {
   std::vector<Unwritten> writing;
   std::size_t being_freed = 0;  ///< Slots that the flusher is about to free.
   std::size_t leaving = 0;      ///< Demotions in flight from this tier.
-  std::size_t filling = 0;      ///< Slots being written by puts and moves.
+  // What each put writes, in one line.
+  alignas(64) std::vector<SlotNumber> free;
+  std::size_t filling = 0;  ///< Slots being written by puts and moves.
+  TierStatistics statistics;
   // On a disk only.
   std::vector<std::byte*> filling_from;  ///< Buffers, by slot.
   std::deque<Io*> reading;               ///< Reads that wait for a buffer.
@@ -204,7 +206,6 @@ class Tier {
   Condition flushes;  ///< There is work for the thread that flushes the tier.
   /// Eviction starts when fewer slots are free. More than 1 if freeing a slot takes time.
   std::size_t low_water = 1;
-  TierStatistics statistics;
 
  private:
   explicit Tier(const TierOptions& options) : node(options.node) {}

@@ -124,8 +124,10 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
     std::ranges::transform(blocks, hashes.begin(),
                            [](const GetBlock& asked) { return detail::Index::hash_of(asked.key); });
     const Lock lock(mutex_);
-    for (const std::uint64_t hash : hashes) index_.prefetch_bucket(hash);
-    for (const std::uint64_t hash : hashes) index_.prefetch_block(hash);
+    if (hashes.size() > 1) {
+      for (const std::uint64_t hash : hashes) index_.prefetch_bucket(hash);
+      for (const std::uint64_t hash : hashes) index_.prefetch_block(hash);
+    }
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const GetBlock& asked = blocks[i];
       Block* const block = index_.find(asked.key, hashes[i]);
@@ -182,12 +184,8 @@ void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step
   if (open == nullptr || open->batch != batch || open->byte_count + byte_count > kChunkBytes ||
       open->steps.size() == kChunkSteps || open->source_node != source_node ||
       open->target_node != target_node) {
-    if (free_chunks_.empty()) {
-      chunks_.push_back(std::make_unique<Chunk>());
-      free_chunks_.push_back(chunks_.back().get());
-    }
-    open = free_chunks_.back();
-    free_chunks_.pop_back();
+    open = &free_chunks_.take(
+        [this]() -> Chunk& { return *chunks_.emplace_back(std::make_unique<Chunk>()); });
     open->store = this;
     open->kind = kind;
     open->batch = batch;
@@ -301,7 +299,7 @@ void StoreState::complete(Chunk& chunk, Outcome refused) {
     chunk.batch.reset();
     chunk.operations.clear();
     chunk.steps.clear();
-    free_chunks_.push_back(&chunk);
+    free_chunks_.give_back(chunk);
     serve_waiting(work);
     if (!unsent_.empty()) {
       work.send(*unsent_.front());
