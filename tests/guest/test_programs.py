@@ -3,6 +3,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,35 @@ def test_the_commands_of_the_tutorial_run(guest: Guest) -> None:
         run = guest("xeon-max-flat", "--", "sh", "-c", script)
         assert run.returncode == 0, f"{command}: {run.stderr}"
         assert words in run.stdout, command
+
+
+def test_dpdk_uses_a_device_and_memkind_the_hbm(guest: Guest, tmp_path: Path) -> None:
+    script = f"""
+on_node_3() {{ numactl --cpunodebind=3 --membind=3 "$@"; }}
+# A quarter of a package has less than what memkind takes for HBM, in MiB/s.
+export MEMKIND_HBW_THRESHOLD=100000
+on_node_3 memkind-hbw-nodes >nodes || exit
+# What memkind allocates, told by the kernel.
+on_node_3 {sys.executable} -c '
+import ctypes
+from headrace import _core
+memkind = ctypes.CDLL("libmemkind.so.0")
+memkind.hbw_malloc.restype = ctypes.c_void_p
+address = memkind.hbw_malloc(ctypes.c_size_t(1 << 20))
+ctypes.memset(address, 1, 1 << 20)
+print({{_core.node_of_address(address + at) for at in range(0, 1 << 20, 4096)}})
+' >hbw || exit
+DPDK_TEST=dmadev_autotest {COMMAND} emulate --device-nodes 3 --wq dedicated \\
+  --wq-name dpdk_app --stats stats -- \\
+  dpdk-test --no-huge -m 512 --no-pci -l 3,4 --file-prefix=dpdk >dpdk 2>&1
+"""
+    run = guest("xeon-max-flat", "--devices", "none", "--", "sh", "-c", script)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert (tmp_path / "nodes").read_text() == "8,9,10,11,12,13,14,15\n"
+    assert (tmp_path / "hbw").read_text() == "{11}\n"
+    text = (tmp_path / "dpdk").read_text()
+    assert "Test OK" in text
+    assert "Test Failed" not in text
+    (device,) = json.loads((tmp_path / "stats").read_text())["results"]["devices"]
+    assert device["numa_node"] == 3
+    assert sum(engine["descriptors"] for engine in device["engines"]) > 0
