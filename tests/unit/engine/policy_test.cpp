@@ -43,7 +43,12 @@ TEST(Policies, HaveTheNamesThatTheyAreCalledBy) {
   EXPECT_EQ(names,
             (std::vector<std::string_view>{"near_target", "near_source", "all", "round_robin",
                                            "least_loaded", "push_pull", "smart_copy", "by_size"}));
-  EXPECT_EQ(movers::named()[2].choose, &movers::all);
+  constexpr std::array kFunctions{movers::near_target, movers::near_source,  movers::all,
+                                  movers::round_robin, movers::least_loaded, movers::push_pull,
+                                  movers::smart_copy,  movers::by_size};
+  for (std::size_t i = 0; i < kFunctions.size(); ++i) {
+    EXPECT_EQ(movers::named()[i].choose, kFunctions[i]) << names[i];
+  }
 }
 
 }  // namespace
