@@ -227,7 +227,7 @@ class _Guest:
     def read_console(self) -> None:
         assert self.qemu.stdout is not None  # noqa: S101 - Made with a pipe.
         for line in self.qemu.stdout:
-            self.console = [*self.console[-20:], line]
+            self.console = [*self.console[-60:], line]  # A panic's call trace is long.
         self.events.put("ended")
 
     def read_control(self) -> None:
@@ -297,6 +297,7 @@ class _Guest:
 
     def last_words(self) -> str:
         text = b"".join(self.console).decode(errors="replace").strip()
+        text = text[max(0, text.rfind("Kernel panic")) :]
         return f"; its console says:\n{text}\n" if text else ""
 
 

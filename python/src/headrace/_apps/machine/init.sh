@@ -70,11 +70,10 @@ mount_dimm() {
   echo "headrace: /dev/pmem$region of node $2 has no file system that can be mounted" >/dev/ttyS0
 }
 
-# $1: the process group of the command.
 obey() {
   while read -r what value; do
     case $what in
-      signal) $bin kill -s "$value" -- "-$1" ;;
+      signal) $bin kill -s "$value" -- "-$($bin cat group)" ;;
       size) $bin stty rows "${value% *}" cols "${value#* }" </dev/hvc0 ;;
     esac
   done <&7
@@ -108,16 +107,14 @@ run_command() {
       keep="$keep $!"
     fi
   done
-  echo started >&7
+  obey &
+  # In the foreground: what a shell without job control runs in the background ignores SIGINT.
+  begin="echo \$\$ >group; echo started >&7; exec 7>&-; . $state/command"
   if [ -n "$TERMINAL" ]; then
-    $bin setsid -c $bin sh -c ". $state/command" </dev/hvc0 7>&- &
+    $bin setsid -c $bin sh -c "$begin" </dev/hvc0
   else
-    $bin setsid $bin sh -c ". $state/command" 7>&- &
+    $bin setsid $bin sh -c "$begin"
   fi
-  command=$!
-  obey $command &
-  obeying=$!
-  wait $command
   code=$?
   # What the command left running ends with it.
   for path in /proc/[0-9]*; do
