@@ -4,6 +4,8 @@
 // not for timing. Tests that need no nodes: tests/unit/cache.
 #include "headrace/cache/cache.hpp"
 
+#include <sched.h>
+
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -35,9 +37,12 @@ class CacheOnNodes : public test::InGuest {
   void SetUp() override {
     InGuest::SetUp();
     if (IsSkipped()) return;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(processors_), &processors_), 0);
     machine_ = topo::discover({.find_movers = false}).value();
     engine_ = std::move(engine::Engine::make(machine_, {}).value());
   }
+  /// A machine is what the discovering thread may use.
+  void TearDown() override { sched_setaffinity(0, sizeof(processors_), &processors_); }
   [[nodiscard]] std::unique_ptr<Cache> make(PlacementPolicy placement, Bytes capacity = gib(1)) {
     CacheOptions options;
     options.placement = std::move(placement);
@@ -69,6 +74,7 @@ class CacheOnNodes : public test::InGuest {
                 page_count);
   }
 
+  cpu_set_t processors_{};
   topo::Machine machine_;
   std::unique_ptr<engine::Engine> engine_;
 };
@@ -94,6 +100,27 @@ TEST_F(CacheOnNodes, EveryPageOfAnEntryLiesOnTheNodeOfThePolicy) {
   const Entry entry = none->access(source);
   EXPECT_EQ(entry.data().data(), source.data());
   EXPECT_EQ(entry.node(), std::nullopt);
+}
+
+TEST_F(CacheOnNodes, TheDeviceOfTheThreadMovesIntoTheHbmNearIt) {
+  machine_ = topo::discover().value();
+  engine_ = std::move(engine::Engine::make(machine_, {.path = engine::Path::dsa}).value());
+  const auto cache = make(placement::fastest);
+  const auto source = numbered_bytes(kRegionBytes / 2);
+  auto before = engine_->device_statistics();
+  for (std::uint32_t tile = 0; tile < tiles_; ++tile) {
+    go_to(tile);
+    expect_on(*cache, source, tile + tiles_, "by devices, asked by " + std::to_string(tile));
+    const auto now = engine_->device_statistics();
+    std::vector<std::optional<NodeId>> used;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (now[i].descriptors > before[i].descriptors) used.push_back(engine_->movers()[i].node);
+      EXPECT_EQ(now[i].bytes_on_cpu, 0U);
+    }
+    EXPECT_EQ(used, std::vector{std::optional(NodeId(tile))});
+    before = now;
+  }
+  EXPECT_EQ(engine_->statistics().bytes_by_device, tiles_ * source.size());
 }
 
 TEST_F(CacheOnNodes, TheCapacityIsWhatANodeLoses) {
