@@ -115,6 +115,7 @@ typedef struct headrace_engine_options {
    * process; costs a system call per operand. */
   bool check_memory;
   enum headrace_waiting waiting;
+  bool late_writes_fail; /* True: what a device may still write to fails at its timeout. */
 } headrace_engine_options;
 
 /* Why an engine, channel or store could not be made. */

@@ -256,6 +256,7 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   made.devices.use = !options.no_devices;
   made.check_memory = options.check_memory;
   made.devices.page_faults = static_cast<engine::FaultPolicy>(options.page_faults);
+  if (options.late_writes_fail) made.devices.late_writes = engine::LateWrites::fail;
   if (options.timeout_ns != 0) made.devices.timeout = time_of(options.timeout_ns);
   made.policy = policies()[options.policy];
   for (const std::uint32_t node : std::span(options.nodes, options.node_count)) {

@@ -66,6 +66,7 @@ Result<void> check(const EngineOptions& options) {
                    devices.queues.empty() ? "" : devices.queues.front()),
        "name no queue, or enable devices"},
       {name(devices.page_faults) == kNoName, "invalid fault policy", "use a value of FaultPolicy"},
+      {name(devices.late_writes) == kNoName, "invalid late writes", "use a value of LateWrites"},
   });
 }
 

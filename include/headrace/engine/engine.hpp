@@ -56,6 +56,13 @@ enum class FaultPolicy : std::uint8_t {
   block,               ///< The device waits for the system; later descriptors wait as well.
 };
 
+/// What becomes of an operation whose device has not answered in time and may still write to its
+/// target, which the completion says (late_write_possible) in either case.
+enum class LateWrites : std::uint8_t {
+  report,  ///< A processor does it, and it succeeds.
+  fail,    ///< It fails with device_dead: a success means that no device writes there any more.
+};
+
 struct DeviceOptions {
   /// Upper limit of the timeout.
   static constexpr std::chrono::nanoseconds kTimeoutMax = std::chrono::hours(24 * 365);
@@ -67,6 +74,7 @@ struct DeviceOptions {
   /// Timeout of a descriptor, after which a processor does its work. Must exceed the time that a
   /// full queue of the largest transfers takes.
   std::chrono::nanoseconds timeout = std::chrono::seconds(5);
+  LateWrites late_writes = LateWrites::report;
 };
 
 struct EngineOptions {

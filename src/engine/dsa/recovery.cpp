@@ -147,15 +147,19 @@ void DsaQueue::give_up(Slot& slot) noexcept {
   lost_count_.fetch_add_relaxed(1);    // A count.
   silent_count_.fetch_add_relaxed(1);  // A count.
   slot.lost = true;
-  if (slot.request->is_batch()) {
+  const bool is_batch = slot.request->is_batch();
+  // Unless the operation only reads.
+  const bool writes = is_batch || detail::writes(slot.operation->kind());
+  const bool fails = writes && device_.late_writes == LateWrites::fail;
+  if (is_batch) {
     finish_unanswered(slot);
-  } else {
+  } else if (!fails) {
     static_cast<void>(finish_on_cpu(slot));
   }
   Completion& outcome = slot.outcome();
-  outcome.fell_back = true;
-  // Unless the operation only reads.
-  outcome.late_write_possible = slot.request->is_batch() || detail::writes(slot.operation->kind());
+  outcome.fell_back = is_batch || !fails;
+  outcome.late_write_possible = writes;
+  if (fails && outcome.cause == Cause::none) outcome.cause = Cause::device_dead;
 }
 
 void DsaQueue::lose(std::uint32_t index) noexcept {
@@ -339,7 +343,8 @@ bool DsaQueue::may_be_cured(const Operation& operation,
 /// Completes a batch after a timeout. Operations with a record have completed as it says. The
 /// device may have done the others or may still do them, so a processor repeats them only if that
 /// is idempotent: not if an operation after a later fence, which may have started, writes to their
-/// operands. Operations that are not repeated fail, so nothing after a later fence is started.
+/// operands, and not with LateWrites::fail. Operations that are not repeated fail, so nothing after
+/// a later fence is started.
 void DsaQueue::finish_unanswered(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations;
   if (slot.operation != nullptr) {
@@ -357,7 +362,7 @@ void DsaQueue::finish_unanswered(Slot& slot) noexcept {
                                 ? slot.list_end
                                 : slot.next + static_cast<std::size_t>(std::countr_zero(missing));
   bool fenced = false;
-  bool repeatable = true;
+  bool repeatable = device_.late_writes == LateWrites::report;
   for (std::size_t i = first + 1; i < slot.list_end; ++i) {
     fenced = fenced || operations[i].is_fenced();
     if (fenced && detail::writes(operations[i].kind())) repeatable = false;

@@ -66,12 +66,13 @@ struct SilentBatch {
   Completion end = {};
   bool by_channel = false;
   std::size_t batch_max = 32;
+  LateWrites late_writes = LateWrites::report;
 
   void run(const std::vector<Operation>& operations) {
     ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
     portal.tell_batch_max(batch_max);
     const std::unique_ptr<Engine> engine =
-        engine_on(portal, {.timeout = std::chrono::milliseconds(1)});
+        engine_on(portal, {.timeout = std::chrono::milliseconds(1), .late_writes = late_writes});
     completions.assign(operations.size(), {});
     if (by_channel) {
       run_in_channel(*engine, {operations, completions});
@@ -131,6 +132,40 @@ TEST(DsaUnanswered, ABatchWithoutAnAnswerFailsWhereDoingItAgainCouldGiveWrongByt
     EXPECT_EQ(batch.completions[2].cause, Cause::fence_broken);
     EXPECT_TRUE(all_are(batch.second, done == 0 ? 2 : 1)) << "nothing but what the device did";
   }
+}
+
+TEST(DsaUnanswered, NothingSucceedsThatADeviceMayStillWriteToIfLateWritesFail) {
+  for (const bool by_channel : {false, true}) {
+    SilentBatch batch{.by_channel = by_channel, .late_writes = LateWrites::fail};
+    batch.run(
+        {Operation::copy(batch.second, batch.first), Operation::copy(batch.fourth, batch.third)});
+    EXPECT_EQ(batch.end.cause, Cause::batch_failed);
+    EXPECT_EQ(batch.completions[0].cause, Cause::device_dead);
+    EXPECT_EQ(batch.completions[1].cause, Cause::device_dead);
+    EXPECT_TRUE(all_are(batch.second, 2) && all_are(batch.fourth, 4)) << "a processor did it";
+  }
+  std::vector<dsa::Descriptor> unanswered;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) { unanswered.push_back(descriptor); });
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.timeout = std::chrono::milliseconds(1), .late_writes = LateWrites::fail});
+  const std::vector<std::byte> source(kLong, std::byte{1});
+  std::vector<std::byte> target(kLong);
+  const auto end_of = [&](const Operation& operation) {
+    Job job;
+    EXPECT_EQ(engine->submit(job, operation, {.path = Path::dsa}), Submit::accepted);
+    EXPECT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    return job.completion();
+  };
+  const Completion copied = end_of(Operation::copy(target, source));
+  EXPECT_EQ(copied.state, JobState::failed);
+  EXPECT_EQ(copied.cause, Cause::device_dead);
+  EXPECT_TRUE(copied.late_write_possible);
+  EXPECT_TRUE(all_are(target, 0)) << "a processor did it";
+  const Completion summed = end_of(Operation::crc(source));
+  EXPECT_EQ(summed.state, JobState::done) << "what writes nothing succeeds";
+  EXPECT_TRUE(summed.fell_back);
+  for (const dsa::Descriptor& descriptor : unanswered) answer(descriptor, DSA_COMP_SUCCESS);
+  engine->poll();
 }
 
 TEST(DsaUnanswered, AProcessorDoesWhatIsLeftOfABatchWhereThatDoesNoHarm) {
