@@ -214,7 +214,10 @@ StoreState::~StoreState() {
   }
   for (std::thread& thread : disk_flushers_) thread.join();
   for (detail::Disk* const disk : disks_) {
-    if (disk != nullptr) disk->stop();
+    if (disk == nullptr) continue;
+    // Without headers that the disk refused, the next opening would find older or removed blocks.
+    if (!disk->hangs()) static_cast<void>(disk->medium().hand_over());
+    disk->stop();
   }
   const Lock lock(mutex_);
   const auto is_late = [](const std::unique_ptr<Tier>& tier) { return !tier->in_flight.empty(); };

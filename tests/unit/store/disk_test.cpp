@@ -315,6 +315,19 @@ TEST_F(OnFaultyDisk, HeadersThatCannotBeWrittenFailTheirPuts) {
   EXPECT_EQ(get(2), Outcome::unknown_key);
 }
 
+TEST_F(OnFaultyDisk, WhatWasRemovedWhileHeadersCouldNotBeWrittenStaysRemoved) {
+  open(options());
+  ASSERT_EQ(put(1), Outcome::done);
+  ASSERT_EQ(put(2), Outcome::done);
+  set_faults("write 5 4096 8192");  // The table of headers: one page.
+  EXPECT_TRUE(store_->remove("1"));
+  EXPECT_TRUE(becomes([&] { return tier().blocks_lost == 1; }));  // The flusher has tried.
+  set_faults("");
+  open(options());
+  EXPECT_EQ(get(1), Outcome::unknown_key);
+  EXPECT_EQ(get(2), Outcome::done);
+}
+
 TEST_F(OnFaultyDisk, AHungReadEndsAtItsDeadlineAndHoldsNothingElse) {
   StoreOptions asked = options();
   asked.promote_after = 0;
