@@ -57,6 +57,13 @@ def test_memory_is_shared_in_proportion_and_said_so() -> None:
     assert "Memory: 2.5 GiB instead of 640 GiB." in hardware.scaled
 
 
+def test_that_nothing_tells_what_a_node_is_is_said() -> None:
+    said = "Nodes without processors: of unknown kind"
+    for name, expected in (("spr-cxl", 1), ("spr-4dsa", 0), ("ddr-cxl", 0)):
+        hardware = hardware_of(sample(name), name)
+        assert sum(each.startswith(said) for each in hardware.scaled) == expected, name
+
+
 def test_a_device_is_on_the_node_of_the_record() -> None:
     hardware = hardware_of(sample("xeon-max-flat"), "xeon-max-flat")
     assert [device["numa_node"] for device in hardware.devices] == list(range(8))

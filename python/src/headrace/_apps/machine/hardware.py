@@ -83,6 +83,11 @@ class _Converter:
         shares = self.shares(memory_bytes)
         per_node = self.processors_per_node()
         accelerated = any(each.bandwidth_bytes_per_s for each in self.machine.accesses)
+        if not accelerated and len(self.with_memory) > len(self.with_processors):
+            self.scaled.append(
+                "Nodes without processors: of unknown kind and package, as the record has no "
+                "bandwidths."
+            )
         options = ["q35"] + ["hmat=on"] * accelerated
         options += ["nvdimm=on", "nvdimm-persistence=mem-ctrl"] if self.dimms else []
         total = sum(shares.values())
