@@ -109,10 +109,11 @@ std::shared_ptr<EngineHandle> make_engine(
     const topo::Machine& machine, std::size_t threads_per_node,
     const std::vector<std::uint32_t>& nodes, const std::string& path,
     const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
-    const std::string& page_faults, std::int64_t device_timeout_ns, const nb::object& thresholds,
-    std::uint64_t piece_bytes, std::size_t queue_depth_max, const std::string& waiting,
-    bool check_memory) {
+    const std::string& page_faults, std::int64_t device_timeout_ns, const std::string& late_writes,
+    const nb::object& thresholds, std::uint64_t piece_bytes, std::size_t queue_depth_max,
+    const std::string& waiting, bool check_memory) {
   using engine::FaultPolicy;
+  using engine::LateWrites;
   using engine::Waiting;
   engine::EngineOptions options;
   options.path = path_of(path);
@@ -129,6 +130,7 @@ std::shared_ptr<EngineHandle> make_engine(
       of_name(page_faults,
               {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block});
   options.devices.timeout = std::chrono::nanoseconds(device_timeout_ns);
+  options.devices.late_writes = of_name(late_writes, {LateWrites::report, LateWrites::fail});
   if (!thresholds.is_none()) {
     options.thresholds = engine::PathThresholds{
         .synchronous = Bytes(field<std::uint64_t, "synchronous_bytes">(thresholds)),
@@ -206,7 +208,7 @@ void bind_engine(nb::module_& module) {
   bind_job(module, type);
   type.def_static("make", &make_engine, "machine"_a, nb::kw_only(), "threads_per_node"_a, "nodes"_a,
                   "path"_a, "queues"_a.none(), "policy"_a.none(), "page_faults"_a,
-                  "device_timeout_ns"_a, "thresholds"_a.none(), "piece_bytes"_a,
+                  "device_timeout_ns"_a, "late_writes"_a, "thresholds"_a.none(), "piece_bytes"_a,
                   "queue_depth_max"_a, "waiting"_a, "check_memory"_a)
       .def("close", &EngineHandle::close)
       .def("poll",

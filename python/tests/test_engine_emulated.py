@@ -214,6 +214,30 @@ print("well")
     assert text == "well\n"
 
 
+@pytest.mark.parametrize("late_writes", ["report", "fail"])
+def test_late_writes_are_told_or_fail(tmp_path: Path, late_writes: str) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text('[[fault]]\nkind = "lost_completion"\nevery = 1\n')
+    text = emulated(
+        "-c",
+        f"""
+import headrace
+
+O = headrace.Operation
+source, target = bytes(range(256)) * 256, bytearray(1 << 16)
+with headrace.Engine(path="dsa", device_timeout=0.2, late_writes="{late_writes}") as engine:
+    for operation in (O.copy(source=source, target=target), O.crc(source)):
+        job = engine.submit(operation)
+        job.wait()
+        end = job.completion
+        print(end.state, end.cause, end.fell_back, end.late_write_possible)
+""",
+        options=("--devices", "1", "--faults", str(faults)),
+    )
+    copied = "done none True True" if late_writes == "report" else "failed device_dead False True"
+    assert text == f"{copied}\ndone none True False\n"
+
+
 def queried(
     command_path: Path, data: Path, *arguments: str, options: tuple[str, ...] = ()
 ) -> dict[str, Any]:

@@ -637,6 +637,7 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         ({"policy": "best"}, "there is no policy 'best'"),
         ({"page_faults": "ignore"}, "there is no fault policy 'ignore'"),
         ({"device_timeout": 0}, "device_timeout of an engine"),
+        ({"late_writes": "ignore"}, "there is no way to treat late writes 'ignore'"),
         ({"piece": 0}, "piece of an engine"),
         ({"queue_depth_max": 0}, "queue depth"),
         ({"thresholds": headrace.Thresholds(-1)}, "thresholds of an engine"),

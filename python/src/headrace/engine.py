@@ -54,6 +54,8 @@ Policy = Literal[
 """How the movers of a job are chosen; the page on the engine describes each policy."""
 FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]
 """How a page fault of a device is handled: see `Engine`."""
+LateWrites = Literal["report", "fail"]
+"""What becomes of what a device may still write to: see `Engine`."""
 Waiting = Literal["adaptive", "spin", "umwait", "sleep"]
 """How a thread waits for a job: see `Engine`."""
 _PATHS: tuple[str, ...] = get_args(MoverPath)
@@ -147,6 +149,7 @@ class Engine(Closing):
         policy: Policy | None = None,
         page_faults: FaultPolicy = "touch_and_resubmit",
         device_timeout: float = 5,
+        late_writes: LateWrites = "report",
         thresholds: Thresholds | None = None,
         piece: int | str = "256KiB",
         queue_depth_max: int = 1024,
@@ -168,6 +171,9 @@ class Engine(Closing):
                 page and resume on the device; "finish_on_cpu", finish on a processor; "block", the
                 device waits for the kernel.
             device_timeout: Seconds that a device has to answer; a processor then does its work.
+            late_writes: What becomes of an operation whose device has not answered and may still
+                write to the target: "report", a processor does it, and the completion says so
+                (`late_write_possible`); "fail", it fails with "device_dead".
             thresholds: Smallest sizes for which "auto" chooses a device; None: the profile of
                 `headrace tune`, or published figures.
             piece: Bytes that a worker processes before it looks for other work, as a number or a
@@ -198,6 +204,7 @@ class Engine(Closing):
         names = None if queues is None else _queue_names(queues)
         one_of(policy, POLICIES, "policy")
         one_of(page_faults, _FAULT_POLICIES, "fault policy")
+        one_of(late_writes, get_args(LateWrites), "way to treat late writes")
         one_of(waiting, _WAYS_TO_WAIT, "way to wait")
         self._native = _core.Engine.make(
             self.machine.native(),
@@ -208,6 +215,7 @@ class Engine(Closing):
             policy=policy,
             page_faults=page_faults,
             device_timeout_ns=_device_timeout_ns(device_timeout),
+            late_writes=late_writes,
             thresholds=_checked_thresholds(thresholds),
             piece_bytes=byte_count(piece, "take the piece of an engine"),
             queue_depth_max=whole_number(queue_depth_max, "take the queue depth of an engine", 1),
