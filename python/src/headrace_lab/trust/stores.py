@@ -11,6 +11,7 @@ import os
 import random
 import struct
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from importlib import import_module
@@ -36,7 +37,7 @@ def version_of(key: int, found: bytes) -> int | str:
     return version if found == block(key, version) else "wrong"
 
 
-class Subject:
+class Subject(ABC):
     """A store: a batch is acknowledged when `put` returns, and shall survive."""
 
     settings = ""
@@ -46,9 +47,9 @@ class Subject:
         self._folder = folder
         self._store: Any = None
 
+    @abstractmethod
     def put(self, blocks: Mapping[bytes, bytes]) -> None:
         """Put a batch."""
-        raise NotImplementedError
 
     def get(self, key: bytes) -> bytes | None:
         """Return a block."""
