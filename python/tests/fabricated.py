@@ -275,7 +275,7 @@ def tuning() -> Tuning:
         )
         for bits in range(8, 27)
     ]
-    return Tuning(choices=choices, seconds=123.4, exhaustive_batch_count=10**6)
+    return Tuning(choices=choices, seconds=123.4)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from headrace import _core, _trials
 from headrace._apps.tune import search as search_module
 from headrace._apps.tune.model import encode
 from headrace._apps.tune.search import (
-    EXHAUSTIVE_ROUNDS,
     LIBC,
     PAIR,
     SCREENED_MAX,
@@ -31,13 +30,13 @@ from headrace._apps.tune.search import (
     final_cells,
     halve,
     screen,
-    screen_all,
     wide_handicap,
 )
 from headrace._apps.tune.tuner import variants_of
 from headrace._trials import CANDIDATES, predict
 
 BYTES_MAX = 16384
+EXHAUSTIVE_ROUNDS = 2
 ROOM = Room(last_level_bytes_max=1 << 20, threads_bytes_max=1 << 20)
 CELLS = final_cells(BYTES_MAX, 2, ROOM)
 
@@ -103,6 +102,13 @@ def never() -> None:
     pass
 
 
+def measure_all(bench: Bench, grid: list[str]) -> None:
+    """What the search is compared with: every variant, in every screening cell twice."""
+    for index in range(EXHAUSTIVE_ROUNDS):
+        for cell in bench.screening(index):
+            bench.measure(grid, cell)
+
+
 def search(
     machine: MadeUpMachine, grid: list[str], *, by_model: bool, paired: bool = False
 ) -> Choice:
@@ -111,7 +117,7 @@ def search(
     if by_model:
         screen(bench, grid, deadline=end, seed=1, paired=paired)
     else:
-        screen_all(bench, grid, lambda _share: None)
+        measure_all(bench, grid)
     return choose(bench, halve(bench, CELLS, deadline=end, paired=paired), CELLS, len(grid))
 
 
@@ -292,7 +298,7 @@ def test_a_search_that_is_stopped_ends_at_the_next_measurement() -> None:
 
     bench = Bench(MadeUpMachine(plausible), BYTES_MAX, stop_later)
     with pytest.raises(StoppedError):
-        screen_all(bench, variants(), lambda _share: None)
+        measure_all(bench, variants())
     assert bench.batch_count == 2 * (12 + 2)
 
 

@@ -48,11 +48,7 @@ def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["schema"] == {"name": "headrace-tune", "version": 1}
-    assert document["summary"].keys() >= {
-        "model_vs_exhaustive",
-        "model_share_of_measurements",
-        "seconds",
-    }
+    assert document["summary"].keys() >= {"seconds", "classes_tuned"}
     assert [choice["bytes_max"] for choice in document["results"]["choices"]] == [4096, 8192]
     for kind in ("fills", "comparisons"):
         assert [choice["bytes_max"] for choice in document["results"][kind]] == [4096, 8192]
@@ -85,7 +81,6 @@ def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (("--search", "guess"), "--search: 'guess' is not model or exhaustive"),
         (("--time", "0s"), "a time from 1s to 86400s"),
         (("--time", "1week"), "with its unit: ms, s, min or h"),
         (("--bytes-min", "1"), "not a size from 64 B to 1 GiB"),
@@ -126,28 +121,10 @@ def test_a_stopped_search_keeps_the_classes_that_were_done() -> None:
     Tuner(settings, stop_after_one).run(tuning, lambda _share: None)
     assert tuning.stopped
     assert [choice.bytes_max for choice in tuning.choices] == [256]
-    saved = json.loads(profile_of(tuning, settings))
+    saved = json.loads(profile_of(tuning))
     assert saved["made"]["complete"] is False
     _core.use_copy_profile(json.dumps(saved))
     _core.use_no_copy_profile()
-
-
-def test_the_exhaustive_search_tells_how_close_the_model_came() -> None:
-    if not _core.copy_variants(512):
-        pytest.skip("nothing is generated here")
-    tuning = Tuning()
-    settings = Settings(search="exhaustive", bytes_min=256, bytes_max=512, seconds=1.0)
-    Tuner(settings, lambda: None).run(tuning, lambda _share: None)
-    assert [duel.bytes_max for duel in tuning.duels] == [256, 512]
-    for duel, choice in zip(tuning.duels, tuning.choices, strict=True):
-        assert choice.tried_count == choice.variant_count
-        document = duel.document
-        assert document["interval_low"] <= document["ratio"] <= document["interval_high"]
-        assert document["cells"].keys() >= {"hot fixed", "cold random"}
-    low, high = tuning.model_vs_exhaustive_interval or (0, 0)
-    assert low <= (tuning.model_vs_exhaustive or 0) <= high
-    counts = [sum(c.batch_count for c in each) for each in (tuning.model_choices, tuning.choices)]
-    assert tuning.model_share == counts[0] / counts[1]
 
 
 def test_pools_fit_the_memory_there_is_or_are_refused() -> None:

@@ -44,9 +44,6 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
     """The key figures."""
     tuned = [choice for choice in tuning.choices if choice.variant is not None]
     return {
-        "model_vs_exhaustive": tuning.model_vs_exhaustive,
-        "model_vs_exhaustive_interval": tuning.model_vs_exhaustive_interval,
-        "model_share_of_measurements": tuning.model_share,
         "seconds": tuning.seconds,
         "classes": len(tuning.choices),
         "classes_tuned": len(tuned),
@@ -57,21 +54,15 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
 
 def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
     """All results."""
-    documents = {}
-    for name, choices in (("choices", tuning.choices), ("model", tuning.model_choices)):
-        documents[name] = [
-            {"bytes_max": choice.bytes_max, **variants_of(choice), **measured(choice)}
-            for choice in choices
-        ]
     return {
         "profile": None if profile is None else str(profile),
-        "table": table_of(json.loads(profile_of(tuning, settings))["classes"]),
-        "search": settings.search,
+        "table": table_of(json.loads(profile_of(tuning))["classes"]),
         "thread_count": settings.thread_count,
         "seed": settings.seed,
-        "choices": documents["choices"],
-        "choices_of_model": documents["model"],
-        "duels": [duel.document for duel in tuning.duels],
+        "choices": [
+            {"bytes_max": choice.bytes_max, **variants_of(choice), **measured(choice)}
+            for choice in tuning.choices
+        ],
         "grid": {**grid_of(tuning.choices), "left_out": LEFT_OUT},
         "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
         "dsa": [] if tuning.dsa is None else tuning.dsa.document,
@@ -106,9 +97,6 @@ def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
     made = profile.get("made", {})
     tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
     return {
-        "model_vs_exhaustive": None,
-        "model_vs_exhaustive_interval": None,
-        "model_share_of_measurements": None,
         "seconds": made.get("seconds", 0.0),
         "classes": len(profile["classes"]),
         "classes_tuned": len(tuned),
@@ -187,12 +175,6 @@ def _findings(tuning: Tuning) -> list[str]:
         f"{tried} of {there} variants were measured in {tuning.seconds:.0f} s; "
         f"{there - tried} were not tried. {LEFT_OUT}"
     )
-    if tuning.model_vs_exhaustive is not None:
-        sentences.append(
-            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput "
-            f"({_interval_text(tuning)}), for "
-            f"{tuning.model_share or 0:.1%} of the measurements."
-        )
     return sentences
 
 
@@ -205,11 +187,6 @@ def _conditions(choices: Sequence[Choice]) -> list[str]:
         if len(ends) < len(measured_ones):
             sentences.append(f"Measured up to {_core.bytes_text(max(ends))} only: {name}.")
     return sentences
-
-
-def _interval_text(tuning: Tuning) -> str:
-    low, high = tuning.model_vs_exhaustive_interval or (0.0, 0.0)
-    return f"{low:.1%} to {high:.1%}"
 
 
 def _kernels_text(kind: str, choices: Sequence[KernelChoice]) -> str:

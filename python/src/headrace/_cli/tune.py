@@ -21,7 +21,6 @@ from headrace._apps.tune.tuner import (
     BYTES_MIN,
     DOOR_ROUNDS,
     OTHERS_SHARE_MAX,
-    SEARCHES,
     SECONDS,
     OtherWork,
     Settings,
@@ -36,7 +35,6 @@ from headrace._apps.tune.tuner import (
 )
 from headrace._cli._app import Command
 from headrace._cli._options import (
-    Choice,
     Duration,
     FilePath,
     Size,
@@ -76,16 +74,10 @@ SECONDS_MAX = 86_400
     "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
 )
 @option(
-    "--search",
-    type=Choice(*SEARCHES),
-    default=SEARCHES[0],
-    help="exhaustive takes long and checks the model.",
-)
-@option(
     "--time",
     type=Duration(1, SECONDS_MAX),
     default=f"{SECONDS:g}s",
-    help="Time for the search by a model, without the steps before (memory) and after it "
+    help="Time for the search, without the steps before (memory) and after it "
     "(confirming the choices).",
 )
 @option(
@@ -110,7 +102,6 @@ SECONDS_MAX = 86_400
 @json_option
 def command(
     output: str | None,
-    search: str,
     time: float,
     bytes_min: int,
     bytes_max: int,
@@ -129,7 +120,7 @@ def command(
     is a DSA, the length from which it helps is measured too.
     Ctrl-C ends the search and keeps what is known.
 
-    Example: headrace tune --search model --output copy.json
+    Example: headrace tune --output copy.json
 
     Example: headrace tune --table --json
     """
@@ -137,7 +128,7 @@ def command(
         _show_table(_profile_path(output), plot, as_json=as_json)
         return
     refuse_in_guest("tune copies")
-    settings = _settings(search, time, (bytes_min, bytes_max), threads)
+    settings = _settings(time, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = Tuning()
@@ -182,14 +173,11 @@ def _warn_if_busy(tuning: Tuning) -> None:
         )
 
 
-def _settings(
-    search: str, seconds: float, bytes_range: tuple[int, int], threads: int | None
-) -> Settings:
+def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None) -> Settings:
     bytes_min, bytes_max = bytes_range
     if bytes_min > bytes_max:
         refuse_value("--bytes-min", "it is more than --bytes-max")
     return Settings(
-        search=search,
         seconds=seconds,
         bytes_min=bytes_min,
         bytes_max=bytes_max,
@@ -206,12 +194,12 @@ def _save(
 ) -> None:
     """Write the profile; with a DSA, both before and after measuring the device."""
     if profile.is_replaced:
-        save_profile(profile, profile_of(tuning, settings))
+        save_profile(profile, profile_of(tuning))
     has_dsa = has_queue(machine, "shared") and not tuning.stopped
     if has_dsa:
         _measure_dsa(tuning, settings, check_stop)
     if has_dsa or not profile.is_replaced:
-        save_profile(profile, profile_of(tuning, settings))
+        save_profile(profile, profile_of(tuning))
 
 
 def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
@@ -233,7 +221,7 @@ def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
         return
     try:
         with (
-            _profile_beside(profile_of(tuning, settings)) as path,
+            _profile_beside(profile_of(tuning)) as path,
             progress("judging the choices in a program") as share,
         ):
             program = door.measure(
@@ -258,7 +246,7 @@ def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], No
         library = library_path()
     except Error:
         return
-    with _profile_beside(profile_of(tuning, settings)) as path:
+    with _profile_beside(profile_of(tuning)) as path:
         measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
         with suppress(StoppedError), progress("sharing copies with DSA") as share:
             tuning.dsa = find_threshold(measure, lengths, check_stop, share)

@@ -75,7 +75,6 @@ SCREENED_MIN, SCREENED_MAX = 1000, 2000
 """Variants that the model may have measured: a share of all, and its limits."""
 SCREENED_FIRST = 200
 """Maximum number of these measured before the first model."""
-EXHAUSTIVE_ROUNDS = 2
 HALVING, FINALISTS = ((128, 2), (48, 6)), 16
 """Variants left, and rounds to measure each; variants left at last."""
 FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 8, 96
@@ -277,14 +276,6 @@ def rounds_within(seconds: float, count: int, least: int) -> Iterator[int]:
         if index >= least and time.monotonic() > deadline:
             return
         yield index
-
-
-def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float], None]) -> None:
-    """Measure every variant."""
-    for index in range(EXHAUSTIVE_ROUNDS):
-        for half, cell in enumerate(bench.screening(index)):
-            bench.measure(variants, cell)
-            progress((index + 0.5 + 0.5 * half) / EXHAUSTIVE_ROUNDS)
 
 
 def screen(

@@ -2,7 +2,6 @@
 """Tunes copies for this machine, class by class, and makes the profile."""
 
 import json
-import math
 import os
 import statistics
 import time
@@ -12,9 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import headrace
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
@@ -22,12 +18,6 @@ from headrace._apps.tune.door import SHORT_BYTES_MAX, Door
 from headrace._apps.tune.dsa import DsaFinding
 from headrace._apps.tune.kernels import KernelTuning
 from headrace._apps.tune.search import (
-    EXHAUSTIVE_ROUNDS,
-    FINAL_FEW,
-    FINAL_ROUNDS_ALL,
-    FINAL_ROUNDS_MAX,
-    FINALISTS,
-    HALVING,
     LIBC,
     LONG_BYTES,
     PAIR,
@@ -43,14 +33,11 @@ from headrace._apps.tune.search import (
     halve,
     rounds_within,
     screen,
-    screen_all,
     wide_handicap,
 )
 from headrace._files import STDOUT, Output, file_error
-from headrace._trials import RESAMPLE_COUNT, drawn, interval, typical
 from headrace.errors import Error, OutOfMemoryError
 
-SEARCHES = ("model", "exhaustive")
 BYTES_MIN = 64
 DOOR_ROUNDS = 7
 INLINE_BYTES_MAX = 256
@@ -58,8 +45,7 @@ BYTES_MAX = 1 << 30
 TUNED_BYTES_MIN = 64
 TUNED_BYTES_MAX = 64 << 20
 SECONDS = 40.0
-"""Default time of the search by a model."""
-DUEL_ROUNDS = 36
+"""Default time of the search."""
 PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS, CONFIRM_ROUNDS_MIN = 4, 36, 8
 CONFIRM_SECONDS = 35.0
@@ -74,12 +60,11 @@ class Settings:
     """Options of the search.
 
     Attributes:
-        seconds: Time limit of the search by a model; the exhaustive one has none.
+        seconds: Time limit of the search.
         bytes_min: End of the first class.
         bytes_max: End of the last class.
     """
 
-    search: str = "model"
     seconds: float = SECONDS
     bytes_min: int = TUNED_BYTES_MIN
     bytes_max: int = TUNED_BYTES_MAX
@@ -93,45 +78,11 @@ class Settings:
         return [1 << bits for bits in range(first, (self.bytes_max - 1).bit_length() + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Duel:
-    """A comparison of two choices for a class, in rounds and pages not used to choose either.
-
-    Attributes:
-        cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
-            faster, and its confidence interval.
-        resampled: The same over all cells, for resampled rounds.
-    """
-
-    bytes_max: int
-    cells: dict[str, tuple[float, float, float]]
-    resampled: NDArray[np.float64]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Convert to JSON fields."""
-        low, high = np.quantile(self.resampled, (0.025, 0.975))
-        return {
-            "bytes_max": self.bytes_max,
-            **_ratio_document(float(np.mean(self.resampled)), float(low), float(high)),
-            "cells": {name: _ratio_document(*figures) for name, figures in self.cells.items()},
-        }
-
-
-def _ratio_document(log: float, low: float, high: float) -> dict[str, float]:
-    return {
-        "ratio": math.exp(log),
-        "interval_low": math.exp(low),
-        "interval_high": math.exp(high),
-    }
-
-
 @dataclass(slots=True)
 class Tuning:
     """The results so far.
 
     Attributes:
-        duels: Comparisons of the model's and the exhaustive search's choices, if both ran.
         stopped: Whether it was stopped before all classes were finished.
         kernels: Choices for fills and comparisons; None if not measured.
         dsa: Result of sharing copies with DSA; None without a DSA, or if not measured.
@@ -140,13 +91,9 @@ class Tuning:
         wide_cost: How many times as long a single copy through 64-byte registers takes; None if
             there are none.
         others_share: Share of the processors that other processes used; None if not known.
-        exhaustive_batch_count: Batches that the exhaustive search took, or would have taken, for
-            the finished classes.
     """
 
     choices: list[Choice] = field(default_factory=list)
-    model_choices: list[Choice] = field(default_factory=list)
-    duels: list[Duel] = field(default_factory=list)
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
@@ -154,32 +101,6 @@ class Tuning:
     cold_probe: tuple[int, int] | None = None
     wide_cost: float | None = None
     others_share: float | None = None
-    exhaustive_batch_count: int = 0
-
-    @property
-    def model_share(self) -> float | None:
-        """Measurements of the search by a model, relative to those of the exhaustive one."""
-        by_model = self.model_choices or self.choices
-        if not self.exhaustive_batch_count:
-            return None
-        return sum(choice.batch_count for choice in by_model) / self.exhaustive_batch_count
-
-    @property
-    def model_vs_exhaustive(self) -> float | None:
-        """Throughput of the model's choices relative to the exhaustive ones', mean over classes."""
-        return float(np.mean(self._drawn_duels())) if self.duels else None
-
-    @property
-    def model_vs_exhaustive_interval(self) -> tuple[float, float] | None:
-        """Its 95 % confidence interval, by resampling the rounds."""
-        if not self.duels:
-            return None
-        low, high = np.quantile(self._drawn_duels(), (0.025, 0.975))
-        return float(low), float(high)
-
-    def _drawn_duels(self) -> NDArray[np.float64]:
-        """Means over the classes, for resampled rounds."""
-        return np.asarray(np.mean([np.exp(duel.resampled) for duel in self.duels], axis=0))
 
 
 OTHERS_SHARE_MAX = 0.05
@@ -283,21 +204,8 @@ class Tuner:
             )
             progress(_SCREENING_SHARE)
         finalists = halve(bench, cells, deadline=begin + seconds, paired=paired) if variants else []
-        by_model = choose(bench, finalists, cells, len(variants))
-        exhaustive_batches = batches_of_exhaustive(len(variants), len(cells))
-        if self._settings.search == "model":
-            tuning.choices.append(by_model)
-            tuning.exhaustive_batch_count += exhaustive_batches
-            progress(1.0)
-            return
-        bench = self._bench(bytes_max)
-        screen_all(bench, variants, progress)
-        finalists = halve(bench, cells, deadline=math.inf, paired=paired) if variants else []
-        by_all = choose(bench, finalists, cells, len(variants))
-        tuning.duels.append(self._duel(by_model, by_all, cells))
-        tuning.model_choices.append(by_model)
-        tuning.choices.append(by_all)
-        tuning.exhaustive_batch_count += by_all.batch_count
+        tuning.choices.append(choose(bench, finalists, cells, len(variants)))
+        progress(1.0)
 
     def _bench(self, bytes_max: int, meter: _core.CopyMeter | None = None) -> Bench:
         return Bench(meter or self._meter, bytes_max, self._check_stop, self._wide_handicap)
@@ -355,26 +263,6 @@ class Tuner:
         bench.meter = None
         return bench
 
-    def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> Duel:
-        """Compare two choices, in rounds and pages not used to choose either."""
-        if by_model.variant == by_all.variant:
-            same = {cell.name: (0.0, 0.0, 0.0) for cell in cells}
-            return Duel(by_all.bytes_max, same, np.zeros(RESAMPLE_COUNT))
-        bench = self._bench(by_all.bytes_max, self._make_meter(self._settings.seed + 1))
-        names = [choice.variant or LIBC for choice in (by_model, by_all)]
-        for _ in range(DUEL_ROUNDS):
-            for cell in cells:
-                bench.measure(names, cell)
-        ours, theirs = (bench.logs[name] for name in names)
-        total = sum(cell.weight for cell in cells)
-        resampled = np.zeros(RESAMPLE_COUNT)
-        figures = {}
-        for number, cell in enumerate(cells):
-            logs = [a - b for a, b in zip(ours[cell], theirs[cell], strict=True)]
-            figures[cell.name] = (typical(logs), *interval(logs))
-            resampled += cell.weight / total * drawn(logs, number)
-        return Duel(by_all.bytes_max, figures, resampled)
-
 
 def grid(bytes_max: int) -> list[str]:
     """The variants that a search tries for a class.
@@ -398,15 +286,6 @@ def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | 
 def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
     """Report the total progress from that of one part."""
     progress((index + share) / count)
-
-
-def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
-    """Batches that the exhaustive search times for a class, without those of memmove."""
-    screened = variant_count * 2 * EXHAUSTIVE_ROUNDS
-    halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING)
-    last, few = (min(count, variant_count) for count in (FINALISTS, FINAL_FEW))
-    rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
-    return screened + halved + rounds * cell_count
 
 
 def functions_of(tuning: Tuning) -> list[str]:
@@ -453,7 +332,7 @@ def _without(choice: Choice, objection: str) -> Choice:
     return replace(choice, variant=variant, reason=objection)
 
 
-def profile_of(tuning: Tuning, settings: Settings) -> str:
+def profile_of(tuning: Tuning) -> str:
     """The profile as JSON: input of `headrace::copy::parse_profile`, and measurements."""
     profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
     profile["classes"] = [
@@ -471,7 +350,6 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         profile["wide_cost"] = round(tuning.wide_cost, 2)
     profile["made"] = {
         "program": f"headrace {headrace.__version__}",
-        "search": settings.search,
         "seconds": round(tuning.seconds, 1),
         "complete": not tuning.stopped,
         "others_share": tuning.others_share,
