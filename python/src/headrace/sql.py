@@ -10,12 +10,13 @@ Example:
 """
 
 import functools
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
+from pathlib import Path
 from typing import Any, NoReturn
 
 import duckdb
@@ -33,7 +34,7 @@ from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
 from headrace._prefetched import ColumnRead, Prefetched, ScanRead
-from headrace._relation import Relation, called_from, caller, text_of
+from headrace._relation import PREFETCHING, Relation
 from headrace.cache import Cache
 from headrace.errors import ClosedError, InvalidArgumentError
 from headrace.machine import Machine, topo
@@ -53,39 +54,33 @@ Statement = str | duckdb.Statement
 
 _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
 """Statements that may read tables and that EXPLAIN accepts."""
+_VIEWS = """SELECT lower(view_name) FROM duckdb_views() WHERE NOT internal
+UNION SELECT lower(function_name) FROM duckdb_functions() WHERE NOT internal"""
+_SCHEMA_CHANGES = {"alter", "attach", "create", "detach", "drop", "use"}
+_WORD = re.compile(r"\w+")
 _TRIED = "prefetch for a connection"
 _PLANS_MAX = 256
+_NOTE_TEXT = 60
 _NOTES_MAX = 100
 _PLAN_SHARE = 10
 """`auto` asks for a plan if moving the bytes takes at least this many times as long as planning."""
 _PLAN_NS_EXPECTED = 5_000_000
 _BANDWIDTH_EXPECTED = 10e9
-_CHAINED = frozenset(
-    {
-        "append",
-        "begin",
-        "checkpoint",
-        "commit",
-        "create_function",
-        "remove_function",
-        "rollback",
-    }
-)
-"""Methods that return the connection itself."""
 
 
 def connect(
-    database: str = ":memory:",
+    database: str | Path = ":memory:",
+    read_only: bool = False,
+    config: dict[str, Any] | None = None,
     *,
     prefetch: PrefetchMode = "auto",
     cache: Cache | None = None,
     wait: bool = False,
     chunk_rows: int = CHUNK_ROWS,
-    **options: Any,
 ) -> "Connection":
     """Open a DuckDB database whose queries prefetch; see `Connection`."""
     return wrap(
-        duckdb.connect(database, **options),
+        duckdb.connect(database, read_only, config or {}),
         prefetch=prefetch,
         cache=cache,
         wait=wait,
@@ -110,16 +105,16 @@ def wrap(
 class Connection(Closing):
     """A DuckDB connection whose queries prefetch the registered Arrow tables that they read.
 
-    It has all methods of `duckdb.DuckDBPyConnection`. Before a statement runs, DuckDB is asked for
-    its plan, and a thread copies the columns in the plan's order. DuckDB reads a chunk from its
-    copy if it is ready, else from the table, so results do not depend on prefetching. Queries that
-    bypass the wrapper, such as those on a relation of the wrapped connection, run without
-    prefetching.
+    It has all methods of `duckdb.DuckDBPyConnection`, and `isinstance` takes it for one. Before a
+    statement runs, DuckDB is asked for its plan, and a thread copies the columns in the plan's
+    order. DuckDB reads a chunk from its copy if it is ready, else from the table, so results do not
+    depend on prefetching. Queries that bypass the wrapper run without prefetching.
 
     The plan is asked for on a cursor of its own, so that the user's transaction and pending result
     stay untouched. Statements that a cursor cannot plan, because they need a temporary table or
     view, changes that are not committed, or a relation of variables, run without prefetching;
-    `notes` says so.
+    `notes` says so. So do the first statement that reads tables only through a view, and statements
+    that call a Python function, which planning would call, too.
 
     The mode is "on", "off" or "auto": on if the machine has memory that is faster than the local
     memory of a processor and the tables are large enough to be worth a plan. Without faster memory,
@@ -133,29 +128,51 @@ class Connection(Closing):
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, shared: "_Shared", *, owner: bool
     ) -> None:
-        self._inner = connection
+        self._opened = connection
         self._shared = shared
         self._owner = owner
+        self._lacks_tables = not owner
         self._current: _Running | None = None
         self._planner: duckdb.DuckDBPyConnection | None = None
         """The cursor that is asked for a plan at the moment."""
+        PREFETCHING[id(connection)] = self
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name not in _CHAINED:
+        if not callable(found) or name.startswith("fetch"):
             return found
 
-        def chained(*args: Any, **kwargs: Any) -> Connection:
-            found(*args, **kwargs)
-            return self
+        @functools.wraps(found)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            result = found(*args, **kwargs)
+            if isinstance(result, duckdb.DuckDBPyRelation):
+                result.__class__ = Relation
+            return self if result is self._opened else result
 
-        return chained
+        return method
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._opened), *object.__dir__(self)})
 
     def __repr__(self) -> str:
         return f"<headrace.sql.Connection: prefetch {self.prefetch}>"
 
     def __reduce__(self) -> NoReturn:
         raise not_picklable("a connection", "its queries run in threads of this process")
+
+    @property  # type: ignore[misc] # It cannot be set.
+    def __class__(self) -> Any:
+        """DuckDB's, for `isinstance`: its class can neither be made nor be derived from."""
+        return duckdb.DuckDBPyConnection
+
+    @property
+    def _inner(self) -> duckdb.DuckDBPyConnection:
+        """The wrapped connection; the tables are registered in a cursor when it is first used."""
+        if self._lacks_tables:
+            self._lacks_tables = False
+            for name, source in self._shared.all_sources():
+                self._opened.register(name, source)
+        return self._opened
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -182,12 +199,13 @@ class Connection(Closing):
         """Prefetching of the last statement so far; None without any."""
         return None if self._current is None else self._current.report()
 
-    def register(self, name: str, data: object) -> "Connection":
+    def register(self, view_name: str, python_object: object) -> "Connection":
         """Register a table under a name; Arrow tables and `headrace.Table` are prefetched.
 
         Other objects, readers (which can be read only once) and tables with two columns of the same
         name are registered as DuckDB does.
         """
+        name, data = view_name, python_object
         if isinstance(data, (pa.Table, pa.RecordBatch)):
             names = data.schema.names
             is_ours = len(set(names)) == len(names)
@@ -207,63 +225,43 @@ class Connection(Closing):
             self._shared.remove(name)
         return self
 
-    def unregister(self, name: str) -> "Connection":
+    def unregister(self, view_name: str) -> "Connection":
         """Unregister a table and drop its copies."""
-        self._inner.unregister(name)
+        self._inner.unregister(view_name)
         self._end()
-        self._shared.remove(name)
+        self._shared.remove(view_name)
         return self
 
-    def execute(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
-        """Run a statement; read its result with the `fetch` methods."""
-        frame = caller()
-        with self._prefetching(frame, query, *args, **kwargs):
-            called_from(frame, self._inner.execute, query, *args, **kwargs)
+    def create_function(self, name: str, *args: Any, **kwargs: Any) -> "Connection":
+        """As DuckDB's. Statements that call the function run without prefetching."""
+        self._inner.create_function(name, *args, **kwargs)
+        if not kwargs.get("side_effects", False):  # Planning calls it for constants.
+            self._shared.functions.add(name.lower())
         return self
 
-    def executemany(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
-        """Run a statement for each set of parameters, without prefetching."""
-        self._end()
-        called_from(caller(), self._inner.executemany, query, *args, **kwargs)
-        return self
-
-    def sql(self, query: Statement, *args: Any, **kwargs: Any) -> Any:
-        """Make a relation from a query; it prefetches when it is read."""
-        return self._relation(called_from(caller(), self._inner.sql, query, *args, **kwargs))
-
-    def query(self, query: str, *args: Any, **kwargs: Any) -> Any:
-        """As `sql`."""
-        return self._relation(called_from(caller(), self._inner.query, query, *args, **kwargs))
-
-    def table(self, name: str) -> Any:
-        """Make a relation from a table or a registered name."""
-        return self._relation(called_from(caller(), self._inner.table, name))
-
-    def view(self, name: str) -> Any:
-        """Make a relation from a view."""
-        return self._relation(called_from(caller(), self._inner.view, name))
+    def execute(self, query: object, parameters: object = None) -> Any:
+        """Run a statement; read its result with the `fetch` methods. None if there is none."""
+        run = self._inner.execute
+        return self if self._run(query, parameters, run, query, parameters) is not None else None
 
     def cursor(self) -> "Connection":
         """Open another connection to the same database, with the same tables and cache."""
-        opened = Connection(self._inner.cursor(), self._shared, owner=False)
-        for name, source in self._shared.sources.items():
-            opened.connection.register(name, source)
-        return opened
+        return Connection(self._opened.cursor(), self._shared, owner=False)
 
     def duplicate(self) -> "Connection":
         """As `cursor`."""
         return self.cursor()
 
-    def plan(self, query: Statement, *args: Any, **kwargs: Any) -> list[PlannedScan]:
+    def plan(self, query: Statement, parameters: object = None) -> list[PlannedScan]:
         """Return what would be prefetched for a statement, in order, without running it.
 
         Raises:
             duckdb.Error: The statement is invalid, or a cursor cannot plan it.
         """
-        statement = self._statement(query)
-        if statement is None:
+        text = self._text(query)
+        if text is None:
             return []
-        return self._ask(caller(), self._shared.tables, statement, *args, **kwargs)[0]
+        return self._ask(self._shared.named(text) or self._shared.all_tables(), text, parameters)[0]
 
     def interrupt(self) -> None:
         """Interrupt the running statement; for another thread."""
@@ -271,12 +269,12 @@ class Connection(Closing):
         if planner is not None:
             with suppress(duckdb.ConnectionException):  # The plan has ended meanwhile.
                 planner.interrupt()
-        self._inner.interrupt()
+        self._opened.interrupt()
 
     def close(self) -> None:
         """Stop prefetching and close the connection. Idempotent."""
         self._end()
-        self._inner.close()
+        self._opened.close()
         if self._owner:
             self._shared.close()
 
@@ -285,19 +283,69 @@ class Connection(Closing):
         if self._current is not None:
             self._current.native.finish()
 
-    def begin_prefetch(self, query: Statement) -> None:
+    def begin_prefetch(self, query: Statement, parameters: object = None) -> None:
         """Start moving what a query will read, before it is executed.
 
         `execute` and relations do so themselves. The next statement stops it; copies stay.
         """
-        with self._prefetching(caller(), query):
-            pass
+        failure = self._begin(query, parameters, is_asked=True)
+        if failure is not None:
+            self._shared.note(failure)
 
-    def _relation(self, inner: object) -> Any:
-        is_relation = isinstance(inner, duckdb.DuckDBPyRelation)
-        return Relation(inner, self._prefetching) if is_relation else inner
+    def _run(
+        self,
+        query: object,
+        parameters: object,
+        run: Callable[..., Any],
+        *args: Any,
+    ) -> Any:
+        """Prefetch for a statement while it runs; DuckDB answers it also where that fails."""
+        failure = self._begin(query, parameters)
+        try:
+            result = run(*args)
+        except duckdb.Error:
+            self._end()
+            raise
+        if failure is not None:
+            self._shared.note(failure)
+        return result
 
-    def _statement(self, query: Statement) -> str | None:
+    def _begin(self, query: object, parameters: object, *, is_asked: bool = False) -> str | None:
+        """Start prefetching for a statement; return why that failed, if it did."""
+        self._end()
+        try:
+            self._current = self._started(query, parameters, is_asked=is_asked)
+        except duckdb.InterruptException:
+            raise  # Planning is part of the interrupted statement.
+        except UnreadablePlanError as problem:
+            return f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}"
+        except Exception as problem:  # noqa: BLE001 - What the statement does is up to DuckDB.
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            return f"a statement ran without prefetching: {reason}"
+        return None
+
+    def _started(self, query: object, parameters: object, *, is_asked: bool) -> "_Running | None":
+        shared = self._shared
+        text = query.query if isinstance(query, duckdb.Statement) else query
+        if not shared.is_prefetching() or not isinstance(text, str):
+            return None
+        shared.learn(self._opened)
+        version = shared.version
+        tables = shared.named(text)
+        scans, plan_ns = shared.plans.get(text), 0
+        if scans is None:
+            if not tables and is_asked:
+                tables = shared.all_tables()
+            statement = self._text(query) if shared.is_worth_a_plan(tables) else None
+            if statement is None:
+                return None
+            scans, plan_ns = self._ask(tables, statement, parameters)
+            shared.keep_plan(text, version, scans, plan_ns)
+        if not any(scan.movable_bytes for scan in scans):
+            return None
+        return shared.start(version, scans, plan_ns)
+
+    def _text(self, query: Any) -> str | None:
         """Text of the statement; None if there are several or it cannot be planned."""
         statements = (
             [query]
@@ -311,13 +359,13 @@ class Connection(Closing):
         return str(statements[0].query)
 
     def _ask(
-        self, frame: FrameType, tables: dict[str, Table], statement: str, *args: Any, **kwargs: Any
+        self, tables: dict[str, Table], statement: str, parameters: object
     ) -> tuple[list[PlannedScan], int]:
         begin_ns = time.perf_counter_ns()
-        with self._inner.cursor() as planner:
+        with self._opened.cursor() as planner:
             self._planner = planner
             try:
-                text = self._explained(planner, frame, statement, *args, **kwargs)
+                text = self._explained(planner, tables, statement, parameters)
             finally:
                 self._planner = None
         scans = read_plan(text, tables, statement)
@@ -328,83 +376,27 @@ class Connection(Closing):
     def _explained(
         self,
         planner: duckdb.DuckDBPyConnection,
-        frame: FrameType,
+        tables: dict[str, Table],
         statement: str,
-        *args: Any,
-        **kwargs: Any,
+        parameters: object,
     ) -> str:
-        lowered = statement.lower()
-        rest = dict(self._shared.sources)
-        named = {name: rest.pop(name) for name in list(rest) if name.lower() in lowered}
+        """The plan; adds the other tables if the statement needs them, too."""
+        explain = f"EXPLAIN (FORMAT JSON) {statement}"
+        others = self._shared.all_tables()
+        wanted = tables
         while True:
-            for name, source in named.items():
-                planner.register(name, source)
+            for name in wanted:
+                planner.register(name, self._shared.sources[name])
+                others.pop(name, None)
             try:
-                explain = f"EXPLAIN (FORMAT JSON) {statement}"
-                answer = called_from(frame, planner.execute, explain, *args, **kwargs).fetchall()
-                return str(answer[0][1])
+                return str(planner.execute(explain, parameters).fetchall()[0][1])
             except IndexError as problem:
                 raise UnreadablePlanError("EXPLAIN gave nothing") from problem
             except duckdb.CatalogException:
-                if not rest:
+                if not others:
                     raise
-                named, rest = rest, {}  # A view or a macro may read them.
-
-    @contextmanager
-    def _prefetching(
-        self,
-        frame: FrameType,
-        query: Statement | duckdb.DuckDBPyRelation,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Iterator[None]:
-        """Prefetch for a statement that runs inside; DuckDB answers it also where that fails."""
-        self._end()
-        failure: str | None = None
-        try:
-            self._current = self._started(frame, query, *args, **kwargs)
-        except duckdb.InterruptException:
-            raise  # Planning is part of the interrupted statement.
-        except UnreadablePlanError as problem:
-            failure = f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}"
-        except Exception as problem:  # noqa: BLE001 - What the statement does is up to DuckDB.
-            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-            failure = f"a statement ran without prefetching: {reason}"
-        try:
-            yield
-        except duckdb.Error:
-            self._end()
-            raise
-        if failure is not None:
-            self._shared.note(failure)
-
-    def _started(
-        self,
-        frame: FrameType,
-        query: Statement | duckdb.DuckDBPyRelation,
-        *args: Any,
-        **kwargs: Any,
-    ) -> "_Running | None":
-        shared = self._shared
-        if not shared.is_prefetching():
-            return None
-        if isinstance(query, duckdb.DuckDBPyRelation):
-            text, *values = text_of(query)
-            return self._started(frame, text, *values)
-        statement = self._statement(query)
-        if statement is None:
-            shared.plans.clear()  # The statement may change the schema.
-            return None
-        if not shared.is_worth_a_plan(statement):
-            return None
-        plan_ns = 0
-        tables, scans = shared.known_plan(statement)
-        if scans is None:
-            scans, plan_ns = self._ask(frame, tables, statement, *args, **kwargs)
-            shared.keep_plan(statement, tables, scans, plan_ns)
-        if not any(scan.movable_bytes for scan in scans):
-            return None
-        return shared.start(scans, tables, plan_ns)
+                tables |= others  # A view or a macro may read them.
+                wanted = dict(others)
 
     def _end(self) -> None:
         if self._current is not None:
@@ -455,8 +447,8 @@ class _Running:
 class _Shared:
     """State shared by the cursors of a connection.
 
-    Threading: shared. `lock` guards `running`, `plans` and writes of `tables` and `sources`. The
-    latter two are replaced, never modified, so reading them needs no lock.
+    Threading: shared. `lock` guards `running`, `plans`, `tables`, `sources`, `words` and `version`,
+    which counts their changes.
     """
 
     def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
@@ -480,6 +472,17 @@ class _Shared:
         self.cache = cache
         self.tables: dict[str, Table] = {}
         self.sources: dict[str, object] = {}
+        self.words: dict[str, set[str]] = {}
+        """Names of tables by their first words in lower case, which a text must have."""
+        self.version = 0
+        self.views: set[str] = set()
+        """Words of names through which statements have read tables that they do not name."""
+        self.functions: set[str] = set()
+        self.unplanned: str | None = None
+        """The last statement that names no table."""
+        self.unnamed: str | None = None
+        """Such a statement that has read a table."""
+        self.looks_left = _NOTES_MAX
         self.notes: dict[str, None] = {}
         self.plans: dict[str, list[PlannedScan]] = {}
         self.running: list[_Running] = []
@@ -500,31 +503,54 @@ class _Shared:
             and bool(self.tables)
         )
 
-    def is_worth_a_plan(self, statement: str) -> bool:
-        if self.mode == "on" or statement in self.plans:
-            return True
-        text = statement.lower()
-        byte_count = sum(
-            table.movable_bytes() for name, table in self.tables.items() if name.lower() in text
-        )
+    def named(self, text: str) -> dict[str, Table]:
+        """The tables that a statement names, and all if it names a view that has read one."""
+        words = [*_WORD.findall(text.lower()), ""]
+        with self.lock:
+            if words[0] in _SCHEMA_CHANGES:
+                self.plans.clear()
+            if not self.functions.isdisjoint(words):
+                self.note(f"planning would call a Python function: {text[:_NOTE_TEXT]}")
+                return {}
+            if not self.views.isdisjoint(words):
+                return dict(self.tables)
+            names = {name: None for word in words for name in self.words.get(word, ())}
+            self.unplanned = None if names else text
+            return {name: self.tables[name] for name in names}
+
+    def learn(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Find the views and macros of a statement that read tables without naming them."""
+        text, self.unnamed = self.unnamed, None
+        if text is not None:
+            self.looks_left -= 1
+            words = set(_WORD.findall(text.lower()))
+            with connection.cursor() as cursor:
+                names = cursor.execute(_VIEWS).fetchall()
+            self.views.update(words & {each for (name,) in names for each in _WORD.findall(name)})
+
+    def all_tables(self) -> dict[str, Table]:
+        with self.lock:
+            return dict(self.tables)
+
+    def all_sources(self) -> list[tuple[str, object]]:
+        with self.lock:
+            return list(self.sources.items())
+
+    def is_worth_a_plan(self, tables: dict[str, Table]) -> bool:
+        byte_count = sum(table.movable_bytes() for table in tables.values())
+        if self.mode == "on":
+            return byte_count > 0
         move_ns = byte_count / (self.bandwidth or _BANDWIDTH_EXPECTED) * 1e9
         return move_ns > _PLAN_SHARE * self.plan_ns
 
-    def known_plan(self, statement: str) -> tuple[dict[str, Table], list[PlannedScan] | None]:
-        """The current tables, and the cached plan of a statement on them, if any."""
-        with self.lock:
-            return self.tables, self.plans.get(statement)
-
-    def keep_plan(
-        self, statement: str, tables: dict[str, Table], scans: list[PlannedScan], plan_ns: int
-    ) -> None:
+    def keep_plan(self, text: str, version: int, scans: list[PlannedScan], plan_ns: int) -> None:
         with self.lock:
             self.plan_ns = (3 * self.plan_ns + plan_ns) // 4
-            if tables is not self.tables:
+            if version != self.version:
                 return
             if len(self.plans) >= _PLANS_MAX:
                 self.plans.pop(next(iter(self.plans)))
-            self.plans[statement] = scans
+            self.plans[text] = scans
 
     def note(self, text: str) -> None:
         if len(self.notes) < _NOTES_MAX:
@@ -538,51 +564,59 @@ class _Shared:
         return table.arrow if self.is_bypassed else ArrowSource(table, self)
 
     def add(self, name: str, table: Table, source: object) -> None:
-        nested = [each for each in table.column_names if not table.is_movable(each)]
+        nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
         if nested and self.mode != "off":
             self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
-        self._replace(name, {} if self.is_bypassed else {name: table}, {name: source})
+        self._replace(name, None if self.is_bypassed else table, source)
 
     def remove(self, name: str) -> None:
-        self._replace(name, {}, {})
+        self._replace(name, None, None)
 
-    def _replace(self, name: str, table: dict[str, Table], source: dict[str, object]) -> None:
-        def others(named: dict[str, Any]) -> dict[str, Any]:
-            # Names in DuckDB are case-insensitive.
-            return {key: named[key] for key in named if key.lower() != name.lower()}
-
+    def _replace(self, name: str, table: Table | None, source: object) -> None:
+        lowered = name.lower()  # Names in DuckDB are case-insensitive.
+        word = (_WORD.findall(lowered) or [""])[0]
         with self.lock:
-            before = self.tables
-            self.tables = others(before) | table
-            self.sources = others(self.sources) | source
+            self.version += 1
             self.plans.clear()
+            same = self.words.setdefault(word, set())
+            before = [key for key in same if key.lower() == lowered]
+            gone = {self.tables.pop(key) for key in before if key in self.tables}
+            for key in before:
+                del self.sources[key]
+            same.difference_update(before)
+            if source is not None:
+                same.add(name)
+                self.sources[name] = source
+            if table is not None:
+                self.tables[name] = table
+            if gone:
+                gone.difference_update(self.tables.values())
             running = list(self.running)
-        for gone in set(before.values()) - set(self.tables.values()):
-            for each in running:  # Its prefetcher could copy the table again.
-                if gone in each.tables.values():
-                    each.native.stop()
+        for each in gone:
+            for reader in running:  # Its prefetcher could copy the table again.
+                if each in reader.tables.values():
+                    reader.native.stop()
             if self.cache is not None:
                 with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
-                    gone.native().leave(self.cache.native())
+                    each.native().leave(self.cache.native())
 
-    def start(
-        self, scans: list[PlannedScan], tables: dict[str, Table], plan_ns: int
-    ) -> _Running | None:
+    def start(self, version: int, scans: list[PlannedScan], plan_ns: int) -> _Running | None:
         cache = self.cache
         if cache is None:
             return None
-        native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
-            (
-                tables[scan.table].native(),
-                tables[scan.table].indexes(scan.filter_columns),
-                tables[scan.table].indexes(scan.other_columns),
-                tables[scan.table].excluded_chunks(scan.ranges),
-            )
-            for scan in scans
-        ]
         with self.lock:
-            if tables is not self.tables:  # Copies of an unregistered table would stay.
+            if version != self.version:  # Copies of an unregistered table would stay.
                 return None
+            tables = {scan.table: self.tables[scan.table] for scan in scans}
+            native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
+                (
+                    tables[scan.table].native(),
+                    tables[scan.table].indexes(scan.filter_columns),
+                    tables[scan.table].indexes(scan.other_columns),
+                    tables[scan.table].excluded_chunks(scan.ranges),
+                )
+                for scan in scans
+            ]
             try:
                 started = _core.Prefetcher(cache.native(), native, self.wait)
             except ClosedError:
@@ -606,6 +640,8 @@ class _Shared:
                 return each.native.stream(table.native(), columns)
         if running:  # The plan lacked this scan, but copies may exist.
             return running[-1].native.stream(table.native(), columns)
+        if self.looks_left > 0:
+            self.unnamed = self.unplanned
         return table.native().stream(columns)
 
     def close(self) -> None:
@@ -615,7 +651,7 @@ class _Shared:
             self._own_cache.close()
             self._own_cache = None
         elif self.cache is not None:
-            for name in list(self.tables):
+            for name in self.all_tables():
                 self.remove(name)
         self.cache = None
 
@@ -654,3 +690,6 @@ def _cannot_prefetch() -> str | None:
     if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:
         return "it does not read tables as version 2.0 does"
     return None
+
+
+__name__ = duckdb.DuckDBPyRelation.__module__  # As in `_relation`.

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection that prefetches behaves as DuckDB's in everything but speed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import headrace
+import headrace.sql
+
+ROWS = 20_000
+FACTS = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "kind": pa.array([row % 7 for row in range(ROWS)], pa.int32()),
+    }
+)
+Work = Callable[[Any], Any]
+
+
+def answered(work: Work, connection: Any) -> Any:
+    """The value of a piece of work, or its error."""
+    try:
+        return work(connection)
+    except (duckdb.Error, TypeError, AttributeError) as problem:
+        return type(problem), str(problem).splitlines()[:1]
+
+
+def chained(found: object, connection: object) -> object:
+    """Whether a method gave its connection; a relation's rows."""
+    return found is connection or found
+
+
+def as_variable(connection: Any) -> Any:
+    facts = connection.sql("SELECT * FROM facts WHERE kind = 2")
+    assert facts is not None
+    return connection.sql("SELECT count(*), max(id) FROM facts").fetchall()
+
+
+def as_variable_with_parameters(connection: Any) -> Any:
+    few = connection.sql("SELECT id FROM facts WHERE id < ?", params=[9])
+    assert few is not None
+    return connection.execute("SELECT sum(id) FROM few").fetchall()
+
+
+def registered_relation(connection: Any) -> Any:
+    connection.register("registered", connection.table("facts").filter("kind = 3"))
+    return connection.execute("SELECT count(*) FROM registered").fetchall()
+
+
+def united(connection: Any) -> Any:
+    ours, other = connection.table("facts"), connection.from_arrow(FACTS)
+    return [
+        each.aggregate("count(*), sum(id)").fetchall()
+        for each in (ours.union(other), other.union(ours), ours.except_(other))
+    ]
+
+
+def crossed(connection: Any) -> Any:
+    few = connection.table("facts").filter("id < 3").set_alias("few")
+    other = connection.from_arrow(FACTS).filter("id < 4").set_alias("other")
+    return [each.count("*").fetchall() for each in (few.cross(other), other.cross(few))]
+
+
+def from_all_frames(connection: Any) -> Any:
+    outer = pa.table({"n": [1, 2, 3]})
+    connection.execute("SET python_scan_all_frames = true")
+
+    def inner() -> Any:
+        return connection.execute("SELECT sum(n) FROM outer").fetchall()
+
+    found = inner(), outer.num_rows
+    connection.execute("SET python_scan_all_frames = false")
+    return found
+
+
+def with_a_function(connection: Any) -> Any:
+    calls = []
+
+    def seven(value: int) -> int:
+        calls.append(value)
+        return 7
+
+    made = connection.create_function("seven", seven, ["BIGINT"], "BIGINT")
+    found = connection.execute("SELECT count(*) FROM facts WHERE kind < seven(1)").fetchall()
+    return chained(made, connection), found, len(calls)
+
+
+def with_a_pending_result(connection: Any) -> Any:
+    connection.execute("SELECT id FROM facts ORDER BY id")
+    first = connection.fetchmany(3)
+    relation = connection.table("facts").filter("id < 5")
+    return first, relation.fetchall(), connection.fetchone()
+
+
+WORK: dict[str, Work] = {
+    "relation as variable": as_variable,
+    "relation with parameters as variable": as_variable_with_parameters,
+    "registered relation": registered_relation,
+    "union and except": united,
+    "cross": crossed,
+    "all frames": from_all_frames,
+    "function": with_a_function,
+    "pending result": with_a_pending_result,
+    "fetch before execute": lambda c: c.cursor().fetchall(),
+    "fetchone before execute": lambda c: c.fetchone(),
+    "description before execute": lambda c: (c.description, c.rowcount),
+    "description": lambda c: c.execute("SELECT id FROM facts").description,
+    "nothing": lambda c: chained(c.execute(""), c),
+    "nothing, then a fetch": lambda c: c.execute("").fetchall(),
+    "nothing as a relation": lambda c: c.sql(""),
+    "a comment": lambda c: c.execute("-- nothing").fetchall(),
+    "view_name=": lambda c: chained(c.register(view_name="a", python_object=FACTS), c),
+    "unregister view_name=": lambda c: chained(c.unregister(view_name="a"), c),
+    "table_name=": lambda c: c.table(table_name="facts").columns,
+    "query= and parameters=": lambda c: c.execute(
+        query="SELECT count(*) FROM facts WHERE id < $n", parameters={"n": 3}
+    ).fetchall(),
+    "too many arguments": lambda c: c.table("facts", 1),
+    "no table": lambda c: c.table("missing").fetchall(),
+    "no attribute": lambda c: c.no_such_method,
+    "no attribute of a relation": lambda c: c.table("facts").no_such_column,
+    "column": lambda c: c.table("facts").kind.distinct().order("kind").fetchall(),
+    "iter_rows": lambda c: sum(row[0] for row in c.table("facts").iter_rows()),
+    "to_dicts": lambda c: c.table("facts").limit(2).to_dicts(),
+    "materialize": lambda c: c.table("facts").filter("id < 9").materialize().fetchall(),
+    "arrow": lambda c: pa.table(c.table("facts").filter("id < 9")).to_pydict(),
+    "to_arrow_table": lambda c: c.table("facts").to_arrow_table().num_rows,
+    "query of a relation": lambda c: c.table("facts").query("v", "SELECT max(id) v FROM v").v.df(),
+    "text of a relation": lambda c: str(c.table("facts").limit(2)),
+    "relation of another connection": lambda c: c.table("facts").union(
+        duckdb.connect().from_arrow(FACTS)
+    ),
+    "insert of a relation": lambda c: (
+        c.execute("CREATE OR REPLACE TABLE copied AS SELECT * FROM facts LIMIT 0"),
+        c.table("facts").insert_into("copied"),
+        c.table("copied").count("*").fetchall(),
+    )[1:],
+    "executemany": lambda c: (
+        c.execute("CREATE OR REPLACE TABLE many (a INTEGER)") and None,
+        chained(c.executemany("INSERT INTO many VALUES (?)", [[1], [2]]), c),
+        c.table("many").fetchall(),
+    ),
+    "chains": lambda c: [chained(each(), c) for each in (c.begin, c.commit, c.checkpoint)],
+    "is a connection": lambda c: isinstance(c, duckdb.DuckDBPyConnection),
+    "makes relations": lambda c: type(c.table("facts")).__mro__[-2] is duckdb.DuckDBPyRelation,
+    "connection= of the module": lambda c: [duckdb.sql("FROM facts LIMIT 1", connection=c)],
+    "names of attributes": lambda c: set(dir(duckdb.connect())) <= set(dir(c)),
+    "get_table_names": lambda c: c.get_table_names("SELECT * FROM facts, other"),
+    "extract_statements": lambda c: [each.query for each in c.extract_statements("FROM facts; ")],
+    "a statement": lambda c: c.execute(c.extract_statements("SELECT 1; SELECT 2")[1]).fetchall(),
+}
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+@pytest.mark.parametrize("name", WORK)
+def test_it_does_as_duckdb_does(mode: Any, name: str) -> None:
+    with duckdb.connect() as plain, headrace.sql.connect(prefetch=mode) as prefetching:
+        found = []
+        for each in (plain, prefetching):
+            each.register("facts", FACTS)
+            found.append(answered(WORK[name], each))
+        assert repr(found[1]) == repr(found[0])
+
+
+@pytest.mark.parametrize(
+    "read", ["iter_rows", "to_dicts", "materialize", "fetchall", "fetchnumpy", "pl"]
+)
+def test_whatever_reads_a_relation_prefetches(read: str) -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        found = getattr(connection.table("facts").filter("kind = 1"), read)()
+        assert found is not None
+        assert read != "iter_rows" or len(list(found)) > 0
+        assert connection.prefetched is not None
+
+
+def test_connect_takes_the_arguments_of_duckdb(tmp_path: Path) -> None:
+    path = str(tmp_path / "some.duckdb")
+    headrace.sql.connect(path, False, {"threads": 1}).close()
+    with (
+        headrace.sql.connect(path, read_only=True) as connection,
+        pytest.raises(duckdb.InvalidInputException, match="read-only"),
+    ):
+        connection.execute("CREATE TABLE t (a INTEGER)")
+
+
+def test_a_cursor_reads_the_tables_from_its_first_statement_on() -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        works: tuple[Work, ...] = (
+            lambda c: c.execute("SELECT count(*) FROM facts").fetchall(),
+            lambda c: c.table("facts").count("*").fetchall(),
+            lambda c: c.connection.execute("SELECT count(*) FROM facts").fetchall(),
+        )
+        for work in works:
+            with connection.cursor() as cursor:
+                assert work(cursor) == [(ROWS,)]
+
+
+def test_a_view_is_prefetched_after_its_first_statement() -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        connection.execute("CREATE VIEW chosen AS SELECT id FROM facts WHERE kind = 1")
+        for limit, is_prefetched in ((100, False), (200, True), (300, True)):
+            query = f"SELECT count(*) FROM chosen WHERE id < {limit}"  # noqa: S608
+            connection.execute(query).fetchall()
+            assert (connection.prefetched is not None) is is_prefetched
+
+
+def test_a_default_connection_can_be_the_wrapped_one() -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        before = duckdb.default_connection()
+        try:
+            duckdb.set_default_connection(connection.connection)
+            assert duckdb.execute("SELECT max(id) FROM facts").fetchall() == [(ROWS - 1,)]
+        finally:
+            duckdb.set_default_connection(before)
