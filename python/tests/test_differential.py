@@ -26,8 +26,9 @@ import headrace.dask
 import headrace.sql
 from headrace.frames import Dataset, lazy_frame
 
-PROGRAMS = 50
+PROGRAMS = 66
 STEPS = 12
+QUERIES_MIN = 500
 TABLES = 200
 DASK_TABLES = 60
 TIME_LIMIT_S = 90
@@ -161,12 +162,19 @@ def random_step(rng: random.Random, tables: dict[str, Any]) -> tuple[str, Step]:
         ("the rest", lambda c: c.fetchall()),
         ("relation", lambda c: c.sql(query, params=values or None).fetchall()),
         ("filtered", lambda c: c.table("a").filter("k < 20").aggregate("count(*)").fetchall()),
+        ("variable", lambda c: from_variable(c, query, values)),
+        ("union", lambda c: c.table("a").select("k").union(c.table("b").select("k")).fetchall()),
         ("wrong", lambda c: c.execute("SELECT missing FROM a").fetchall()),
     ]
     if rng.random() < 0.3:
         return rng.choice(changes)
     how, step = rng.choice(reads)
     return f"{how}: {query} {values}", step
+
+
+def from_variable(connection: Any, query: str, values: list[Any]) -> Any:
+    found = connection.sql(query, params=values or None)
+    return connection.execute("SELECT count(*) FROM found").fetchall(), found.fetchall()
 
 
 def outcome(step: Step, connection: Any) -> str:
@@ -179,7 +187,7 @@ def outcome(step: Step, connection: Any) -> str:
 def test_duckdb_answers_as_on_its_own_connection(
     rngs: Callable[[int], random.Random], cache: headrace.Cache
 ) -> None:
-    from_copies = 0
+    from_copies = queries = 0
     for number in range(PROGRAMS):
         rng = rngs(number)
         tables = {"a": random_table(rng), "b": random_table(rng)}
@@ -197,11 +205,13 @@ def test_duckdb_answers_as_on_its_own_connection(
             for _ in range(STEPS):
                 what, step = random_step(rng, tables)
                 done.append(what)
+                queries += ":" in what
                 expected, found = (outcome(step, each) for each in (plain, prefetching))
                 assert found == expected, (number, done)
                 if prefetching.prefetched is not None:
                     from_copies += prefetching.prefetched.bytes_from_copies
     assert from_copies > 0
+    assert queries >= QUERIES_MIN
 
 
 def assert_same(found: Any, expected: Any, where: object) -> None:

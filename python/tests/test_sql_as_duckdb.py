@@ -2,6 +2,7 @@
 """A connection that prefetches behaves as DuckDB's in everything but speed."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import headrace
 import headrace.sql
+from headrace import _core
+from headrace.table import Range
 
 ROWS = 20_000
 FACTS = pa.table(
@@ -221,3 +224,63 @@ def test_a_default_connection_can_be_the_wrapped_one() -> None:
             assert duckdb.execute("SELECT max(id) FROM facts").fetchall() == [(ROWS - 1,)]
         finally:
             duckdb.set_default_connection(before)
+
+
+def test_registering_looks_at_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        with monkeypatch.context() as patched:
+            patched.setattr(_core, "Table", None)
+            connection.register("facts", FACTS)
+            connection.execute("SELECT 1 + 1").fetchall()
+        connection.execute("SELECT max(id) FROM facts").fetchall()
+        assert connection.prefetched is not None
+
+
+def test_the_first_statement_does_not_wait_for_the_bounds_of_its_filter() -> None:
+    table = headrace.Table(FACTS, chunk_rows=4000)
+    query = "SELECT count(*) FROM facts WHERE id < 100"
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", table)
+        for submitted in (5, 1):
+            connection.begin_prefetch(query)
+            connection.wait_for_prefetch()
+            assert connection.prefetched is not None
+            assert connection.prefetched.scans[0].chunks_submitted == submitted
+            table.excluded_chunks([Range("id", None, Decimal(99))], wait=True)
+
+
+def test_statements_that_move_nothing_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(headrace.sql, "read_plan", refuse)
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("short", FACTS.slice(0, 10))
+        connection.register("nested", pa.table({"a": [[1, 2]] * 5000}))
+        connection.execute("CREATE TABLE native AS SELECT range AS r FROM range(9)")
+        for table in ("short", "nested", "native"):
+            connection.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
+        connection.execute("SELECT 7").fetchall()
+        assert connection.notes == ["columns of 'nested' are not prefetched: a"]
+
+
+def test_hundreds_of_tables_can_be_registered() -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        for number in range(500):
+            connection.register(f"facts_{number}", FACTS)
+        assert connection.execute("SELECT max(id) FROM facts_499").fetchall() == [(ROWS - 1,)]
+        assert connection.prefetched is not None
+        with connection.cursor() as cursor:
+            assert cursor.execute("SELECT max(id) FROM facts_7").fetchall() == [(ROWS - 1,)]
+
+
+def test_what_gives_a_connection_gives_one_that_prefetches() -> None:
+    query = "SELECT sum(n) FROM numbers"
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("numbers", pa.table({"n": range(100_000)}))
+        assert connection.begin().execute(query).fetchone() == (4999950000,)
+        assert connection.prefetched is not None
+        assert connection.commit() is connection
+        with connection.duplicate() as other:
+            assert other.execute(query).fetchone() == (4999950000,)
+            assert other.prefetched is not None

@@ -42,8 +42,7 @@ class Prefetched:
     """Prefetching of one statement.
 
     Attributes:
-        plan_ns: Time to get and parse the plan, and to find the bounds of columns that are filtered
-            for the first time; 0 if the plan was cached.
+        plan_ns: Time to get and parse the plan; 0 if the plan was cached.
         scans: The scans in the order of the plan.
     """
 

@@ -369,8 +369,6 @@ class Connection(Closing):
             finally:
                 self._planner = None
         scans = read_plan(text, tables, statement)
-        for scan in scans:  # The first plan that tests a column looks for its bounds.
-            tables[scan.table].excluded_chunks(scan.ranges)
         return scans, time.perf_counter_ns() - begin_ns
 
     def _explained(
@@ -598,7 +596,7 @@ class _Shared:
                     reader.native.stop()
             if self.cache is not None:
                 with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
-                    each.native().leave(self.cache.native())
+                    each.leave(self.cache)
 
     def start(self, version: int, scans: list[PlannedScan], plan_ns: int) -> _Running | None:
         cache = self.cache

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from headrace import _core
 from headrace._arguments import whole_number
 from headrace._words import counted
+from headrace.cache import Cache
 from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError
 from headrace.machine import Machine, topo
 
@@ -69,15 +71,17 @@ class Table:
             raise InvalidArgumentError(
                 _TRIED, "two of its columns have the same name", "rename one of them"
             )
-        self._native = _core.Table.import_stream(self.arrow.__arrow_c_stream__(), self._chunk_rows)
+        self._lock = threading.Lock()
+        self._imported: _core.Table | None = None
         self._indexes = {name: index for index, name in enumerate(names)}
-        self._bounds: dict[str, list[tuple[Any, Any]]] = {}
+        self._bounds: dict[str, list[tuple[Any, Any]] | None] = {}
+        """None while they are looked for."""
 
     def __repr__(self) -> str:
         return (
             f"<headrace.Table: {counted(self.num_rows, 'row')}, "
             f"{counted(len(self._indexes), 'column')}, "
-            f"{counted(self._native.chunk_count(), 'chunk')}>"
+            f"{counted(self.native().chunk_count(), 'chunk')}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,8 +106,17 @@ class Table:
         return list(self._indexes)
 
     def native(self) -> _core.Table:
-        """The table of the extension module."""
-        return self._native
+        """The table of the extension module. The first call looks at all chunks."""
+        with self._lock:
+            if self._imported is None:
+                stream = self.arrow.__arrow_c_stream__()
+                self._imported = _core.Table.import_stream(stream, self._chunk_rows)
+            return self._imported
+
+    def leave(self, cache: Cache) -> None:
+        """Drop the copies in a cache."""
+        if self._imported is not None:
+            self._imported.leave(cache.native())
 
     def indexes(self, names: Sequence[str]) -> list[int]:
         """Indexes of columns."""
@@ -111,12 +124,12 @@ class Table:
 
     def is_movable(self, name: str) -> bool:
         """Whether a column can be prefetched; nested columns cannot."""
-        return self._native.is_movable(self._indexes[name])
+        return self.native().is_movable(self._indexes[name])
 
     def movable_bytes(self, names: Sequence[str] | None = None) -> int:
         """Bytes that a prefetcher would move of these columns, or of all."""
         chosen = self._indexes if names is None else names
-        return sum(self._native.movable_bytes(self._indexes[name]) for name in chosen)
+        return sum(self.native().movable_bytes(self._indexes[name]) for name in chosen)
 
     def where(self) -> dict[str, dict[int | None, int]]:
         """Return the bytes of each column by node; None is an unknown node.
@@ -126,7 +139,7 @@ class Table:
         found: dict[str, dict[int | None, int]] = {}
         for name, index in self._indexes.items():
             nodes: dict[int | None, int] = {}
-            for address, byte_count in self._native.addresses(index):
+            for address, byte_count in self.native().addresses(index):
                 node = _core.node_of_address(address)
                 nodes[node] = nodes.get(node, 0) + byte_count
             found[name] = nodes
@@ -178,18 +191,18 @@ class Table:
         placed = placed.replace_schema_metadata(self.schema.metadata)
         return Table(placed, chunk_rows=self._chunk_rows)
 
-    def excluded_chunks(self, ranges: Sequence[Range]) -> list[bool]:
+    def excluded_chunks(self, ranges: Sequence[Range], *, wait: bool = False) -> list[bool]:
         """For each chunk, whether no row can lie in all of these ranges.
 
-        Compares with the minimum and maximum of each chunk, for integer and date columns only. They
-        are computed when a column is first used.
+        Compares with the minimum and maximum of each chunk, for integer and date columns only. When
+        a column is first used, a thread computes them; without `wait`, later calls know them.
         """
-        excluded = [False] * self._native.chunk_count()
+        excluded = [False] * self.native().chunk_count()
         for each in ranges:
             if not self._has_bounds(each):
                 continue
             low, high = _number(each.low), _number(each.high)
-            for chunk, (least, greatest) in enumerate(self._bounds_of(each.column)):
+            for chunk, (least, greatest) in enumerate(self._bounds_of(each.column, wait=wait)):
                 is_outside = (
                     least is None  # Only nulls.
                     or (high is not None and least > high)
@@ -205,18 +218,30 @@ class Table:
         of_dates = isinstance(wanted.low if wanted.low is not None else wanted.high, dt.date)
         return bool(pa.types.is_date32(kind) if of_dates else pa.types.is_integer(kind))
 
-    def _bounds_of(self, name: str) -> list[tuple[Any, Any]]:
-        if name not in self._bounds:
-            column, bounds, first = self.arrow[name], [], 0
-            if pa.types.is_date32(column.type):
-                column = column.cast(pa.int32())  # Dates of Python end in the year 9999.
-            for chunk in range(self._native.chunk_count()):
-                rows = self._native.chunk_rows(chunk)
-                found = pc.min_max(column.slice(first, rows)).as_py()
-                bounds.append((found["min"], found["max"]))
-                first += rows
-            self._bounds[name] = bounds
-        return self._bounds[name]
+    def _bounds_of(self, name: str, *, wait: bool) -> list[tuple[Any, Any]]:
+        found = self._bounds.get(name)
+        if found is not None:
+            return found
+        if wait:
+            return self._find_bounds(name)
+        with self._lock:
+            is_looked_for = name in self._bounds
+            self._bounds[name] = self._bounds.get(name)
+        if not is_looked_for:
+            threading.Thread(target=self._find_bounds, args=(name,)).start()
+        return []
+
+    def _find_bounds(self, name: str) -> list[tuple[Any, Any]]:
+        native, column, bounds, first = self.native(), self.arrow[name], [], 0
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())  # Dates of Python end in the year 9999.
+        for chunk in range(native.chunk_count()):
+            rows = native.chunk_rows(chunk)
+            found = pc.min_max(column.slice(first, rows)).as_py()
+            bounds.append((found["min"], found["max"]))
+            first += rows
+        self._bounds[name] = bounds
+        return bounds
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -224,7 +249,7 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the columns without copying."""
         del requested_schema  # The protocol permits ignoring it.
-        return self._native.stream(list(range(len(self._indexes))))
+        return self.native().stream(list(range(len(self._indexes))))
 
 
 def _number(bound: dt.date | Decimal | None) -> Decimal | int | None:
