@@ -20,7 +20,7 @@ constinit Program program{};
 namespace {
 
 Path path_of(Move move) noexcept {
-  return move == program.libc_move ? Path::libc : Path::tuned;
+  return move == program.libc_move || move == program.guard ? Path::libc : Path::tuned;
 }
 
 /// Whether a device shares calls of this length.

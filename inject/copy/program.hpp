@@ -27,6 +27,7 @@ struct alignas(64) Program {
   /// The next definitions of these names, which the program would use without this library. memmove
   /// also serves memcpy: programs linked against an old C library may depend on that.
   Move libc_move;
+  Move guard;  ///< libc_move, but for the copies in which that crawls; null if there is none.
   Fill libc_fill;
   Compare libc_compare;
   Counters* counters;  ///< Null: nothing is counted.

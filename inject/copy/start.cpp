@@ -54,11 +54,14 @@ std::size_t bytes_min_wanted() {
   return error == std::errc() && end == text.data() + text.size() ? bytes_min : 0;
 }
 
-/// The smallest length with a tuned copy; SIZE_MAX if none.
-std::size_t first_tuned_length(const copy::Profile& profile) {
-  const auto first = std::ranges::find_if(
-      profile.classes, [](const auto& each) { return each.variant || each.cold_variant; });
-  return first == profile.classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
+/// The smallest length that the C library does not serve; SIZE_MAX if none.
+std::size_t first_tuned_length(const std::vector<copy::Range>& ranges) {
+  std::size_t begin = 1;
+  for (const copy::Range& each : ranges) {
+    if (each.move != nullptr) return begin;
+    begin = each.bytes_max + 1;
+  }
+  return SIZE_MAX;
 }
 
 /// The same for kernels.
@@ -107,33 +110,47 @@ struct Tuning {
   std::optional<std::uint64_t> device_bytes_min = {};  ///< The profile's value for devices.
   std::string note = {};
 
-  [[nodiscard]] bool is_tuned() const {
-    return std::min({bytes_min, fill_bytes_min, compare_bytes_min}) != SIZE_MAX;
-  }
+  bool by_profile = false;  ///< Whether the profile has anything better.
 };
+
+/// Replaces only the copies in which the C library crawls.
+Tuning use_guard(const Error& problem) {
+  Tuning tuning{.note = problem.message() + "; copies use the C library"};
+  const copy::Profile profile = copy::detail::untuned_profile();
+  if (!copy::use_profile(profile, dispatch())) return tuning;
+  tuning.ranges = copy::detail::ranges_of(profile, dispatch());
+  tuning.bytes_min = std::max(first_tuned_length(tuning.ranges), bytes_min_wanted());
+  tuning.note += copy::detail::note_of_guard();
+  return tuning;
+}
 
 Tuning use_tuned_copies() {
   const std::string path = copy::default_profile_path();
   if (path.empty()) return {.note = "no profile path"};
   auto profile = copy::load_profile(path);
-  if (!profile) return {.note = profile.error().message()};
+  if (!profile) return use_guard(profile.error());
   leave_out_wide_short_copies(*profile);
   leave_out_cold_copies(*profile);
   if (const auto used = copy::use_profile(*profile, dispatch()); !used) {
-    return {.note = copy::of_profile(path, used.error()).message()};
+    return use_guard(copy::of_profile(path, used.error()));
   }
   if (const auto used = copy::use_kernels(*profile, fills, comparisons); !used) {
-    return {.note = copy::of_profile(path, used.error()).message()};
+    return use_guard(copy::of_profile(path, used.error()));
   }
   const std::size_t wanted = bytes_min_wanted();
   Tuning tuning{.ranges = copy::detail::ranges_of(*profile, dispatch()),
-                .bytes_min = std::max(first_tuned_length(*profile), wanted),
                 .fill_bytes_min = std::max(first_kernel_length(profile->fills), wanted),
                 .compare_bytes_min = std::max(first_kernel_length(profile->comparisons), wanted),
                 .device_bytes_min = profile->dsa_bytes_min,
                 .note = "copies are tuned by the profile '" + path + "'"};
-  if (!tuning.is_tuned()) {
+  tuning.bytes_min = std::max(first_tuned_length(tuning.ranges), wanted);
+  tuning.by_profile = std::min(tuning.fill_bytes_min, tuning.compare_bytes_min) != SIZE_MAX ||
+                      std::ranges::any_of(tuning.ranges, [](const copy::Range& each) {
+                        return each.move != nullptr && each.move != copy::detail::latest_guard();
+                      });
+  if (!tuning.by_profile) {
     tuning.note = "the profile '" + path + "' has nothing better than the C library's functions";
+    tuning.note += copy::detail::note_of_guard();
   }
   return tuning;
 }
@@ -173,7 +190,7 @@ Counters* find_counters() {
 
 void report(Counters& counters, const Tuning& tuning) noexcept {
   counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
-  if (tuning.is_tuned()) counters.tuned_count.fetch_add_relaxed(1);
+  if (tuning.by_profile) counters.tuned_count.fetch_add_relaxed(1);
   // Otherwise counted when the first dedicated queue is opened.
   if (program.device != nullptr && program.device->portal_count.load_relaxed() != 0) {
     counters.device_count.fetch_add_relaxed(1);
@@ -254,6 +271,7 @@ void begin() {
   Tuning tuning;
   try {
     tuning = use_tuned_copies();
+    program.guard = copy::detail::latest_guard();
     program.device_bytes_min = use_devices(tuning.device_bytes_min, tuning.note);
     program.counters = find_counters();
   } catch (...) {  // No memory, or an unexpected error: the program must still run.

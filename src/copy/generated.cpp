@@ -52,7 +52,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Variant> variants, Mov
 }
 
 Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, const ColdProbe& probe,
-                                          Move fallback) {
+                                          Move fallback, bool guards) {
   // Generate into scratch first: only then is the size of the pages known.
   std::vector<std::byte> scratch(kLineBytes + detail::kCodeBytesMax);
   const std::span<std::byte> room = from_a_line_on(scratch);
@@ -70,6 +70,14 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     code.resize(round_up_to_lines(code.size()));
     return begin;
   };
+  if (guards) {
+    // No other loop is faster there, measured on an EPYC (Zen 3) from 2 KiB to 1 MiB.
+    const Variant loop{.block_line_count = 1};
+    HEADRACE_TRY(can_generate(loop));
+    detail::generate_guard(fallback, room);
+    static_cast<void>(append(kLineBytes));
+    static_cast<void>(append(detail::generate(loop, fallback, room)));
+  }
   std::size_t probe_count = 0;
   for (const Routine& routine : routines) {
     Begins& each = begins.emplace_back();
@@ -90,7 +98,8 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   HEADRACE_TAKE(pages, platform::ExecutablePages::make(code.size()));
   std::memcpy(pages->bytes().data(), code.data(), code.size());
   const auto function_at = [&](std::optional<std::size_t> begin) {
-    return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
+    if (!begin && !guards) return fallback;
+    return reinterpret_cast<Move>(pages->bytes().data() + begin.value_or(0));
   };
   std::vector<Move> moves;
   moves.reserve(begins.size());
@@ -105,6 +114,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     moves.push_back(function_at(next));
     next += detail::kProbeCodeBytesMax;
   }
+  if (guards) moves.push_back(function_at(std::nullopt));
   HEADRACE_TRY(pages->seal());
   return GeneratedCode(std::make_unique<State>(
       State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));

@@ -568,4 +568,16 @@ void generate_probe(const ColdProbe& probe, Move warm, Move cold, std::span<std:
   check_written();
 }
 
+void generate_guard(Move other, std::span<std::byte> room) {
+  Xbyak::ClearError();
+  Xbyak::CodeGenerator code(kLine, room.data());
+  code.lea(code.ecx, code.ptr[code.rdi - 1]);
+  code.sub(code.ecx, code.esi);
+  code.test(code.ecx, kPage - 32);
+  code.jz(static_cast<const void*>(room.data() + kLine));
+  code.mov(code.r11, reinterpret_cast<std::uintptr_t>(other));
+  code.jmp(code.r11);
+  check_written();
+}
+
 }  // namespace headrace::copy::detail

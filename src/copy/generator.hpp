@@ -55,4 +55,8 @@ inline constexpr std::size_t kProbeCodeBytesMax = 256;
 /// bytes come from memory, else to `warm`.
 void generate_probe(const ColdProbe& probe, Move warm, Move cold, std::span<std::byte> room);
 
+/// Writes a function that fills the first line of `room`: it jumps to the next line if the target
+/// lies 1 to 32 bytes after the source within pages of 4 KiB, and else to `other`.
+void generate_guard(Move other, std::span<std::byte> room);
+
 }  // namespace headrace::copy::detail

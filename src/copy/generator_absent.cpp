@@ -36,4 +36,8 @@ void generate_probe(const ColdProbe& /*probe*/, Move /*warm*/, Move /*cold*/,
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
 }
 
+void generate_guard(Move /*other*/, std::span<std::byte> /*room*/) {
+  HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
+}
+
 }  // namespace headrace::copy::detail

@@ -231,9 +231,44 @@ void keep(GeneratedCode code) HEADRACE_REQUIRES(detail::profile_mutex()) {
   kKept->push_back(std::move(code));
 }
 
+/// Lengths in which `rep movsb`, by which the C library copies them on many processors, may crawl.
+constexpr std::size_t kGuardedBytesMin = std::size_t{4} << 10U;  // End of a class, as the next.
+constexpr std::size_t kGuardedBytesMax = std::size_t{1} << 20U;
+
+/// Whether `move` crawls if the target lies a few bytes after the source within a page: on a Zen 3
+/// `rep movsb` takes 30 times as long for distances of 1 to 31 bytes, which two buffers of whole
+/// pages have that malloc returned one after the other.
+///
+/// Cost: some 20 microseconds.
+bool crawls(Move move) {
+  if (!platform::may_read_ticks()) return false;
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kCopied = 2 * kPage;
+  constexpr int kTries = 4;
+  constexpr int kSlower = 4;
+  std::vector<std::byte> room(6 * kPage);
+  std::byte* const source =
+      room.data() + kPage - reinterpret_cast<std::uintptr_t>(room.data()) % kPage;
+  const auto fastest = [&](std::size_t distance) {
+    std::uint64_t least = UINT64_MAX;
+    for (int i = 0; i < kTries; ++i) {
+      const std::uint64_t begin = platform::ticks();
+      move(source + kCopied + distance, source, kCopied);
+      least = std::min(least, platform::ticks() - begin);
+    }
+    return least;
+  };
+  static_cast<void>(fastest(0));  // Page faults.
+  return fastest(16) > kSlower * fastest(0);
+}
+
+/// The guard of the profile used last.
+constinit Atomic<Move> guard_in_use{nullptr};
+
 /// Generated functions, and the entry that leads to them; nothing if the fallback serves all.
 struct Moves {
   GeneratedCode code;
+  Move guard = nullptr;
   std::optional<GeneratedCode> entry;
 };
 
@@ -246,12 +281,16 @@ Result<Moves> generate(const Profile& profile, Dispatch<Move>& chosen) {
   for (const SizeClass& each : profile.classes) {
     routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }
-  auto code =
-      GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}), chosen.fallback());
+  // Without its code the fallback stays, however slow.
+  const bool guards = can_run(Variant{}) && crawls(chosen.fallback());
+  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
+                                  chosen.fallback(), guards);
   if (!code) return fail(code.error().within("use the copy profile"));
   std::size_t next = 0;
   for (const SizeClass& each : profile.classes) {
-    const Move move = code->moves()[next++];
+    const bool guarded = each.bytes_max >= kGuardedBytesMin && each.bytes_max <= kGuardedBytesMax;
+    Move move = code->moves()[next++];
+    if (guards && !guarded && move == code->moves().back()) move = chosen.fallback();
     const std::size_t first = class_of(each.bytes_max);
     chosen.choose(first, move);
     if (&each != &profile.classes.back()) continue;
@@ -259,7 +298,8 @@ Result<Moves> generate(const Profile& profile, Dispatch<Move>& chosen) {
     // generated functions pass it to the fallback.
     for (std::size_t i = first; i < kClassCount; ++i) chosen.choose(i, move);
   }
-  Moves moves{.code = std::move(*code), .entry = {}};
+  Moves moves{.code = std::move(*code), .guard = nullptr, .entry = {}};
+  if (guards) moves.guard = moves.code.moves().back();
   const std::vector<Range> ranges = detail::ranges_of(profile, chosen);
   if (std::ranges::any_of(ranges, [](const Range& each) { return each.move != nullptr; })) {
     auto entry = GeneratedCode::make_entry(ranges, chosen.fallback());
@@ -273,6 +313,7 @@ void choose_moves(Moves moves, const Dispatch<Move>& chosen, Dispatch<Move>& dis
     HEADRACE_REQUIRES(detail::profile_mutex()) {
   const Move entered = moves.entry ? moves.entry->moves().front() : dispatch.fallback();
   keep(std::move(moves.code));
+  guard_in_use.store_relaxed(moves.guard);  // For reports.
   if (moves.entry) keep(std::move(*moves.entry));
   for (std::size_t i = 0; i < kClassCount; ++i)
     dispatch.choose(i, chosen.function_for(std::size_t{2} << i));
@@ -294,6 +335,24 @@ std::vector<Range> detail::ranges_of(const Profile& profile, const Dispatch<Move
   }
   if (!ranges.empty()) ranges.push_back({.bytes_max = SIZE_MAX, .move = ranges.back().move});
   return ranges;
+}
+
+Profile detail::untuned_profile() {
+  Profile profile;
+  profile.machine = this_machine();
+  // The last class serves longer copies, too: by the fallback.
+  for (std::size_t bytes_max = kGuardedBytesMin; bytes_max <= 2 * kGuardedBytesMax; bytes_max *= 2)
+    profile.classes.push_back({.bytes_max = bytes_max, .variant = {}});
+  return profile;
+}
+
+Move detail::latest_guard() {
+  return guard_in_use.load_relaxed();  // For reports.
+}
+
+std::string_view detail::note_of_guard() {
+  if (latest_guard() == nullptr) return {};
+  return ", except from 2 KiB to 1 MiB where its 'rep movsb' crawls";
 }
 
 Mutex& detail::profile_mutex() {
@@ -475,10 +534,11 @@ const ProfileReport& use_default_profile() {
     }
     const auto profile = load_profile(report.path);
     if (!profile) {
-      report.note =
-          profile.error().code == Code::not_found
-              ? fmt::format("there is no profile '{}': copies use the C library", report.path)
-              : profile.error().message();
+      static_cast<void>(use_profile(detail::untuned_profile()));
+      report.note = profile.error().code == Code::not_found
+                        ? fmt::format("there is no profile '{}': copies use the C library{}",
+                                      report.path, detail::note_of_guard())
+                        : profile.error().message();
       return report;
     }
     if (const auto used = use_profile(*profile); !used) {

@@ -72,12 +72,14 @@ class HEADRACE_API GeneratedCode {
                                                   Move fallback = libc_move());
 
   /// Generates one function for each of `routines`. Those with `cold` read the time-stamp counter,
-  /// which kills a process that has disabled it.
+  /// which kills a process that has disabled it. With `guards` a guard stands for the fallback in
+  /// them: it copies by a loop if the target lies 1 to 32 bytes after the source, counted within
+  /// pages of 4 KiB, and else calls the fallback.
   ///
   /// Fails: as above.
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Routine> routines,
                                                   const ColdProbe& probe,
-                                                  Move fallback = libc_move());
+                                                  Move fallback = libc_move(), bool guards = false);
 
   /// Generates one function that serves each length as its range says, and longer ones as the
   /// fallback does: compares of the length, inline copies up to some hundred bytes, and jumps. It
@@ -93,7 +95,8 @@ class HEADRACE_API GeneratedCode {
   GeneratedCode& operator=(const GeneratedCode&) = delete;
   ~GeneratedCode();
 
-  /// The functions, in the order of the variants or routines; that of an entry is the first.
+  /// The functions, in the order of the variants or routines; that of an entry is the first; with
+  /// `guards` the last is the guard.
   [[nodiscard]] std::span<const Move> moves() const;
   /// Bytes of machine code.
   [[nodiscard]] std::size_t code_bytes() const;

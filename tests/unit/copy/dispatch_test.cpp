@@ -8,14 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "headrace/copy/copy.hpp"
 #include "headrace/copy/profile.hpp"
+#include "headrace/platform/cpu.hpp"
 
 namespace headrace::copy {
 namespace {
@@ -100,6 +104,80 @@ long count_instructions(Move move) {
   ::kill(child, SIGKILL);
   ::waitpid(child, &status, 0);
   return count;
+}
+
+int crawl_count = 0;
+/// As `rep movsb` on a Zen 3, but on any processor: slow if the target lies 1 to 31 bytes after the
+/// source within a page.
+void* crawling_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  const auto distance =
+      reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
+  if (byte_count > 2048 && (distance - 1) % 4096 < 31) {
+    ++crawl_count;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  }
+  return std::memmove(target, source, byte_count);
+}
+
+Profile profile_without_variants() {
+  Profile profile;
+  profile.machine = this_machine();
+  for (std::size_t bytes_max = 1024; bytes_max <= std::size_t{2} << 20U; bytes_max *= 2) {
+    profile.classes.push_back({.bytes_max = bytes_max, .variant = {}});
+  }
+  return profile;
+}
+
+TEST(Dispatch, CopiesInWhichTheCLibraryCrawlsAreReplacedAndNoOthers) {
+  if (!platform::cpu_features().avx2) GTEST_SKIP() << "the loop needs AVX2";
+  Dispatch dispatch(&crawling_move);
+  ASSERT_TRUE(use_profile(profile_without_variants(), dispatch).has_value());
+  for (const std::size_t bytes_max : {2049U, 4096U, 65536U, 1U << 20U}) {
+    EXPECT_NE(dispatch.function_for(bytes_max), &crawling_move) << bytes_max;
+  }
+  for (const std::size_t bytes_max : {1024U, 2048U, (1U << 20U) + 1, 4U << 20U}) {
+    EXPECT_EQ(dispatch.function_for(bytes_max), &crawling_move) << bytes_max;
+  }
+  ASSERT_NE(dispatch.entry(), &crawling_move);
+
+  constexpr std::size_t kCopied = 3000;
+  std::vector<std::byte> from(kCopied + 8192);
+  std::vector<std::byte> to(from.size());
+  std::byte* const source =
+      from.data() + 4096 - reinterpret_cast<std::uintptr_t>(from.data()) % 4096;
+  std::byte* const target = to.data() + 4096 - reinterpret_cast<std::uintptr_t>(to.data()) % 4096;
+  crawl_count = 0;
+  for (std::size_t distance = 0; distance < 40; ++distance) {
+    for (std::size_t i = 0; i < kCopied; ++i) source[i] = static_cast<std::byte>(i + distance);
+    std::ranges::fill(to, std::byte{0});
+    EXPECT_EQ(dispatch.entry()(target + distance, source, kCopied), target + distance);
+    EXPECT_TRUE(std::equal(source, source + kCopied, target + distance)) << distance;
+    EXPECT_EQ(target[distance + kCopied], std::byte{0});
+  }
+  EXPECT_EQ(crawl_count, 0);
+  // Overlapping ranges may be as close, and stay the C library's.
+  const std::vector<std::byte> before(source, source + kCopied);
+  dispatch.entry()(source + 16, source, kCopied);
+  EXPECT_TRUE(std::ranges::equal(before, std::span(source + 16, kCopied)));
+  EXPECT_EQ(crawl_count, 1);
+}
+
+/// As fast for every distance.
+void* even_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  for (std::size_t i = 0; i < byte_count; ++i) {
+    static_cast<std::byte*>(target)[i] = static_cast<const std::byte*>(source)[i];
+    asm volatile("" ::: "memory");  // The compiler must not call memmove.
+  }
+  return target;
+}
+
+TEST(Dispatch, ACLibraryThatDoesNotCrawlKeepsItsCopies) {
+  Dispatch dispatch(&even_move);
+  ASSERT_TRUE(use_profile(profile_without_variants(), dispatch).has_value());
+  EXPECT_EQ(dispatch.function_for(4096), &even_move);
+  EXPECT_EQ(dispatch.entry(), &even_move);
 }
 
 TEST(Dispatch, AShortCopyTakesAtMostEightInstructionsMoreThanMemmove) {
