@@ -70,16 +70,31 @@ StoreState::Block* StoreState::find(std::string_view key) const {
   return block != nullptr && block->fastest() != kTiersMax ? block : nullptr;
 }
 
-bool StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
+StoreState::Block* StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
+  Tier& here = *tiers_[tier];
   if (Block* const before = index_.find(block.key, block.hash); before != nullptr) {
-    if (before->sequence > block.sequence) return false;
+    if (before->sequence > block.sequence) return nullptr;
     block.pins = before->pins;
+    std::array<SlotNumber, kTiersMax> only{};
+    only[tier] = before->slots[tier];
+    const bool unused = before->uses == 0 && before->leaving == 0;
+    if (unused && here.file == nullptr && only[tier] != 0 && before->slots == only) {
+      // A use: the key keeps its block, its slot and its place in the order, with the new bytes.
+      here.exchange(only[tier], slot);
+      here.touch(only[tier]);
+      block.slots = only;
+      block.live = true;
+      static_cast<detail::BlockState&>(*before) = block;
+      here.free_slot(slot);
+      index_.give_back(block);
+      return before;
+    }
     retire(*before);
   }
   index_.insert(block);
   block.slots[tier] = slot;
-  tiers_[tier]->add(slot, block);
-  return true;
+  here.add(slot, block);
+  return &block;
 }
 
 void StoreState::retire(Block& block) {
@@ -196,18 +211,20 @@ std::size_t StoreState::take_out(const std::string_view* key) {
 StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {
   Tier& here = *tiers_[tier];
   // If freeing a slot takes time, eviction starts before the last one is taken.
-  if (here.free.size() < here.low_water) {
+  if (here.free_count < here.low_water) {
     may_wait = make_room(tier, work);
-    if (here.free.empty()) return 0;
+    if (here.free_count == 0) return 0;
   }
-  const SlotNumber slot = here.free.back();
+  const SlotNumber slot = here.take_free();
   if (here.disk() != nullptr) {
     // Each one in use is given back, and then waiting puts are served.
     here.filling_from[slot] = here.disk()->take_buffer(true);
     may_wait = true;
-    if (here.filling_from[slot] == nullptr) return 0;
+    if (here.filling_from[slot] == nullptr) {
+      here.add_free(slot);
+      return 0;
+    }
   }
-  here.free.pop_back();
   ++here.filling;
   return slot;
 }
@@ -217,7 +234,7 @@ bool StoreState::make_room(std::size_t tier, Work& work) {
   const auto coming = [&] { return here.retired.size() + here.being_freed + here.leaving; };
   bool may_wait = false;
   std::vector<SlotNumber> kept;
-  while (here.free.size() + coming() < here.low_water) {
+  while (here.free_count + coming() < here.low_water) {
     const SlotNumber slot = here.propose();
     if (slot == 0) break;
     // If this block waits for room below, so would the next ones.

@@ -283,8 +283,9 @@ void StoreState::end_puts(std::size_t tier, std::vector<Publication> puts, bool 
         const Outcome outcome = is_done        ? Outcome::done
                                 : here.hangs() ? Outcome::timed_out
                                                : Outcome::io_failed;
-        if (is_done && !put.outdated && commit(block, tier, put.slot)) {
-          end_or_write(block, tier, put.batch, put.index, work);
+        Block* const live = is_done && !put.outdated ? commit(block, tier, put.slot) : nullptr;
+        if (live != nullptr) {
+          end_or_write(*live, tier, put.batch, put.index, work);
           continue;
         }
         release(tier, put.slot);

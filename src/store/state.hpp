@@ -156,8 +156,9 @@ class StoreState final : public Store {
   [[nodiscard]] Block* find(std::string_view key) const HEADRACE_REQUIRES(mutex_);
   /// Adds the headers of old entries to `old`, for invalidate().
   void recover(std::size_t tier, std::vector<detail::HeaderPlace>& old) HEADRACE_REQUIRES(mutex_);
-  /// Makes the block the current one of its key. False if the key already has that of a later put.
-  [[nodiscard]] bool commit(Block& block, std::size_t tier, SlotNumber slot)
+  /// Makes the block the current one of its key, or what it has: returns the current one. Null if
+  /// the key already has that of a later put.
+  [[nodiscard]] Block* commit(Block& block, std::size_t tier, SlotNumber slot)
       HEADRACE_REQUIRES(mutex_);
   /// Removes a live block, which has no valid header, from the index; it is freed when no transfer
   /// uses it.

@@ -3,6 +3,8 @@
 // here: blocks and their transfers (state.hpp).
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -124,9 +126,7 @@ class Tier {
 
   /// Of a slot on a disk: the buffer that fills it.
   [[nodiscard]] std::span<std::byte> data(SlotNumber slot, std::size_t byte_count) const {
-    std::byte* const first =
-        disk() != nullptr ? filling_from[slot] : first_ + std::size_t{slot - 1} * stride_bytes_;
-    return {first, byte_count};
+    return {disk() != nullptr ? filling_from[slot] : pool_[slot].copy, byte_count};
   }
   [[nodiscard]] Disk* disk() const { return file != nullptr ? file->disk.get() : nullptr; }
   [[nodiscard]] bool is_mapped() const { return file != nullptr && file->mapping.has_value(); }
@@ -143,7 +143,7 @@ class Tier {
   }
   /// Whether it accepts no block now. A disk that answers again is used again.
   [[nodiscard]] bool is_broken() const {
-    return fault() != pmem::Fault::none || hangs() || (failed_to_flush && free.empty());
+    return fault() != pmem::Fault::none || hangs() || (failed_to_flush && free_count == 0);
   }
   /// Ends the use of the buffer that fills a slot on a disk.
   void give_buffer(SlotNumber slot) {
@@ -157,24 +157,44 @@ class Tier {
   /// Takes the next slot to evict out of the order; 0 if there is none.
   [[nodiscard]] SlotNumber propose();
   void put_back(SlotNumber slot);
-  /// Prefetch for remove(): for a batch, first all entries, then their neighbours in the order.
-  /// Always inlined, as in Index.
+  /// In memory: exchanges the bytes of two slots.
+  void exchange(SlotNumber a, SlotNumber b) { std::swap(pool_[a].copy, pool_[b].copy); }
+  /// Prefetch for exchange(). Always inlined, as in Index.
   [[gnu::always_inline]] void prefetch_entry(SlotNumber slot) const {
     if (slot != 0) __builtin_prefetch(&pool_[slot]);
   }
-  [[gnu::always_inline]] void prefetch_beside(SlotNumber slot) const {
-    if (slot == 0) return;
-    prefetch_entry(pool_[slot].older);
-    prefetch_entry(pool_[slot].newer);
+  /// Records a use. Returns the bytes of a slot in memory.
+  std::byte* touch(SlotNumber slot) {
+    cache::detail::EntryState& entry = pool_[slot];
+    order_.touch(entry, {});
+    return entry.copy;
   }
-  void touch(SlotNumber slot) { order_.touch(pool_[slot], {}); }
   /// For a slot in memory, or one without a valid header.
   void free_slot(SlotNumber slot) {
-    if (bad.contains(slot)) {
+    if (bad.contains(slot)) [[unlikely]] {
       ++statistics.blocks_lost;
     } else {
-      free.push_back(slot);
+      add_free(slot);
     }
+  }
+  /// Takes a free slot, of which there must be one: the last one that this thread freed, or else
+  /// any.
+  [[nodiscard]] SlotNumber take_free() {
+    std::uint32_t list = list_of_thread();
+    if (free_[list].first == 0) {
+      list = static_cast<std::uint32_t>(std::countr_zero(lists_with_free));
+    }
+    const SlotNumber slot = free_[list].first;
+    free_[list].first = pool_[slot].older;
+    if (free_[list].first == 0) lists_with_free &= ~(std::uint32_t{1} << list);
+    --free_count;
+    return slot;
+  }
+  void add_free(SlotNumber slot) {
+    const std::uint32_t mine = list_of_thread();
+    pool_[slot].older = std::exchange(free_[mine].first, slot);
+    lists_with_free |= std::uint32_t{1} << mine;
+    ++free_count;
   }
 
   const std::optional<NodeId> node;
@@ -189,8 +209,9 @@ class Tier {
   std::size_t being_freed = 0;  ///< Slots that the flusher is about to free.
   std::size_t leaving = 0;      ///< Demotions in flight from this tier.
   // What each put writes, in one line.
-  alignas(64) std::vector<SlotNumber> free;
-  std::size_t filling = 0;  ///< Slots being written by puts and moves.
+  alignas(64) std::uint32_t free_count = 0;
+  std::uint32_t lists_with_free = 0;  ///< A set.
+  std::size_t filling = 0;            ///< Slots being written by puts and moves.
   TierStatistics statistics;
   // On a disk only.
   std::vector<std::byte*> filling_from;  ///< Buffers, by slot.
@@ -208,11 +229,15 @@ class Tier {
   std::size_t low_water = 1;
 
  private:
+  /// Slots that one thread freed, chained by `older`: their bytes are in its processor's caches.
+  struct alignas(64) FreeList {
+    SlotNumber first = 0;
+  };
   explicit Tier(const TierOptions& options) : node(options.node) {}
   void start(std::byte* first, std::size_t stride_bytes, std::size_t count);
+  [[nodiscard]] static std::uint32_t list_of_thread() { return platform::thread_number() % 32; }
 
-  std::byte* first_ = nullptr;
-  std::size_t stride_bytes_ = 0;
+  std::array<FreeList, 32> free_;
   std::span<std::byte> pages_;  ///< Memory only.
   std::vector<std::uint8_t> in_order_;
   cache::detail::Pool pool_;

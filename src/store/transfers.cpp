@@ -150,13 +150,12 @@ void StoreState::start_get(Step step, std::span<std::byte> target, const BatchPo
                            Work& work) {
   const Block& block = *step.block;
   Tier& here = *tiers_[step.from];
-  if (step.buffer == nullptr) {
-    here.touch(block.slots[step.from]);
+  const std::byte* bytes = step.buffer;
+  if (bytes == nullptr) {
+    bytes = here.touch(block.slots[step.from]);
     if (here.disk() != nullptr) return start_read(Kind::get, step, target, batch, work);
   }
-  const std::span<const std::byte> source =
-      step.buffer != nullptr ? std::span<const std::byte>(step.buffer, block.byte_count)
-                             : here.data(block.slots[step.from], block.byte_count);
+  const std::span source(bytes, block.byte_count);
   add_step(Kind::get, batch, step,
            block.has_crc ? engine::Operation::copy_crc(target, source)
                          : engine::Operation::copy(target, source),
@@ -319,17 +318,11 @@ void StoreState::prefetch_replaced(const Chunk& chunk) const {
     tiers_[step.to]->prefetch_entry(step.slot);
   }
   for (const Step& step : chunk.steps) index_.prefetch_block(step.block->hash);
-  std::array<SlotNumber, kChunkSteps> slots{};
-  for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
-    const Step& step = chunk.steps[i];
+  for (const Step& step : chunk.steps) {
     const Block* const before = index_.guess(step.block->hash);
     if (before == nullptr) continue;
     detail::Index::prefetch(*before);
-    slots[i] = before->slots[step.to];
-    tiers_[step.to]->prefetch_entry(slots[i]);
-  }
-  for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
-    tiers_[chunk.steps[i].to]->prefetch_beside(slots[i]);
+    tiers_[step.to]->prefetch_entry(before->slots[step.to]);
   }
 }
 
@@ -348,8 +341,8 @@ void StoreState::end_put(const BatchPointer& batch, const Step& step, Outcome ou
     const std::size_t byte_count = block.byte_count;
     ++here.statistics.puts;
     statistics_.bytes_in += byte_count;
-    if (commit(block, step.to, step.slot)) {
-      end_or_write(block, step.to, batch, step.index, work);
+    if (Block* const live = commit(block, step.to, step.slot); live != nullptr) {
+      end_or_write(*live, step.to, batch, step.index, work);
     } else {
       here.free_slot(step.slot);
       index_.give_back(block);

@@ -232,6 +232,17 @@ TEST_P(InMemory, AFullStoreDropsWhatWasNotRead) {
   EXPECT_EQ(store_->statistics().tiers[0].evictions, 90U);
 }
 
+TEST_P(InMemory, AKeyThatIsPutAgainIsInUse) {
+  make(10);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    ASSERT_EQ(put("again", i + 1), Outcome::done);
+    ASSERT_EQ(put(std::to_string(i), 1), Outcome::done);
+  }
+  // Keys that are put once make way for each other.
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(put(std::to_string(i), 1), Outcome::done);
+  EXPECT_EQ(get("again"), 100U);
+}
+
 TEST_P(InMemory, WhatIsPinnedStays) {
   make(4);
   for (int i = 0; i < 4; ++i) {
