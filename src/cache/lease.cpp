@@ -8,6 +8,7 @@
 
 #include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
+#include "headrace/platform/thread.hpp"
 
 namespace headrace::cache::detail {
 namespace {
@@ -64,6 +65,7 @@ struct Attachment {
 thread_local constinit Reader* Reader::this_one_ = nullptr;
 
 Reader& Reader::attach() {
+  if (!platform::can_end_objects()) throw std::bad_alloc();
   thread_local Attachment attachment;
   this_one_ = &readers().attach();
   attachment.reader = this_one_;

@@ -207,7 +207,7 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   const bool huge = kind == Pages::huge && huge_page_bytes() != 0 && length >= huge_page_bytes();
   std::byte* const mapped = huge ? map_aligned(length, huge_page_bytes()) : map(length);
   if (mapped == nullptr) {
-    return fail(Code::out_of_memory, tried, "out of memory",
+    return fail(Code::out_of_memory, tried, "out of memory, or of mappings (vm.max_map_count)",
                 "free some memory, or lower the capacity", errno);
   }
   const std::span<std::byte> pages(mapped, length);
@@ -218,8 +218,11 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
     const int os_errno = prefer_node(pages, *node);
     if (os_errno != 0) {
       free_pages(pages);
-      return fail(os_errno == EINVAL ? Code::invalid_argument : Code::permission_denied, tried,
-                  "the memory cannot be placed on that node",
+      // Without memory, or the mapping cannot be split: vm.max_map_count.
+      return fail(os_errno == EINVAL   ? Code::invalid_argument
+                  : os_errno == ENOMEM ? Code::out_of_memory
+                                       : Code::permission_denied,
+                  tried, "the memory cannot be placed on that node",
                   "choose a node that 'headrace topo' shows", os_errno);
     }
 #else

@@ -11,6 +11,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 
 #include "headrace/base/atomic.hpp"
@@ -89,12 +90,20 @@ struct NumberEnd {
 }  // namespace
 
 std::uint32_t number_this_thread() noexcept {
+  if (!can_end_objects()) return kThreadNumberMax;  // Until there is.
   thread_local const NumberEnd kEnd{take_number()};
   number_plus_one = kEnd.number + 1;
   return kEnd.number;
 }
 
 }  // namespace detail
+
+bool can_end_objects() noexcept {
+  // More than the C library keeps for the thread: calloc() does not look there.
+  void* const volatile memory = std::malloc(4096);
+  std::free(memory);
+  return memory != nullptr;
+}
 
 std::uint32_t thread_number_end() noexcept {
   return detail::number_end.load_seq_cst();

@@ -49,6 +49,10 @@ template <typename Thread = std::thread, typename... Arguments>
   }
 }
 
+/// Whether the calling thread has memory to register the destructor of a thread_local object:
+/// without it the C library ends the program.
+[[nodiscard]] bool can_end_objects() noexcept;
+
 /// Threads beyond this many at a time have no number.
 inline constexpr std::uint32_t kThreadNumberMax = 1024;
 
