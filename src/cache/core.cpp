@@ -156,17 +156,13 @@ void Core::tell_written_back(const DirtyRanges::Range& range) {
        nodes[range.shard]);
 }
 
-void Core::end(EntryState& entry) noexcept {
+void Core::end_held(EntryState& entry, std::uint32_t number) noexcept {
   // The phase ends inside the job's callback, the job itself only after it.
   moves_of(entry).finish(entry);
   free_copy(entry);
   entry.listing.store_relaxed(
       Listing::absent);  // relaxed: a reader that sees it ignores the entry.
-  pool.give_back(pool.number_of(&entry));
-}
-
-void Core::end_held(EntryState& entry) noexcept {
-  end(entry);
+  pool.give_back(number);
   let_go();
 }
 

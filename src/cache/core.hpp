@@ -193,11 +193,10 @@ struct Core {
   void mark_clean(const DirtyRanges::Range& range);
   void tell_written_back(const DirtyRanges::Range& range);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
-  /// source and the copy may be gone afterwards), and frees the entry. Takes as long as one piece
-  /// of the mover.
-  void end(EntryState& entry) noexcept;
-  /// As end(), and releases the entry's reference on this core.
-  void end_held(EntryState& entry) noexcept;
+  /// source and the copy may be gone afterwards), frees the entry and releases its reference on
+  /// this core. Takes as long as one piece of the mover.
+  void end_held(EntryState& entry, std::uint32_t number) noexcept;
+  void end_held(EntryState& entry) noexcept { end_held(entry, pool.number_of(&entry)); }
 
   /// Notifies the observer, if set, or DeferredEvents of this thread.
   void tell(EventKind kind, std::span<const std::byte> region,

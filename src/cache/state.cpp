@@ -501,7 +501,7 @@ void CacheState::end(EntryList& gone, std::optional<EventKind> kind) const {
   while (const std::uint32_t number = gone.pop(core_->pool)) {
     EntryState& state = core_->pool[number];
     if (kind.has_value()) core_->tell(*kind, state);
-    if (detail::leave_to_holders(state)) core_->end_held(state);
+    if (detail::leave_to_holders(state)) core_->end_held(state, number);
   }
 }
 
@@ -584,7 +584,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
   dropping_count_.fetch_sub_acq_rel(1);
   deferred.report();  // The observer may call the cache.
   while (const std::uint32_t number = ours.pop(core_->pool)) {
-    core_->end_held(core_->pool[number]);
+    core_->end_held(core_->pool[number], number);
   }
   return count;
 }
