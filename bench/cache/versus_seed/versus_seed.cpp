@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: how fast is Cache compared with the cache as originally described (seed_cache.hpp)?
-// Does not measure copying: the mover completes every request without touching it, memory for
-// copies is an address, and regions are addresses that are never read. Nor kernel time: nothing
-// maps pages or checks whether sources are mapped.
+// Does not measure copying: the mover completes every request without touching it. Beside the
+// seed's design memory for copies is an address, and nothing checks whether sources are mapped.
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
 //   headrace-bench-cache curve LIST ROUNDS MILLISECONDS
 //   headrace-bench-cache count MODE COUNT [step]
 //
-// `curve`: Cache only (curve.hpp). `count`: for valgrind, which counts the instructions of
-// headrace_bench_counted; the difference between two COUNTs is the cost of that many operations.
-// MODE: hit, miss (a new region each), miss_many (by access_many of 32), submit (the engine's part
-// of a miss); with the cache's own memory and regions of 64 KiB, empty_miss (there is room) and
-// full_miss (every miss evicts). With `step` the thread single-steps: locked instructions, system
-// calls and process-wide barriers are counted as well.
+// `curve`: Cache only (curve.hpp), with the options that a program gets: memory of the system, here
+// full of 64 MiB, and sources that are checked. `count`: for valgrind, which counts the
+// instructions of headrace_bench_counted; the difference between two COUNTs is the cost of that
+// many operations. MODE: hit, miss (a new region each), miss_many (by access_many of 32); with
+// the cache's own memory and regions of 64 KiB, empty_miss (there is room, in pages that were used
+// before) and full_miss (every miss evicts). With `step` the thread single-steps: locked
+// instructions, system calls and process-wide barriers are counted as well.
 //
 // Method. A round runs each of the two once per scenario over the same operations, in an order that
 // alternates. Time is divided by the operations of all threads: with two threads it is wall time
@@ -45,15 +45,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include "curve.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 #include "measure.hpp"
-#include "no_copies.hpp"
 #include "seed_cache.hpp"
 #include "stepper.hpp"
 #include "threads.hpp"
@@ -129,17 +130,54 @@ std::span<const std::byte> region(std::size_t index, std::size_t byte_count = kR
           byte_count};
 }
 
+/// Completes every request at once without moving anything.
+///
+/// Threading: shared.
+class NoMover final : public engine::Mover {
+ public:
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
+    for (engine::Completion& end : request.batch().completions) {
+      end = {.state = engine::JobState::done};
+    }
+    request.complete({.bytes_done = request.byte_count()});
+    return engine::Submit::accepted;
+  }
+  void stop() noexcept override {}
+
+ private:
+  engine::MoverInfo info_{.name = "none", .batches = true};
+};
+
+/// An engine whose only mover is NoMover.
+[[nodiscard]] std::unique_ptr<engine::Engine> engine_that_moves_nothing() {
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<NoMover>());
+  return std::move(engine::Engine::make(std::move(movers)).value());
+}
+
+/// Returns addresses that are never read or written.
+///
+/// Threading: shared.
+class NoMemory final : public cache::MemorySource {
+ public:
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
+    return std::span(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 45U), byte_count);
+  }
+  void free(std::span<std::byte> /*memory*/) noexcept override {}
+};
+
 /// The two caches behind a common interface.
 class Ours {
  public:
-  explicit Ours(std::shared_ptr<cache::MemorySource> memory = std::make_shared<bench::NoMemory>(),
-                Bytes capacity = Bytes(std::uint64_t{1} << 40U)) {
+  explicit Ours(std::shared_ptr<cache::MemorySource> memory = std::make_shared<NoMemory>(),
+                Bytes capacity = Bytes(std::uint64_t{1} << 40U), bool check_sources = false) {
     const topo::Machine machine = topo::discover({.find_movers = false}).value();
     cache::CacheOptions options;
     options.placement = cache::placement::on(machine.nodes.front().id);
     options.memory = std::move(memory);
     options.capacity_per_node = capacity;
-    options.check_sources = false;  // The sources are not mapped.
+    options.check_sources = check_sources;
     cache_ = std::move(cache::Cache::make(machine, *engine_, std::move(options)).value());
   }
   const std::byte* access(std::size_t index) {
@@ -149,10 +187,9 @@ class Ours {
   void invalidate(std::size_t index) { cache_->invalidate(region(index)); }
   void clear() { cache_->clear(); }
   [[nodiscard]] cache::Cache& cache() { return *cache_; }
-  [[nodiscard]] engine::Engine& engine() { return *engine_; }
 
  private:
-  std::unique_ptr<engine::Engine> engine_ = bench::engine_that_moves_nothing();
+  std::unique_ptr<engine::Engine> engine_ = engine_that_moves_nothing();
   std::unique_ptr<cache::Cache> cache_;
 };
 
@@ -312,6 +349,13 @@ bool parse_all(std::span<char*> words, std::span<std::size_t* const> fields) {
 int print_curves(const bench::CurveSettings& settings) {
   static constexpr std::size_t kTurn = 128;
   static constexpr std::size_t kRegionsOfThread = std::size_t{1} << 24U;
+  // Of a page of zeros.
+  const std::size_t all = (settings.threads.back() + 1) * kRegionsOfThread * kRegionBytes;
+  void* const wanted = const_cast<std::byte*>(region(0).data());
+  if (::mmap(wanted, all, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
+      wanted) {
+    bench::die("the sources cannot be mapped");
+  }
   using Kind = Operations (*)(const Scale& scale, std::size_t thread_index);
   struct alignas(128) Thread {
     Operations operations;
@@ -326,8 +370,8 @@ int print_curves(const bench::CurveSettings& settings) {
         const std::size_t index = threads->size();
         threads->push_back({kind(scale, index), 0, (index + 1) * kRegionsOfThread});
       }
-      const auto cache = std::make_shared<Ours>();
-      fill(*cache, scale.entry_count);
+      const auto cache = std::make_shared<Ours>(nullptr, Bytes(std::uint64_t{64} << 20U), true);
+      fill(*cache, 4 * scale.entry_count);  // All that it has room for.
       return [=](std::size_t index) {
         Thread& thread = (*threads)[index];
         std::uintptr_t sum = 0;
@@ -363,19 +407,6 @@ void miss_many(cache::Cache& cache, std::size_t first, std::size_t count) {
   }
 }
 
-void submit(engine::Engine& engine, std::size_t count) {
-  // As the cache submits a move.
-  const engine::MoverPolicy policy = engine::movers::by_size;
-  const auto target =
-      std::span(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 45U), kRegionBytes);
-  const engine::SubmitOptions options{
-      .source_node = NodeId(0), .target_node = NodeId(0), .policy = &policy};
-  engine::Job job;
-  for (std::size_t i = 0; i < count; ++i) {
-    static_cast<void>(engine.submit(job, engine::Operation::copy(target, region(i)), options));
-  }
-}
-
 /// Regions of 64 KiB, in the cache's own memory: after `filled` of them, `count` more.
 constexpr std::size_t kLongBytes = std::size_t{64} << 10U;
 constexpr std::size_t kFullCount = 4096;
@@ -392,8 +423,10 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
   constexpr std::size_t kEntries = 4096;
   std::optional<Ours> ours;
   if (full || mode == "empty_miss") {
-    ours.emplace(nullptr, Bytes((full ? kFullCount : kFullCount + count) * kLongBytes));
-    miss_long(ours->cache(), 0, full ? 2 * kFullCount : kMany);
+    ours.emplace(full ? nullptr : cache::recycled(cache::operating_system_pages()),
+                 Bytes((full ? kFullCount : count) * kLongBytes));
+    miss_long(ours->cache(), 0, full ? 2 * kFullCount : count);
+    if (!full) ours->cache().clear();
   } else {
     fill(ours.emplace(), kEntries);
   }
@@ -409,7 +442,6 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
       };
     }
     if (mode == "miss_many") return [&] { miss_many(ours->cache(), 2 * kEntries, count); };
-    if (mode == "submit") return [&] { submit(ours->engine(), count); };
     if (full || mode == "empty_miss") {
       return [&] { miss_long(ours->cache(), 2 * kFullCount, count); };
     }
@@ -441,7 +473,7 @@ int main(int argc, char** argv) {
     std::fputs(
         "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
         "       headrace-bench-cache curve LIST ROUNDS MILLISECONDS\n"
-        "       headrace-bench-cache count hit|miss|miss_many|submit|empty_miss|full_miss COUNT "
+        "       headrace-bench-cache count hit|miss|miss_many|empty_miss|full_miss COUNT "
         "[step]\n",
         stderr);
     return 2;

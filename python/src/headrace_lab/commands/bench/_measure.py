@@ -146,18 +146,24 @@ def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, 
 
 
 def _print_curves(report: Report, curves: Mapping[str, Any]) -> None:
-    counts = [point["threads"] for point in next(iter(curves.values()))["curve"]]
+    threads = [point["threads"] for point in next(iter(curves.values()))["curve"]]
     rows = []
     for name, each in curves.items():
         points = [
             f"{point['operations_per_s'] / 1e6:.2f} ({point['speedup']:.2f})"
             for point in each["curve"]
         ]
-        rows.append([name, f"{each['instructions']:.0f}", f"{each['locked']:.2f}", *points])
-    titles = [f"{count} thread{'s' * (count > 1)}" for count in counts]
+        kernel = "{:.2f}, {:.2f}".format(*(each["curve"][at]["kernel_share"] for at in (0, -1)))
+        counts = [f"{each['instructions']:.0f}", f"{each['locked']:.2f}", kernel]
+        rows.append([name, *counts, *points])
+    titles = [f"{count} thread{'s' * (count > 1)}" for count in threads]
     report.say()
-    report.say("Million operations a second, and throughput relative to one thread", "bold")
-    report.table([Column(""), *figures("instructions", "locked", *titles)], rows)
+    report.say(
+        "Million operations a second, and throughput relative to one thread; in the system: part "
+        "of the time with one thread, and with most",
+        "bold",
+    )
+    report.table([Column(""), *figures("instructions", "locked", "in the system", *titles)], rows)
 
 
 @dataclass(frozen=True)

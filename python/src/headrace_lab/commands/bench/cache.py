@@ -25,8 +25,7 @@ _COUNT_LABELS = {
     "hit": "instructions of a hit",
     "miss": "instructions of a miss without the copy",
     "miss_many": "... by access_many() of 32",
-    "submit": "... of which the engine's, for one move",
-    "empty_miss": "instructions of a miss of 64 KiB with room, in the cache's own memory",
+    "empty_miss": "instructions of a miss of 64 KiB with room, in memory used before",
     "full_miss": "... into a full node",
 }
 # A miss traps some thousand times.
@@ -34,7 +33,7 @@ _COUNT_STEPPED = 640
 _FULL_LABELS = {
     "full_miss_vs_miss": "... relative to one with room",
     "barriers_per_full_miss": "process-wide barriers of a miss into a full node",
-    "syscalls_per_full_miss": "system calls of a miss into a full node",
+    "syscalls_per_full_miss": "system calls of it, without the check of its source",
 }
 _TIME_LIMIT_S = 600
 _LABELS = {
