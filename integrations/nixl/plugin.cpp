@@ -18,10 +18,10 @@
 #include <string_view>
 #include <thread>
 
+#include "backend/backend_plugin.h"
 #include "headrace.h"
 #include "headrace/engine/engine.hpp"
 #include "headrace/pmem/mapping.hpp"
-#include "nixl_1_5_1.hpp"
 
 namespace {
 
@@ -166,9 +166,9 @@ class Memory final : public nixlBackendMD {
         can_write_(can_write) {}
   /// Null if the entry exceeds the registration.
   [[nodiscard]] std::byte* find(const nixlMetaDesc& entry) const {
-    const bool is_within = entry.address >= address_ && entry.byte_count <= byte_count_ &&
-                           entry.address - address_ <= byte_count_ - entry.byte_count;
-    return is_within ? first_ + (entry.address - address_) : nullptr;
+    const bool is_within = entry.addr >= address_ && entry.len <= byte_count_ &&
+                           entry.addr - address_ <= byte_count_ - entry.len;
+    return is_within ? first_ + (entry.addr - address_) : nullptr;
   }
   /// Null for DRAM.
   [[nodiscard]] const SharedMapping& file() const { return file_; }
@@ -199,7 +199,7 @@ bool is_mapped(std::uintptr_t address, std::size_t byte_count) {
 /// Returns: null on failure; prints the cause to stderr.
 nixlBackendMD* map_file(const nixlBlobDesc& asked) {
   const char* const tried = "register a file with NIXL";
-  const int descriptor = static_cast<int>(asked.device);
+  const int descriptor = static_cast<int>(asked.devId);
   struct stat status{};
   const int mode = ::fcntl(descriptor, F_GETFL);
   if (mode < 0 || ::fstat(descriptor, &status) != 0) {
@@ -208,7 +208,7 @@ nixlBackendMD* map_file(const nixlBlobDesc& asked) {
     return nullptr;
   }
   const bool can_write = (mode & O_ACCMODE) == O_RDWR;
-  const auto end = static_cast<::off_t>(asked.address + asked.byte_count);
+  const auto end = static_cast<::off_t>(asked.addr + asked.len);
   if (S_ISREG(status.st_mode) && status.st_size < end) {
     const int error =
         can_write ? ::posix_fallocate(descriptor, status.st_size, end - status.st_size) : EROFS;
@@ -220,13 +220,13 @@ nixlBackendMD* map_file(const nixlBlobDesc& asked) {
   }
   auto mapping =
       Mapping::map("/proc/self/fd/" + std::to_string(descriptor), {.read_only = !can_write});
-  if (!mapping || mapping->bytes().size() < asked.address + asked.byte_count) {
+  if (!mapping || mapping->bytes().size() < asked.addr + asked.len) {
     tell(tried, mapping ? "it is shorter" : mapping.error().message().c_str(),
          "open another one, for reading and writing");
     return nullptr;
   }
-  return new Memory(asked.address, asked.byte_count,
-                    std::make_shared<const Mapping>(std::move(*mapping)), can_write);
+  return new Memory(asked.addr, asked.len, std::make_shared<const Mapping>(std::move(*mapping)),
+                    can_write);
 }
 
 bool is_known(nixl_mem_t kind) {
@@ -236,62 +236,62 @@ bool is_known(nixl_mem_t kind) {
 /// Threading: as NIXL uses it; the engine is shared.
 class HeadraceBackend final : public nixlBackendEngine {
  public:
-  HeadraceBackend(const nixlBackendInitParams& parameters, std::unique_ptr<Engine> engine)
+  HeadraceBackend(const nixlBackendInitParams* parameters, std::unique_ptr<Engine> engine)
       : nixlBackendEngine(parameters), engine_(std::move(engine)) {}
 
-  bool supports_remote() const override { return false; }
-  bool supports_local() const override { return true; }
-  bool supports_notifications() const override { return false; }
-  Segments supported_memory() const override { return {DRAM_SEG, FILE_SEG}; }
+  bool supportsRemote() const override { return false; }
+  bool supportsLocal() const override { return true; }
+  bool supportsNotif() const override { return false; }
+  nixl_mem_list_t getSupportedMems() const override { return {DRAM_SEG, FILE_SEG}; }
 
-  nixl_status_t register_memory(const nixlBlobDesc& memory, const nixl_mem_t& kind,
-                                nixlBackendMD*& made) override {
+  nixl_status_t registerMem(const nixlBlobDesc& memory, const nixl_mem_t& kind,
+                            nixlBackendMD*& made) override {
     if (!is_known(kind)) return NIXL_ERR_NOT_SUPPORTED;
-    if (memory.byte_count == 0 || memory.address + memory.byte_count < memory.address) {
+    if (memory.len == 0 || memory.addr + memory.len < memory.addr) {
       return NIXL_ERR_INVALID_PARAM;
     }
     if (kind == FILE_SEG) {
       made = map_file(memory);
-    } else if (is_mapped(memory.address, memory.byte_count)) {
-      made = new Memory(memory.address, memory.byte_count);
+    } else if (is_mapped(memory.addr, memory.len)) {
+      made = new Memory(memory.addr, memory.len);
     } else {
       made = nullptr;
     }
     return made != nullptr ? NIXL_SUCCESS : NIXL_ERR_INVALID_PARAM;
   }
-  nixl_status_t deregister_memory(nixlBackendMD* metadata) override {
+  nixl_status_t deregisterMem(nixlBackendMD* metadata) override {
     delete metadata;
     return NIXL_SUCCESS;
   }
   nixl_status_t connect(const std::string& /*agent*/) override { return NIXL_SUCCESS; }
   nixl_status_t disconnect(const std::string& /*agent*/) override { return NIXL_SUCCESS; }
-  nixl_status_t unload(nixlBackendMD* /*metadata*/) override { return NIXL_SUCCESS; }
-  nixl_status_t load_local(nixlBackendMD* registered, nixlBackendMD*& target) override {
+  nixl_status_t unloadMD(nixlBackendMD* /*metadata*/) override { return NIXL_SUCCESS; }
+  nixl_status_t loadLocalMD(nixlBackendMD* registered, nixlBackendMD*& target) override {
     target = registered;
     return NIXL_SUCCESS;
   }
 
-  nixl_status_t prepare(const nixl_xfer_op_t& operation, const MetaList& local,
-                        const MetaList& remote, const std::string& /*agent*/,
-                        nixlBackendReqH*& handle, const Unused* /*options*/) const override {
-    if (!is_known(local.type) || !is_known(remote.type)) return NIXL_ERR_NOT_SUPPORTED;
-    if (local.entries.size() != remote.entries.size()) return NIXL_ERR_MISMATCH;
+  nixl_status_t prepXfer(const nixl_xfer_op_t& operation, const nixl_meta_dlist_t& local,
+                         const nixl_meta_dlist_t& remote, const std::string& /*agent*/,
+                         nixlBackendReqH*& handle,
+                         const nixl_opt_b_args_t* /*options*/) const override {
+    if (!is_known(local.getType()) || !is_known(remote.getType())) return NIXL_ERR_NOT_SUPPORTED;
+    if (local.descCount() != remote.descCount()) return NIXL_ERR_MISMATCH;
     std::vector<Operation> copies;
     std::vector<SharedMapping> files;
-    copies.reserve(local.entries.size());
-    for (std::size_t i = 0; i < local.entries.size(); ++i) {
-      const nixlMetaDesc& target = operation == NIXL_WRITE ? remote.entries[i] : local.entries[i];
-      const nixlMetaDesc& source = operation == NIXL_WRITE ? local.entries[i] : remote.entries[i];
-      if (target.byte_count != source.byte_count) return NIXL_ERR_MISMATCH;
-      const auto* const to = dynamic_cast<const Memory*>(target.metadata);
-      const auto* const from = dynamic_cast<const Memory*>(source.metadata);
+    copies.reserve(static_cast<std::size_t>(local.descCount()));
+    for (int i = 0; i < local.descCount(); ++i) {
+      const nixlMetaDesc& target = operation == NIXL_WRITE ? remote[i] : local[i];
+      const nixlMetaDesc& source = operation == NIXL_WRITE ? local[i] : remote[i];
+      if (target.len != source.len) return NIXL_ERR_MISMATCH;
+      const auto* const to = dynamic_cast<const Memory*>(target.metadataP);
+      const auto* const from = dynamic_cast<const Memory*>(source.metadataP);
       std::byte* const to_first = to == nullptr ? nullptr : to->find(target);
       const std::byte* const from_first = from == nullptr ? nullptr : from->find(source);
       if (to_first == nullptr || from_first == nullptr || !to->can_write()) {
         return NIXL_ERR_INVALID_PARAM;
       }
-      Operation copy =
-          Operation::copy({to_first, target.byte_count}, {from_first, source.byte_count});
+      Operation copy = Operation::copy({to_first, target.len}, {from_first, source.len});
       copies.push_back(to->is_durable() ? copy.durable() : copy);
       // Overlapping ranges, for one.
       if (copies.back().validate() != Submit::accepted) return NIXL_ERR_INVALID_PARAM;
@@ -304,17 +304,18 @@ class HeadraceBackend final : public nixlBackendEngine {
     handle = new Transfer(std::move(copies), std::move(files));
     return NIXL_SUCCESS;
   }
-  nixl_status_t post(const nixl_xfer_op_t& /*operation*/, const MetaList& /*local*/,
-                     const MetaList& /*remote*/, const std::string& /*agent*/,
-                     nixlBackendReqH*& handle, const Unused* /*options*/) const override {
+  nixl_status_t postXfer(const nixl_xfer_op_t& /*operation*/, const nixl_meta_dlist_t& /*local*/,
+                         const nixl_meta_dlist_t& /*remote*/, const std::string& /*agent*/,
+                         nixlBackendReqH*& handle,
+                         const nixl_opt_b_args_t* /*options*/) const override {
     auto& transfer = static_cast<Transfer&>(*handle);
     if (transfer.is_running()) return NIXL_ERR_REPOST_ACTIVE;
     return transfer.begin(*engine_);
   }
-  nixl_status_t check(nixlBackendReqH* handle) const override {
+  nixl_status_t checkXfer(nixlBackendReqH* handle) const override {
     return static_cast<Transfer&>(*handle).look(*engine_);
   }
-  nixl_status_t release(nixlBackendReqH* handle) const override {
+  nixl_status_t releaseReqH(nixlBackendReqH* handle) const override {
     delete handle;
     return NIXL_SUCCESS;
   }
@@ -334,10 +335,10 @@ nixlBackendEngine* create(const nixlBackendInitParams* parameters) {
     std::fprintf(stderr, "headrace: %s\n", engine.error().message().c_str());
     return nullptr;
   }
-  return new HeadraceBackend(*parameters, std::move(*engine));
+  return new HeadraceBackend(parameters, std::move(*engine));
 }
 
-/// True if the libnixl.so of this process belongs to an installed package of `kNixlVersion`.
+/// True if the libnixl.so of this process belongs to an installed package of NIXL_VERSION.
 bool is_right_version() {
   bool found = false;
   ::dl_iterate_phdr(
@@ -349,7 +350,7 @@ bool is_right_version() {
              std::filesystem::directory_iterator(path.parent_path().parent_path(), ignored)) {
           const std::string name = each.path().filename().string();
           const bool is_nixl = name.starts_with("nixl_cu") || name.starts_with("nixl-");
-          if (is_nixl && name.ends_with(std::string("-") + kNixlVersion + ".dist-info")) {
+          if (is_nixl && name.ends_with("-" NIXL_VERSION ".dist-info")) {
             *static_cast<bool*>(answer) = true;
           }
         }
@@ -364,18 +365,18 @@ bool is_right_version() {
 extern "C" __attribute__((visibility("default"))) nixlBackendPlugin* nixl_plugin_init() {
   if (!is_right_version()) {
     tell("load the back end HEADRACE of NIXL",
-         (std::string("it is built for version ") + kNixlVersion + ", and another is installed")
-             .c_str(),
-         (std::string("install nixl-cu12==") + kNixlVersion).c_str());
+         "it is built for version " NIXL_VERSION ", and another is installed",
+         "install nixl-cu12==" NIXL_VERSION ", or build it with that one's headers");
     return nullptr;
   }
-  static nixlBackendPlugin plugin = {.interface = kNixlInterface,
-                                     .create = create,
-                                     .destroy = [](nixlBackendEngine* engine) { delete engine; },
-                                     .name = [] { return "HEADRACE"; },
-                                     .version = [] { return headrace_version(); },
-                                     .options = [] { return Parameters(); },
-                                     .memory = [] { return Segments{DRAM_SEG, FILE_SEG}; }};
+  static nixlBackendPlugin plugin = {
+      .api_version = NIXL_PLUGIN_API_VERSION,
+      .create_engine = create,
+      .destroy_engine = [](nixlBackendEngine* engine) { delete engine; },
+      .get_plugin_name = [] { return "HEADRACE"; },
+      .get_plugin_version = [] { return headrace_version(); },
+      .get_backend_options = [] { return nixl_b_params_t(); },
+      .get_backend_mems = [] { return nixl_mem_list_t{DRAM_SEG, FILE_SEG}; }};
   return &plugin;
 }
 

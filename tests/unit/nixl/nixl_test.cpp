@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "nixl_1_5_1.hpp"
+#include "backend/backend_plugin.h"
 
 namespace {
 
@@ -84,7 +84,7 @@ TEST(NixlPlugin, AnotherVersionOfNixlIsRefusedByName) {
   EXPECT_EQ(loaded.plugin(), nullptr);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("it is built for version 1.5.1, and another is installed"), said.npos);
-  EXPECT_NE(said.find("install nixl-cu12==1.5.1"), said.npos);
+  EXPECT_NE(said.find("install nixl-cu12==1.5.1, or build it with that one's headers"), said.npos);
 }
 
 class Backend : public testing::Test {
@@ -92,28 +92,28 @@ class Backend : public testing::Test {
   void SetUp() override {
     plugin_ = loaded_.plugin();
     ASSERT_NE(plugin_, nullptr);
-    EXPECT_EQ(plugin_->memory(), (Segments{DRAM_SEG, FILE_SEG}));
-    const nixlBackendInitParams parameters{.local_agent = "self",
+    EXPECT_EQ(plugin_->get_backend_mems(), (nixl_mem_list_t{DRAM_SEG, FILE_SEG}));
+    const nixlBackendInitParams parameters{.localAgent = "self",
                                            .type = "HEADRACE",
-                                           .parameters = &parameters_,
-                                           .has_progress_thread = false,
-                                           .progress_delay_us = 0,
-                                           .synchronisation = 0,
-                                           .has_telemetry = false};
-    backend_ = plugin_->create(&parameters);
+                                           .customParams = &parameters_,
+                                           .enableProgTh = false,
+                                           .pthrDelay = 0,
+                                           .syncMode = 0,
+                                           .enableTelemetry_ = false};
+    backend_ = plugin_->create_engine(&parameters);
     ASSERT_NE(backend_, nullptr);
     for (std::size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<char>(i * i >> 7U);
   }
   void TearDown() override {
-    for (nixlBackendMD* const each : registered_) backend_->deregister_memory(each);
-    if (backend_ != nullptr) plugin_->destroy(backend_);
+    for (nixlBackendMD* const each : registered_) backend_->deregisterMem(each);
+    if (backend_ != nullptr) plugin_->destroy_engine(backend_);
   }
 
   nixlBackendMD* add(nixl_mem_t kind, std::uintptr_t address, std::size_t byte_count,
                      std::uint64_t device = 0) {
     nixlBackendMD* made = nullptr;
-    const nixl_status_t status = backend_->register_memory(
-        {.address = address, .byte_count = byte_count, .device = device, .blob = ""}, kind, made);
+    const nixl_status_t status = backend_->registerMem(
+        {.addr = address, .len = byte_count, .devId = device, .metaInfo = ""}, kind, made);
     EXPECT_EQ(status, made == nullptr ? NIXL_ERR_INVALID_PARAM : NIXL_SUCCESS);
     if (made != nullptr) registered_.push_back(made);
     return made;
@@ -121,21 +121,23 @@ class Backend : public testing::Test {
   nixlBackendMD* add(const std::vector<char>& bytes) {
     return add(DRAM_SEG, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size());
   }
-  static MetaList memory(const std::vector<char>& bytes, nixlBackendMD* metadata) {
+  static nixl_meta_dlist_t memory(const std::vector<char>& bytes, nixlBackendMD* metadata) {
     return {nullptr,
             DRAM_SEG,
             {{reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size(), 0, metadata}}};
   }
-  static MetaList file(std::uintptr_t offset, std::size_t byte_count, nixlBackendMD* metadata) {
+  static nixl_meta_dlist_t file(std::uintptr_t offset, std::size_t byte_count,
+                                nixlBackendMD* metadata) {
     return {nullptr, FILE_SEG, {{offset, byte_count, 0, metadata}}};
   }
-  nixl_status_t run(nixl_xfer_op_t operation, const MetaList& local, const MetaList& remote) {
+  nixl_status_t run(nixl_xfer_op_t operation, const nixl_meta_dlist_t& local,
+                    const nixl_meta_dlist_t& remote) {
     nixlBackendReqH* handle = nullptr;
-    nixl_status_t status = backend_->prepare(operation, local, remote, "self", handle, nullptr);
+    nixl_status_t status = backend_->prepXfer(operation, local, remote, "self", handle, nullptr);
     if (status != NIXL_SUCCESS) return status;
-    status = backend_->post(operation, local, remote, "self", handle, nullptr);
-    while (status == NIXL_IN_PROG) status = backend_->check(handle);
-    backend_->release(handle);
+    status = backend_->postXfer(operation, local, remote, "self", handle, nullptr);
+    while (status == NIXL_IN_PROG) status = backend_->checkXfer(handle);
+    backend_->releaseReqH(handle);
     return status;
   }
   /// Returns the descriptor of an empty file.
@@ -147,8 +149,8 @@ class Backend : public testing::Test {
 
   static constexpr std::size_t kBytes = std::size_t{8} << 20U;
   Folder folder_;
-  Parameters parameters_;
-  Loaded loaded_{kNixlVersion};
+  nixl_b_params_t parameters_;
+  Loaded loaded_{"1.5.1"};
   nixlBackendPlugin* plugin_ = nullptr;
   nixlBackendEngine* backend_ = nullptr;
   std::vector<nixlBackendMD*> registered_;
@@ -221,16 +223,16 @@ TEST_F(Backend, AFileThatLosesItsPagesFailsTheTransfer) {
 TEST_F(Backend, AReleaseInFlightStopsIt) {
   nixlBackendMD* const source = add(source_);
   nixlBackendMD* const target = add(target_);
-  const MetaList from = memory(source_, source);
-  const MetaList to = memory(target_, target);
+  const nixl_meta_dlist_t from = memory(source_, source);
+  const nixl_meta_dlist_t to = memory(target_, target);
   nixlBackendReqH* handle = nullptr;
-  ASSERT_EQ(backend_->prepare(NIXL_WRITE, from, to, "self", handle, nullptr), NIXL_SUCCESS);
+  ASSERT_EQ(backend_->prepXfer(NIXL_WRITE, from, to, "self", handle, nullptr), NIXL_SUCCESS);
   // On a loaded machine the copy may have ended before the post returns.
-  if (backend_->post(NIXL_WRITE, from, to, "self", handle, nullptr) == NIXL_IN_PROG) {
-    EXPECT_EQ(backend_->post(NIXL_WRITE, from, to, "self", handle, nullptr),
+  if (backend_->postXfer(NIXL_WRITE, from, to, "self", handle, nullptr) == NIXL_IN_PROG) {
+    EXPECT_EQ(backend_->postXfer(NIXL_WRITE, from, to, "self", handle, nullptr),
               NIXL_ERR_REPOST_ACTIVE);
   }
-  EXPECT_EQ(backend_->release(handle), NIXL_SUCCESS);
+  EXPECT_EQ(backend_->releaseReqH(handle), NIXL_SUCCESS);
 }
 
 }  // namespace
