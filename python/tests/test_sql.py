@@ -18,9 +18,8 @@ import pytest
 
 import headrace
 import headrace.sql
-from headrace import _core
+from headrace import _core, _sql_state
 from headrace._plan import UnreadablePlanError, read_plan
-from headrace._samples import machine_path
 from headrace.table import Range
 
 ROWS = 300_000
@@ -260,7 +259,7 @@ def test_what_only_its_connection_sees_is_read_without_prefetching() -> None:
 def test_notes_of_a_long_run_are_bounded(
     connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headrace.sql, "_NOTES_MAX", 2)
+    monkeypatch.setattr(_sql_state, "NOTES_MAX", 2)
     for number in range(4):
         connection.execute(f"CREATE TEMP TABLE own_{number} AS SELECT 7::BIGINT AS id")
         connection.execute(f"SELECT count(*) FROM facts JOIN own_{number} USING (id)")  # noqa: S608
@@ -363,8 +362,8 @@ def test_another_duckdb_is_read_without_prefetching_and_a_note_says_so(
     def refuse(*_: object) -> None:
         raise UnreadablePlanError("it is in a new form")
 
-    headrace.sql._cannot_prefetch.cache_clear()  # noqa: SLF001
-    monkeypatch.setattr(headrace.sql, "read_plan", refuse)
+    _sql_state.cannot_prefetch.cache_clear()
+    monkeypatch.setattr(_sql_state, "read_plan", refuse)
     try:
         with headrace.sql.connect(prefetch="on") as connection:
             prepare(connection)
@@ -373,7 +372,7 @@ def test_another_duckdb_is_read_without_prefetching_and_a_note_says_so(
             assert len(connection.notes) == 1
             assert "is read without prefetching: it is in a new form" in connection.notes[0]
     finally:
-        headrace.sql._cannot_prefetch.cache_clear()  # noqa: SLF001
+        _sql_state.cannot_prefetch.cache_clear()
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[1]", '[{"name": "X"}]', '{"name": 3}', "[[]]"])
@@ -494,24 +493,6 @@ def test_rows_are_fetched_one_by_one_with_one_prefetcher(
     assert len(started) == 1
     # A relation keeps no result between its reads.
     assert not hasattr(connection.table("facts"), "fetchone")
-
-
-def test_auto_asks_for_a_plan_where_memory_is_faster_and_tables_are_large(
-    expected: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = headrace.replay(machine_path("xeon-max-flat"))
-    with (
-        headrace.Engine() as engine,
-        headrace.Cache(engine, capacity="256MiB", placement=0, machine=machine) as cache,
-        headrace.sql.connect(prefetch="auto", cache=cache) as connection,
-    ):
-        assert machine.has_faster_node()
-        prepare(connection)
-        assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
-        assert connection.prefetched is None
-        monkeypatch.setattr(headrace.sql, "_PLAN_SHARE", 0)
-        assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
-        assert connection.prefetched is not None
 
 
 def test_a_result_that_is_not_read_to_its_end_holds_nothing_up(

@@ -37,6 +37,11 @@ class PlannedScan:
     movable_bytes: int
     ranges: tuple[Range, ...] = ()
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in the order in which they are moved."""
+        return (*self.filter_columns, *self.other_columns)
+
 
 class UnreadablePlanError(ValueError):
     """The plan has an unknown format."""

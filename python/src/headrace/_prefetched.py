@@ -58,3 +58,36 @@ class Prefetched:
     def bytes_from_source(self) -> int:
         """Bytes read from the tables, of all columns."""
         return sum(column.bytes_from_source for scan in self.scans for column in scan.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedColumn:
+    """One column that a statement reads.
+
+    Attributes:
+        reason: "can be moved", or why it is read in place.
+    """
+
+    table: str
+    name: str
+    is_filter: bool
+    movable_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Whether and why a statement is prefetched; see `Connection.explain_prefetch`.
+
+    Attributes:
+        answer: "yes", or "no" with the reason.
+        expected_gain: Time without copies by that with them, minus 1, by bandwidths and latencies:
+            before the first run the most that is possible. None if a bandwidth is unknown.
+        observed_gain: The same of measured runs in mode "auto"; None before there are enough.
+        columns: In the order in which they are moved.
+    """
+
+    answer: str
+    expected_gain: float | None
+    observed_gain: float | None
+    columns: tuple[ExplainedColumn, ...]

@@ -10,39 +10,34 @@ Example:
 """
 
 import functools
-import re
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
 
-from headrace import _core
 from headrace._arguments import (
-    PREFETCH_MODES,
     PrefetchMode,
-    instance_of,
     not_picklable,
-    whole_number,
 )
-from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
+from headrace._gain import Learned
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
-from headrace._prefetched import ColumnRead, Prefetched, ScanRead
+from headrace._prefetched import ColumnRead, Explained, ExplainedColumn, Prefetched, ScanRead
 from headrace._relation import PREFETCHING, Relation
+from headrace._sql_state import NOTES_MAX, Running, Shared
 from headrace.cache import Cache
-from headrace.errors import ClosedError, InvalidArgumentError
-from headrace.machine import Machine, topo
+from headrace.machine import Machine
 from headrace.table import CHUNK_ROWS, Table
 
 __all__ = [
     "ColumnRead",
     "Connection",
+    "Explained",
+    "ExplainedColumn",
     "PlannedScan",
     "Prefetched",
     "ScanRead",
@@ -54,18 +49,6 @@ Statement = str | duckdb.Statement
 
 _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
 """Statements that may read tables and that EXPLAIN accepts."""
-_VIEWS = """SELECT lower(view_name) FROM duckdb_views() WHERE NOT internal
-UNION SELECT lower(function_name) FROM duckdb_functions() WHERE NOT internal"""
-_SCHEMA_CHANGES = {"alter", "attach", "create", "detach", "drop", "use"}
-_WORD = re.compile(r"\w+")
-_TRIED = "prefetch for a connection"
-_PLANS_MAX = 256
-_NOTE_TEXT = 60
-_NOTES_MAX = 100
-_PLAN_SHARE = 10
-"""`auto` asks for a plan if moving the bytes takes at least this many times as long as planning."""
-_PLAN_NS_EXPECTED = 5_000_000
-_BANDWIDTH_EXPECTED = 10e9
 
 
 def connect(
@@ -98,7 +81,7 @@ def wrap(
 ) -> "Connection":
     """Let the queries of an open DuckDB connection prefetch; see `Connection`."""
     return Connection(
-        connection, _Shared(prefetch, cache, wait=wait, chunk_rows=chunk_rows), owner=True
+        connection, Shared(prefetch, cache, wait=wait, chunk_rows=chunk_rows), owner=True
     )
 
 
@@ -116,9 +99,10 @@ class Connection(Closing):
     `notes` says so. So do the first statement that reads tables only through a view, and statements
     that call a Python function, which planning would call, too.
 
-    The mode is "on", "off" or "auto": on if the machine has memory that is faster than the local
-    memory of a processor and the tables are large enough to be worth a plan. Without faster memory,
-    "auto" passes the tables to DuckDB directly.
+    The mode is "on", "off" or "auto". On a machine with one kind of memory "auto" passes the tables
+    to DuckDB directly. Else it measures the first run of a statement without copies, and prefetches
+    the next ones if bandwidths and latencies of the memory predict a gain of at least 5 %. It stops
+    if measured runs with copies gain less. `notes` and `explain_prefetch` give both gains.
 
     A table must not change while it is registered.
 
@@ -126,25 +110,31 @@ class Connection(Closing):
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, shared: "_Shared", *, owner: bool
+        self, connection: duckdb.DuckDBPyConnection, shared: "Shared", *, owner: bool
     ) -> None:
         self._opened = connection
         self._shared = shared
         self._owner = owner
         self._lacks_tables = not owner
-        self._current: _Running | None = None
+        self._current: Running | None = None
+        self._learned: Learned | None = None
+        """Of the current statement; None if nothing is to be learned."""
+        self._spent_ns = 0
+        """Time of the current statement inside DuckDB."""
         self._planner: duckdb.DuckDBPyConnection | None = None
         """The cursor that is asked for a plan at the moment."""
         PREFETCHING[id(connection)] = self
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found) or name.startswith("fetch"):
+        if not callable(found) or (self._learned is None and name.startswith("fetch")):
             return found
 
         @functools.wraps(found)
         def method(*args: Any, **kwargs: Any) -> Any:
+            begin_ns = time.perf_counter_ns()
             result = found(*args, **kwargs)
+            self._spent_ns += time.perf_counter_ns() - begin_ns
             if isinstance(result, duckdb.DuckDBPyRelation):
                 result.__class__ = Relation
             return self if result is self._opened else result
@@ -191,8 +181,8 @@ class Connection(Closing):
 
     @property
     def notes(self) -> list[str]:
-        """Why something was not prefetched, each reason once, and the first hundred of them."""
-        return list(self._shared.notes)
+        """Why something was not prefetched, and gains by "auto"; the first hundred of them."""
+        return [*self._shared.notes, *self._shared.gains()][:NOTES_MAX]
 
     @property
     def prefetched(self) -> Prefetched | None:
@@ -263,6 +253,23 @@ class Connection(Closing):
             return []
         return self._ask(self._shared.named(text) or self._shared.all_tables(), text, parameters)[0]
 
+    def explain_prefetch(self, query: Statement, parameters: object = None) -> Explained:
+        """Tell which columns of a statement are prefetched, which not and why, and the gain.
+
+        Raises:
+            duckdb.Error: The statement is invalid, or a cursor cannot plan it.
+        """
+        shared = self._shared
+        scans = self.plan(query, parameters)
+        reading = shared.reading(scans)
+        learned = shared.learned.get(str(getattr(query, "query", query)), Learned())
+        return Explained(
+            shared.reason(scans, reading, learned),
+            reading.gain(learned.off_ns, learned.share),
+            learned.observed,
+            tuple(shared.explained(scan, name) for scan in scans for name in scan.columns),
+        )
+
     def interrupt(self) -> None:
         """Interrupt the running statement; for another thread."""
         planner = self._planner
@@ -301,11 +308,14 @@ class Connection(Closing):
     ) -> Any:
         """Prefetch for a statement while it runs; DuckDB answers it also where that fails."""
         failure = self._begin(query, parameters)
+        begin_ns = time.perf_counter_ns()
         try:
             result = run(*args)
         except duckdb.Error:
+            self._learned = None
             self._end()
             raise
+        self._spent_ns = time.perf_counter_ns() - begin_ns
         if failure is not None:
             self._shared.note(failure)
         return result
@@ -324,7 +334,7 @@ class Connection(Closing):
             return f"a statement ran without prefetching: {reason}"
         return None
 
-    def _started(self, query: object, parameters: object, *, is_asked: bool) -> "_Running | None":
+    def _started(self, query: object, parameters: object, *, is_asked: bool) -> "Running | None":
         shared = self._shared
         text = query.query if isinstance(query, duckdb.Statement) else query
         if not shared.is_prefetching() or not isinstance(text, str):
@@ -333,15 +343,22 @@ class Connection(Closing):
         version = shared.version
         tables = shared.named(text)
         scans, plan_ns = shared.plans.get(text), 0
+        if scans is None and not tables and is_asked:
+            tables = shared.all_tables()
+        if shared.mode == "auto" and tables and not is_asked:
+            self._learned = shared.learned_of(text)
+            if not shared.is_worth_a_plan(self._learned):
+                return None
         if scans is None:
-            if not tables and is_asked:
-                tables = shared.all_tables()
-            statement = self._text(query) if shared.is_worth_a_plan(tables) else None
+            is_movable = any(table.movable_bytes() for table in tables.values())
+            statement = self._text(query) if is_movable else None
             if statement is None:
                 return None
             scans, plan_ns = self._ask(tables, statement, parameters)
             shared.keep_plan(text, version, scans, plan_ns)
         if not any(scan.movable_bytes for scan in scans):
+            return None
+        if self._learned is not None and not self._learned.pays(shared.reading(scans)):
             return None
         return shared.start(version, scans, plan_ns)
 
@@ -397,297 +414,12 @@ class Connection(Closing):
                 wanted = dict(others)
 
     def _end(self) -> None:
+        if self._learned is not None and self._spent_ns > 0:
+            self._learned.add(self._spent_ns, self.prefetched)
+        self._learned, self._spent_ns = None, 0
         if self._current is not None:
             self._shared.end(self._current)
             self._current = None
-
-
-@dataclass(eq=False, slots=True)
-class _Running:
-    """The prefetcher of a running statement."""
-
-    native: _core.Prefetcher
-    scans: Sequence[PlannedScan]
-    tables: dict[str, Table]
-    plan_ns: int
-
-    def report(self) -> Prefetched:
-        found = self.native.statistics()["scans"]
-        return Prefetched(
-            self.plan_ns,
-            tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
-        )
-
-    def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
-        table = self.tables[scan.table]
-        columns = []
-        for name in (*scan.filter_columns, *scan.other_columns):
-            column = found["columns"][table.indexes([name])[0]]
-            ahead = column["chunks_ahead"]
-            columns.append(
-                ColumnRead(
-                    name,
-                    column["bytes_from_copies"],
-                    column["bytes_from_source"],
-                    column["lead_ns"] // ahead if ahead else None,
-                )
-            )
-        return ScanRead(
-            scan.table,
-            table.native().chunk_count(),
-            found["chunks_submitted"],
-            found["chunks_skipped"],
-            found["chunks_read"],
-            tuple(columns),
-        )
-
-
-class _Shared:
-    """State shared by the cursors of a connection.
-
-    Threading: shared. `lock` guards `running`, `plans`, `tables`, `sources`, `words` and `version`,
-    which counts their changes.
-    """
-
-    def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
-        if mode not in PREFETCH_MODES:
-            raise InvalidArgumentError(
-                f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
-            )
-        if cache is not None:
-            instance_of(cache, Cache, _TRIED)
-        self.mode = mode
-        self.wait = wait
-        self.chunk_rows: int = whole_number(chunk_rows, _TRIED, 1, 2**31)
-        self.machine: Machine = cache.machine if cache is not None else topo()
-        has_faster = self.machine.has_faster_node()
-        self.is_bypassed: bool = mode == "auto" and not has_faster
-        self._own_cache: Cache | None = None
-        if cache is None and mode != "off" and not self.is_bypassed:
-            cache = self._own_cache = Cache(
-                placement="fastest" if has_faster else "local", machine=self.machine, recycle=True
-            )
-        self.cache = cache
-        self.tables: dict[str, Table] = {}
-        self.sources: dict[str, object] = {}
-        self.words: dict[str, set[str]] = {}
-        """Names of tables by their first words in lower case, which a text must have."""
-        self.version = 0
-        self.views: set[str] = set()
-        """Words of names through which statements have read tables that they do not name."""
-        self.functions: set[str] = set()
-        self.unplanned: str | None = None
-        """The last statement that names no table."""
-        self.unnamed: str | None = None
-        """Such a statement that has read a table."""
-        self.looks_left = _NOTES_MAX
-        self.notes: dict[str, None] = {}
-        self.plans: dict[str, list[PlannedScan]] = {}
-        self.running: list[_Running] = []
-        self.lock: threading.Lock = threading.Lock()
-        self.plan_ns: int = _PLAN_NS_EXPECTED
-        self.bandwidth: float = max(
-            (each.bandwidth_bytes_per_s or 0 for each in self.machine.accesses), default=0
-        )
-        if (reason := _cannot_prefetch()) is not None:
-            self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {reason}")
-            self.is_bypassed = True
-
-    def is_prefetching(self) -> bool:
-        return (
-            self.mode != "off"
-            and not self.is_bypassed
-            and self.cache is not None
-            and bool(self.tables)
-        )
-
-    def named(self, text: str) -> dict[str, Table]:
-        """The tables that a statement names, and all if it names a view that has read one."""
-        words = [*_WORD.findall(text.lower()), ""]
-        with self.lock:
-            if words[0] in _SCHEMA_CHANGES:
-                self.plans.clear()
-            if not self.functions.isdisjoint(words):
-                self.note(f"planning would call a Python function: {text[:_NOTE_TEXT]}")
-                return {}
-            if not self.views.isdisjoint(words):
-                return dict(self.tables)
-            names = {name: None for word in words for name in self.words.get(word, ())}
-            self.unplanned = None if names else text
-            return {name: self.tables[name] for name in names}
-
-    def learn(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Find the views and macros of a statement that read tables without naming them."""
-        text, self.unnamed = self.unnamed, None
-        if text is not None:
-            self.looks_left -= 1
-            words = set(_WORD.findall(text.lower()))
-            with connection.cursor() as cursor:
-                names = cursor.execute(_VIEWS).fetchall()
-            self.views.update(words & {each for (name,) in names for each in _WORD.findall(name)})
-
-    def all_tables(self) -> dict[str, Table]:
-        with self.lock:
-            return dict(self.tables)
-
-    def all_sources(self) -> list[tuple[str, object]]:
-        with self.lock:
-            return list(self.sources.items())
-
-    def is_worth_a_plan(self, tables: dict[str, Table]) -> bool:
-        byte_count = sum(table.movable_bytes() for table in tables.values())
-        if self.mode == "on":
-            return byte_count > 0
-        move_ns = byte_count / (self.bandwidth or _BANDWIDTH_EXPECTED) * 1e9
-        return move_ns > _PLAN_SHARE * self.plan_ns
-
-    def keep_plan(self, text: str, version: int, scans: list[PlannedScan], plan_ns: int) -> None:
-        with self.lock:
-            self.plan_ns = (3 * self.plan_ns + plan_ns) // 4
-            if version != self.version:
-                return
-            if len(self.plans) >= _PLANS_MAX:
-                self.plans.pop(next(iter(self.plans)))
-            self.plans[text] = scans
-
-    def note(self, text: str) -> None:
-        if len(self.notes) < _NOTES_MAX:
-            self.notes[text] = None
-
-    def table_of(self, data: object) -> Table:
-        return Table(data, chunk_rows=self.chunk_rows)
-
-    def source_of(self, table: Table) -> object:
-        """What DuckDB reads the table from."""
-        return table.arrow if self.is_bypassed else ArrowSource(table, self)
-
-    def add(self, name: str, table: Table, source: object) -> None:
-        nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
-        if nested and self.mode != "off":
-            self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
-        self._replace(name, None if self.is_bypassed else table, source)
-
-    def remove(self, name: str) -> None:
-        self._replace(name, None, None)
-
-    def _replace(self, name: str, table: Table | None, source: object) -> None:
-        lowered = name.lower()  # Names in DuckDB are case-insensitive.
-        word = (_WORD.findall(lowered) or [""])[0]
-        with self.lock:
-            self.version += 1
-            self.plans.clear()
-            same = self.words.setdefault(word, set())
-            before = [key for key in same if key.lower() == lowered]
-            gone = {self.tables.pop(key) for key in before if key in self.tables}
-            for key in before:
-                del self.sources[key]
-            same.difference_update(before)
-            if source is not None:
-                same.add(name)
-                self.sources[name] = source
-            if table is not None:
-                self.tables[name] = table
-            if gone:
-                gone.difference_update(self.tables.values())
-            running = list(self.running)
-        for each in gone:
-            for reader in running:  # Its prefetcher could copy the table again.
-                if each in reader.tables.values():
-                    reader.native.stop()
-            if self.cache is not None:
-                with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
-                    each.leave(self.cache)
-
-    def start(self, version: int, scans: list[PlannedScan], plan_ns: int) -> _Running | None:
-        cache = self.cache
-        if cache is None:
-            return None
-        with self.lock:
-            if version != self.version:  # Copies of an unregistered table would stay.
-                return None
-            tables = {scan.table: self.tables[scan.table] for scan in scans}
-            native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
-                (
-                    tables[scan.table].native(),
-                    tables[scan.table].indexes(scan.filter_columns),
-                    tables[scan.table].indexes(scan.other_columns),
-                    tables[scan.table].excluded_chunks(scan.ranges),
-                )
-                for scan in scans
-            ]
-            try:
-                started = _core.Prefetcher(cache.native(), native, self.wait)
-            except ClosedError:
-                self.note("the cache is closed")
-                return None
-            running = _Running(started, scans, tables, plan_ns)
-            self.running.append(running)
-        return running
-
-    def end(self, running: _Running) -> None:
-        with self.lock, suppress(ValueError):
-            self.running.remove(running)
-        running.native.stop()
-
-    def stream(self, table: Table, columns: list[int]) -> object:
-        """Open a stream of `columns` for the statement that expects it."""
-        with self.lock:
-            running = list(self.running)
-        for each in running:
-            if each.native.expects(table.native(), columns):
-                return each.native.stream(table.native(), columns)
-        if running:  # The plan lacked this scan, but copies may exist.
-            return running[-1].native.stream(table.native(), columns)
-        if self.looks_left > 0:
-            self.unnamed = self.unplanned
-        return table.native().stream(columns)
-
-    def close(self) -> None:
-        for running in list(self.running):
-            self.end(running)
-        if self._own_cache is not None:
-            self._own_cache.close()
-            self._own_cache = None
-        elif self.cache is not None:
-            for name in self.all_tables():
-                self.remove(name)
-        self.cache = None
-
-
-class _Probe:
-    """Streams of a table; records the columns of each."""
-
-    def __init__(self) -> None:
-        self.opened: list[list[int]] = []
-
-    def stream(self, table: Table, columns: list[int]) -> object:
-        """Open a stream, as `_Shared.stream`."""
-        self.opened.append(columns)
-        return table.native().stream(columns)
-
-
-@functools.cache
-def _cannot_prefetch() -> str | None:
-    """Why prefetching does not work with this DuckDB; None if it does.
-
-    DuckDB must read a registered table by columns, through `ArrowSource`, and report its scans in
-    the plan. No version guarantees that, so a small query tests it.
-    """
-    probe = _Probe()
-    table = Table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}))
-    query = "SELECT sum(c) FROM probe WHERE a > 1"
-    try:
-        with duckdb.connect() as connection:
-            connection.register("probe", ArrowSource(table, probe))
-            found = connection.execute(query).fetchall()
-            plan = connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
-            scans = read_plan(plan, {"probe": table}, query)
-    except Exception as problem:  # noqa: BLE001 - Other versions may raise anything.
-        return (str(problem).splitlines() or [type(problem).__name__])[0]
-    read = [sorted((*scan.filter_columns, *scan.other_columns)) for scan in scans]
-    if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:
-        return "it does not read tables as version 2.0 does"
-    return None
 
 
 __name__ = duckdb.DuckDBPyRelation.__module__  # As in `_relation`.

@@ -10,7 +10,7 @@ from headrace._apps.figures import Figure
 from headrace._arguments import PREFETCH_MODES
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
-from headrace.sql import PlannedScan, Prefetched
+from headrace.sql import Explained, Prefetched
 from headrace_lab.sql.prediction import LIMIT, Simulated, total_of
 from headrace_lab.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
 
@@ -169,21 +169,23 @@ def _times(predicted: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def print_plans(plans: Mapping[str, list[PlannedScan]]) -> None:
-    """Print what would be prefetched."""
+def print_plans(plans: Mapping[str, Explained]) -> None:
+    """Print what would be prefetched, and why."""
     report = Report()
     rows = []
     for name, plan in plans.items():
-        for index, scan in enumerate(plan):
-            first = name if index == 0 else ""
-            columns = [f"{each} (filter)" for each in scan.filter_columns]
-            columns += scan.other_columns
-            rows.append(
-                [first, scan.table, ", ".join(columns), _core.bytes_text(scan.movable_bytes)]
-            )
-        if not plan:
-            rows.append([name, "", "nothing", ""])
-    report.table((Column("query"), Column("table"), Column("columns"), *figures("bytes")), rows)
+        for index, each in enumerate(plan.columns):
+            column = f"{each.name} (filter)" if each.is_filter else each.name
+            size = _core.bytes_text(each.movable_bytes)
+            rows.append(["" if index else name, each.table, column, each.reason, size])
+        if not plan.columns:
+            rows.append([name, "", "nothing", "", ""])
+    heads = (Column("query"), Column("table"), Column("column"), Column("", folds=True))
+    report.table((*heads, *figures("bytes")), rows)
+    for name, plan in plans.items():
+        gain = plan.expected_gain
+        most = "" if gain is None else f" Copies gain at most {gain:.0%}, as reading alone would."
+        report.say(f"Query {name}: prefetched? {plan.answer}.{most}")
 
 
 def print_report(study: Study) -> None:

@@ -11,7 +11,7 @@ import click
 import duckdb
 
 from headrace._apps.memory import resident_bytes
-from headrace._arguments import PREFETCH_MODES
+from headrace._arguments import PREFETCH_MODES, PrefetchMode
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -99,7 +99,7 @@ class _Queries(Value[tuple[int, ...]]):
 @threads_option("Threads of DuckDB")
 @option("--rounds", type=Count(1, ROUNDS_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
-@flag("--plan", help="Print what would be prefetched, in that order, and run nothing.")
+@flag("--plan", help="Print which columns would be moved, in that order, and why; run nothing.")
 @option(
     "--simulate",
     type=FilePath("MACHINE"),
@@ -119,7 +119,7 @@ def command(
     tpch: float | None,
     numbers: tuple[int, ...] | None,
     data_dir: str | None,
-    prefetch: str,
+    prefetch: PrefetchMode,
     path: MoverPath,
     threads: int | None,
     rounds: int,
@@ -167,7 +167,7 @@ def command(
             tables = tables_of(Path(str(data)))
     try:
         if plan:
-            _print_plans(tables, queries, simulated)
+            _print_plans(tables, queries, prefetch, simulated)
             return EXIT_OK
         with progress("measuring") as share:
             study = run_study(tables, queries, machine, settings, share)
@@ -205,13 +205,17 @@ def _queries(sql: str | None, numbers: tuple[int, ...] | None) -> dict[str, str]
 
 
 def _print_plans(
-    tables: Mapping[str, Any], queries: Mapping[str, str], simulated: Simulated | None
+    tables: Mapping[str, Any],
+    queries: Mapping[str, str],
+    prefetch: PrefetchMode,
+    simulated: Simulated | None,
 ) -> None:
     registered = {name: Table(table) for name, table in tables.items()}
-    plans = make_plans(registered, queries)
-    print_plans(plans)
+    plans = make_plans(registered, queries, prefetch)
+    print_plans({name: each.explained for name, each in plans.items()})
     if simulated is not None:
-        print_prediction(simulated, simulated.predict(plans, registered))
+        scans = {name: each.scans for name, each in plans.items()}
+        print_prediction(simulated, simulated.predict(scans, registered))
 
 
 def _report(study: Study, simulated: Simulated | None, *, as_json: bool) -> None:

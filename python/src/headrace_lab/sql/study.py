@@ -26,13 +26,13 @@ import duckdb
 
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.memory import begin_peak, peak_bytes, resident_bytes
-from headrace._arguments import PREFETCH_MODES
+from headrace._arguments import PREFETCH_MODES, PrefetchMode
 from headrace._cache_policies import Placement
 from headrace.cache import Cache
 from headrace.engine import MoverPath
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
-from headrace.sql import Connection, PlannedScan, Prefetched, connect, wrap
+from headrace.sql import Connection, Explained, PlannedScan, Prefetched, connect, wrap
 from headrace.table import Table
 from headrace_lab.tpch.study import make_engine
 
@@ -168,14 +168,25 @@ def share(runs: list[Prefetched]) -> float | None:
     return copies / total if total else None
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What would be moved for a query, and why."""
+
+    scans: list[PlannedScan]
+    explained: Explained
+
+
 def make_plans(
-    tables: Mapping[str, Any], queries: Mapping[str, str]
-) -> dict[str, list[PlannedScan]]:
+    tables: Mapping[str, Any], queries: Mapping[str, str], mode: PrefetchMode
+) -> dict[str, Planned]:
     """Make the plans without running the queries."""
-    with Cache(placement="none") as cache, connect(prefetch="on", cache=cache) as connection:
+    with Cache(placement="none") as cache, connect(prefetch=mode, cache=cache) as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        return {name: connection.plan(text) for name, text in queries.items()}
+        return {
+            name: Planned(connection.plan(text), connection.explain_prefetch(text))
+            for name, text in queries.items()
+        }
 
 
 def run_study(
@@ -244,7 +255,7 @@ def run_study(
             capacity_bytes=capacity_bytes,
             peak_bytes=peak,
             peak_limit_bytes=peak_limit,
-            notes=on.notes,
+            notes=list(dict.fromkeys([*on.notes, *ours["auto"].notes])),
         )
 
 

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cursors of a connection of `headrace.sql` share: tables, plans and what runs taught."""
+
+import functools
+import os
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from headrace import _core
+from headrace._arguments import PREFETCH_MODES, instance_of, whole_number
+from headrace._arrow_source import ArrowSource
+from headrace._gain import GAIN_MIN, Learned, Reading
+from headrace._plan import PlannedScan, read_plan
+from headrace._prefetched import ColumnRead, ExplainedColumn, Prefetched, ScanRead
+from headrace.cache import Cache
+from headrace.errors import ClosedError, InvalidArgumentError
+from headrace.machine import Machine, topo
+from headrace.table import Table
+
+NOTES_MAX = 100
+_VIEWS = """SELECT lower(view_name) FROM duckdb_views() WHERE NOT internal
+UNION SELECT lower(function_name) FROM duckdb_functions() WHERE NOT internal"""
+_SCHEMA_CHANGES = {"alter", "attach", "create", "detach", "drop", "use"}
+_WORD = re.compile(r"\w+")
+_TRIED = "prefetch for a connection"
+_PLANS_MAX = 256
+_NOTE_TEXT = 60
+_SAMPLES = 8
+_PLAN_SHARE = 10
+"""`auto` asks for a plan if a statement takes at least this many times as long as planning."""
+_PLAN_NS_EXPECTED = 2_000_000
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """The prefetcher of a running statement."""
+
+    native: _core.Prefetcher
+    scans: Sequence[PlannedScan]
+    tables: dict[str, Table]
+    plan_ns: int
+
+    def report(self) -> Prefetched:
+        found = self.native.statistics()["scans"]
+        return Prefetched(
+            self.plan_ns,
+            tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
+        )
+
+    def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
+        table = self.tables[scan.table]
+        columns = []
+        for name in scan.columns:
+            column = found["columns"][table.indexes([name])[0]]
+            ahead = column["chunks_ahead"]
+            columns.append(
+                ColumnRead(
+                    name,
+                    column["bytes_from_copies"],
+                    column["bytes_from_source"],
+                    column["lead_ns"] // ahead if ahead else None,
+                )
+            )
+        return ScanRead(
+            scan.table,
+            table.native().chunk_count(),
+            found["chunks_submitted"],
+            found["chunks_skipped"],
+            found["chunks_read"],
+            tuple(columns),
+        )
+
+
+class Shared:
+    """State shared by the cursors of a connection.
+
+    Threading: shared. `lock` guards `running`, `plans`, `tables`, `sources`, `words` and `version`,
+    which counts their changes.
+    """
+
+    def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
+        if mode not in PREFETCH_MODES:
+            raise InvalidArgumentError(
+                f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
+            )
+        if cache is not None:
+            instance_of(cache, Cache, _TRIED)
+        self.mode = mode
+        self.wait = wait
+        self.chunk_rows: int = whole_number(chunk_rows, _TRIED, 1, 2**31)
+        self.machine: Machine = cache.machine if cache is not None else topo()
+        allowed = os.sched_getaffinity(0)
+        self.threads = len(allowed)
+        nodes = self.machine.nodes
+        self.worker = next((each.id for each in nodes if allowed.intersection(each.cpus)), 0)
+        faster = self.machine.faster_nodes(self.worker)
+        has_slower = any(not each.cpus for each in nodes)
+        self.target = faster[0] if faster else self.worker if has_slower else None
+        self.is_bypassed: bool = mode == "auto" and self.target is None
+        self._own_cache: Cache | None = None
+        if cache is None and mode != "off" and not self.is_bypassed:
+            cache = self._own_cache = Cache(
+                placement="fastest" if faster else "local", machine=self.machine, recycle=True
+            )
+        self.cache = cache
+        self.tables: dict[str, Table] = {}
+        self.sources: dict[str, object] = {}
+        self.words: dict[str, set[str]] = {}
+        """Names of tables by their first words in lower case, which a text must have."""
+        self.version = 0
+        self.views: set[str] = set()
+        """Words of names through which statements have read tables that they do not name."""
+        self.functions: set[str] = set()
+        self.unplanned: str | None = None
+        """The last statement that names no table."""
+        self.unnamed: str | None = None
+        """Such a statement that has read a table."""
+        self.looks_left = NOTES_MAX
+        self.notes: dict[str, None] = {}
+        self.plans: dict[str, list[PlannedScan]] = {}
+        self.running: list[Running] = []
+        self.lock: threading.Lock = threading.Lock()
+        self.plan_ns: int = _PLAN_NS_EXPECTED
+        self.learned: dict[str, Learned] = {}
+        if (reason := cannot_prefetch()) is not None:
+            self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {reason}")
+            self.is_bypassed = True
+
+    def is_prefetching(self) -> bool:
+        return (
+            self.mode != "off"
+            and not self.is_bypassed
+            and self.cache is not None
+            and bool(self.tables)
+        )
+
+    def named(self, text: str) -> dict[str, Table]:
+        """The tables that a statement names, and all if it names a view that has read one."""
+        words = [*_WORD.findall(text.lower()), ""]
+        with self.lock:
+            if words[0] in _SCHEMA_CHANGES:
+                self.plans.clear()
+            if not self.functions.isdisjoint(words):
+                self.note(f"planning would call a Python function: {text[:_NOTE_TEXT]}")
+                return {}
+            if not self.views.isdisjoint(words):
+                return dict(self.tables)
+            names = {name: None for word in words for name in self.words.get(word, ())}
+            self.unplanned = None if names else text
+            return {name: self.tables[name] for name in names}
+
+    def learn(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Find the views and macros of a statement that read tables without naming them."""
+        text, self.unnamed = self.unnamed, None
+        if text is not None:
+            self.looks_left -= 1
+            words = set(_WORD.findall(text.lower()))
+            with connection.cursor() as cursor:
+                names = cursor.execute(_VIEWS).fetchall()
+            self.views.update(words & {each for (name,) in names for each in _WORD.findall(name)})
+
+    def all_tables(self) -> dict[str, Table]:
+        with self.lock:
+            return dict(self.tables)
+
+    def all_sources(self) -> list[tuple[str, object]]:
+        with self.lock:
+            return list(self.sources.items())
+
+    def learned_of(self, text: str) -> Learned:
+        with self.lock:
+            if text not in self.learned and len(self.learned) >= _PLANS_MAX:
+                self.learned.pop(next(iter(self.learned)))
+            return self.learned.setdefault(text, Learned())
+
+    def reading(self, scans: Sequence[PlannedScan]) -> Reading:
+        tables, found = self.all_tables(), dict[int | None, int]()
+        for scan in scans:
+            for nodes in tables[scan.table].where(scan.columns, samples=_SAMPLES).values():
+                for node, byte_count in nodes.items():
+                    found[node] = found.get(node, 0) + byte_count
+        return Reading(self.machine, self.worker, self.threads, self.target, found)
+
+    def gains(self) -> list[str]:
+        with self.lock:
+            found = list(self.learned.items())
+        return [
+            f"{text[:_NOTE_TEXT]}: copies should gain {each.expected:.1%}, {each.outcome()}"
+            for text, each in found
+            if each.expected is not None
+        ]
+
+    def reason(self, scans: Sequence[PlannedScan], reading: Reading, learned: Learned) -> str:
+        """Why the next run of a statement is prefetched, or not."""
+        problem, first = cannot_prefetch(), learned.off_ns is None
+        unknown = (
+            "the bandwidths of this machine's memory are unknown; measure them by "
+            "'headrace topo --measure --record FILE' and pass Cache(machine=replay(FILE))"
+        )
+        causes = (
+            (problem is not None, problem),
+            (not any(scan.movable_bytes for scan in scans), "it reads no column that can be moved"),
+            (self.mode == "off", "prefetching is off"),
+            (self.mode == "on", None),
+            (self.target is None, "this machine has one kind of memory"),
+            (reading.gain() is None, unknown),
+            (first, "the first run is measured without copies"),
+            (not self.is_worth_a_plan(learned), "it is too short for a plan"),
+            (not learned.pays(reading), f"copies gain less than {GAIN_MIN:.0%}"),
+            (True, None),
+        )
+        cause = next(cause for applies, cause in causes if applies)
+        return "yes" if cause is None else f"no: {cause}"
+
+    def is_worth_a_plan(self, learned: Learned) -> bool:
+        return learned.off_ns is not None and learned.off_ns >= _PLAN_SHARE * self.plan_ns
+
+    def explained(self, scan: PlannedScan, name: str) -> ExplainedColumn:
+        table = self.tables[scan.table]
+        byte_count = table.movable_bytes([name])
+        reason = "can be moved"
+        if not table.is_movable(name):
+            reason = "nested columns are read in place"
+        elif byte_count == 0:
+            reason = "its parts are shorter than 4 KiB"
+        return ExplainedColumn(scan.table, name, name in scan.filter_columns, byte_count, reason)
+
+    def keep_plan(self, text: str, version: int, scans: list[PlannedScan], plan_ns: int) -> None:
+        with self.lock:
+            self.plan_ns = (3 * self.plan_ns + plan_ns) // 4
+            if version != self.version:
+                return
+            if len(self.plans) >= _PLANS_MAX:
+                self.plans.pop(next(iter(self.plans)))
+            self.plans[text] = scans
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < NOTES_MAX:
+            self.notes[text] = None
+
+    def table_of(self, data: object) -> Table:
+        return Table(data, chunk_rows=self.chunk_rows)
+
+    def source_of(self, table: Table) -> object:
+        """What DuckDB reads the table from."""
+        return table.arrow if self.is_bypassed else ArrowSource(table, self)
+
+    def add(self, name: str, table: Table, source: object) -> None:
+        nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
+        if nested and self.mode != "off":
+            self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
+        self._replace(name, table, source)
+
+    def remove(self, name: str) -> None:
+        self._replace(name, None, None)
+
+    def _replace(self, name: str, table: Table | None, source: object) -> None:
+        lowered = name.lower()  # Names in DuckDB are case-insensitive.
+        word = (_WORD.findall(lowered) or [""])[0]
+        with self.lock:
+            self.version += 1
+            self.plans.clear()
+            self.learned.clear()
+            same = self.words.setdefault(word, set())
+            before = [key for key in same if key.lower() == lowered]
+            gone = {self.tables.pop(key) for key in before if key in self.tables}
+            for key in before:
+                del self.sources[key]
+            same.difference_update(before)
+            if source is not None:
+                same.add(name)
+                self.sources[name] = source
+            if table is not None:
+                self.tables[name] = table
+            if gone:
+                gone.difference_update(self.tables.values())
+            running = list(self.running)
+        for each in gone:
+            for reader in running:  # Its prefetcher could copy the table again.
+                if each in reader.tables.values():
+                    reader.native.stop()
+            if self.cache is not None:
+                with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
+                    each.leave(self.cache)
+
+    def start(self, version: int, scans: list[PlannedScan], plan_ns: int) -> Running | None:
+        cache = self.cache
+        if cache is None:
+            return None
+        with self.lock:
+            if version != self.version:  # Copies of an unregistered table would stay.
+                return None
+            tables = {scan.table: self.tables[scan.table] for scan in scans}
+            native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
+                (
+                    tables[scan.table].native(),
+                    tables[scan.table].indexes(scan.filter_columns),
+                    tables[scan.table].indexes(scan.other_columns),
+                    tables[scan.table].excluded_chunks(scan.ranges),
+                )
+                for scan in scans
+            ]
+            try:
+                started = _core.Prefetcher(cache.native(), native, self.wait)
+            except ClosedError:
+                self.note("the cache is closed")
+                return None
+            running = Running(started, scans, tables, plan_ns)
+            self.running.append(running)
+        return running
+
+    def end(self, running: Running) -> None:
+        with self.lock, suppress(ValueError):
+            self.running.remove(running)
+        running.native.stop()
+
+    def stream(self, table: Table, columns: list[int]) -> object:
+        """Open a stream of `columns` for the statement that expects it."""
+        with self.lock:
+            running = list(self.running)
+        for each in running:
+            if each.native.expects(table.native(), columns):
+                return each.native.stream(table.native(), columns)
+        if running:  # The plan lacked this scan, but copies may exist.
+            return running[-1].native.stream(table.native(), columns)
+        if self.looks_left > 0:
+            self.unnamed = self.unplanned
+        return table.native().stream(columns)
+
+    def close(self) -> None:
+        for running in list(self.running):
+            self.end(running)
+        if self._own_cache is not None:
+            self._own_cache.close()
+            self._own_cache = None
+        elif self.cache is not None:
+            for name in self.all_tables():
+                self.remove(name)
+        self.cache = None
+
+
+class _Probe:
+    """Streams of a table; records the columns of each."""
+
+    def __init__(self) -> None:
+        self.opened: list[list[int]] = []
+
+    def stream(self, table: Table, columns: list[int]) -> object:
+        """Open a stream, as `Shared.stream`."""
+        self.opened.append(columns)
+        return table.native().stream(columns)
+
+
+@functools.cache
+def cannot_prefetch() -> str | None:
+    """Why prefetching does not work with this DuckDB; None if it does.
+
+    DuckDB must read a registered table by columns, through `ArrowSource`, and report its scans in
+    the plan. No version guarantees that, so a small query tests it.
+    """
+    probe = _Probe()
+    table = Table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}))
+    query = "SELECT sum(c) FROM probe WHERE a > 1"
+    try:
+        with duckdb.connect() as connection:
+            connection.register("probe", ArrowSource(table, probe))
+            found = connection.execute(query).fetchall()
+            plan = connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
+            scans = read_plan(plan, {"probe": table}, query)
+    except Exception as problem:  # noqa: BLE001 - Other versions may raise anything.
+        return (str(problem).splitlines() or [type(problem).__name__])[0]
+    read = [sorted((*scan.filter_columns, *scan.other_columns)) for scan in scans]
+    if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:
+        return "it does not read tables as version 2.0 does"
+    return None
