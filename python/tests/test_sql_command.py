@@ -207,9 +207,26 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
     outcome = here(*TPCH, "SELECT missing FROM lineitem")
     assert outcome.code == 1
     assert "missing" in outcome.stderr
-    outcome = here(*TPCH, "/* nothing */")
+
+
+@pytest.mark.parametrize("rest", [[], ["--plan"]])
+@pytest.mark.parametrize(
+    "text, kinds",
+    [
+        ("/* nothing */", "nothing"),
+        ("COPY (SELECT 1) TO 'o.csv'", "COPY"),
+        ("CREATE TABLE t (a INTEGER)", "CREATE"),
+        ("SELECT 1; SELECT 2", "SELECT and SELECT"),
+    ],
+)
+def test_only_one_query_is_run(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, kinds: str, rest: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = here(*TPCH, text, *rest)
     assert outcome.code == 2
-    assert "no statement" in outcome.stderr
+    assert f"it is not one SELECT, but {kinds}" in outcome.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name, package", [("sql", "duckdb"), ("query", "pyarrow")])
@@ -303,6 +320,7 @@ def test_the_summary_names_the_slowest_query_and_the_peak_of_memory(
             max(ratios[worst]),
         )
         assert summary[f"{mode}_vs_duckdb_high"] > 0
+    assert 0.5 < summary["on_cpu_vs_duckdb"] < 20
     tables = sum(each["movable_bytes"] for each in found["results"]["tables"].values())
     assert tables < summary["peak_bytes"] < summary["peak_limit_bytes"]
     assert summary["peak_limit_bytes"] >= tables + (4 << 20) + (300 << 20)

@@ -17,7 +17,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +75,7 @@ class QueryStudy:
 
     Attributes:
         is_equal: Whether every run of every mode gave the same result.
+        cpu_ns: Time of all processors in all threads of this process.
     """
 
     text: str
@@ -84,6 +85,7 @@ class QueryStudy:
     row_count: int = 0
     is_equal: bool = True
     times_ns: dict[str, list[int]] = field(default_factory=dict)
+    cpu_ns: dict[str, list[int]] = field(default_factory=dict)
     first: Prefetched | None = None
     repeated: list[Prefetched] = field(default_factory=list)
 
@@ -134,6 +136,15 @@ class Study:
         ]
         return times[0] / times[1]
 
+    @property
+    def on_cpu_vs_duckdb(self) -> float:
+        """The same of processor time, of prefetching on and DuckDB on the same Arrow tables."""
+        own, other = (
+            sum(statistics.median(each.cpu_ns[name]) for each in self.queries.values())
+            for name in ("on", DUCKDB)
+        )
+        return own / other
+
     def spread(self, mode: str, reference: str) -> Figure:
         """The same ratio over the rounds."""
 
@@ -180,6 +191,7 @@ def make_plans(
     tables: Mapping[str, Any], queries: Mapping[str, str], mode: PrefetchMode
 ) -> dict[str, Planned]:
     """Make the plans without running the queries."""
+    check_queries(queries.values())
     with Cache(placement="none") as cache, connect(prefetch=mode, cache=cache) as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -206,6 +218,7 @@ def run_study(
     if placement is None:
         placement = "fastest" if machine.has_faster_node() else "local"
     with ExitStack() as stack:
+        check_queries(queries.values())
         engine = stack.enter_context(make_engine(machine, settings.path))
         cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
         options: Any = {"config": {"threads": settings.thread_count}}
@@ -259,6 +272,18 @@ def run_study(
         )
 
 
+def check_queries(texts: Iterable[str]) -> None:
+    """Refuse what is not one query: each text runs many times, and its answers are compared."""
+    for text in texts:
+        kinds = [each.type.name for each in duckdb.extract_statements(text)]
+        if kinds != ["SELECT"]:
+            raise InvalidArgumentError(
+                "run the query",
+                f"it is not one SELECT, but {' and '.join(kinds) or 'nothing'}",
+                "write one query; it runs many times, so it must not change anything",
+            )
+
+
 def _tables_bytes(tables: Mapping[str, Table], settings: Settings) -> int:
     """Memory of the tables: at least their bytes; resident memory includes allocator overhead."""
     counted = sum(int(table.arrow.nbytes) for table in tables.values())
@@ -269,8 +294,6 @@ def _tables_bytes(tables: Mapping[str, Table], settings: Settings) -> int:
 
 
 def _first_run(on: Connection, text: str) -> tuple[QueryStudy, list[Row]]:
-    if not on.extract_statements(text):
-        raise InvalidArgumentError("run the query", "it has no statement", "write one")
     found = QueryStudy(text, plan=on.plan(text))
     rows = on.execute(text).fetchall()
     found.first = on.prefetched
@@ -291,20 +314,22 @@ def _measure(
     found.rows = expected[:ROWS_KEPT]
     found.is_equal = same_rows(first_answer, expected)
 
-    def run(mode: str) -> int:
-        begin_ns = time.perf_counter_ns()
+    def run(mode: str) -> tuple[int, int]:
+        begin_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
         rows = connections[mode].execute(found.text).fetchall()
-        time_ns = time.perf_counter_ns() - begin_ns
+        times = time.perf_counter_ns() - begin_ns, time.process_time_ns() - cpu_ns
         found.is_equal = found.is_equal and same_rows(rows, expected)
-        return time_ns
+        return times
 
     found.times_ns = {mode: [] for mode in MODES}
+    found.cpu_ns = {mode: [] for mode in MODES}
     rounds = itertools.islice(itertools.cycle(balanced_orders(MODES)), settings.round_count)
     for is_counted, modes in [(False, MODES), *((True, modes) for modes in rounds)]:
         for mode in modes:
-            time_ns = run(mode)
+            time_ns, cpu_ns = run(mode)
             if is_counted:
                 found.times_ns[mode].append(time_ns)
+                found.cpu_ns[mode].append(cpu_ns)
                 if mode == "on" and on.prefetched is not None:
                     found.repeated.append(on.prefetched)
 
