@@ -157,12 +157,19 @@ class Replayer {
                   "the machine's record does not say how lines pass between cores",
                   "use a record of 'headrace topo --measure --record FILE'");
     }
+    double busy_max = static_cast<double>(threads_.size());
+    double processor_count = 0;
     for (const SocketModel& socket : model_.sockets) {
       Pool& pool = pools_[socket.socket];
       const std::uint32_t count =
           options_.workers != 0 ? options_.workers
                                 : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
       for (std::uint32_t i = 0; i < count; ++i) pool.idle.push_back(world_.add_core());
+      busy_max += count;
+      processor_count += socket.core_count;
+    }
+    if (processor_count > 0 && busy_max > processor_count) {
+      processors_ = world_.fluid().add("processors", processor_count);
     }
     return {};
   }
@@ -218,11 +225,26 @@ class Replayer {
       const double computing_ns = step.computing_ns * options_.compute_scale;
       if (!thread.has_computed && computing_ns > 0) {
         thread.has_computed = true;
-        return world_.fluid().after(computing_ns, then_go(t, Doing::computing));
+        compute(thread.core, computing_ns, then_go(t, Doing::computing));
+        return;
       }
       thread.has_computed = false;
       ++thread.next;
       if (!carry_out(t, step)) return;
+    }
+  }
+
+  void compute(ResourceIndex core, double time_ns, Fluid::Action done) {
+    if (!processors_) return world_.fluid().after(time_ns, std::move(done));
+    // In bytes that a core copies meanwhile, so that it gets the same share as a copy.
+    std::vector<Use> uses{{core, 1}};
+    share_processors(uses);
+    world_.fluid().hold(time_ns * model_.core.copy_gb_per_s, std::move(uses), std::move(done));
+  }
+  /// Adds the part of the processors that the last of `uses`, a core, has of its own.
+  void share_processors(std::vector<Use>& uses) const {
+    if (processors_) {
+      uses.push_back({*processors_, uses.back().weight / model_.core.copy_gb_per_s});
     }
   }
 
@@ -353,6 +375,7 @@ class Replayer {
       uses.push_back({core, model_.core.copy_gb_per_s / rate.gb_per_s});
       call_ns = 0;  // Part of the rate.
     }
+    share_processors(uses);
     world_.fluid().after(call_ns, [this, bytes, uses = std::move(uses), done = std::move(done)] {
       world_.fluid().carry(bytes, uses, done);
     });
@@ -555,6 +578,8 @@ class Replayer {
   std::unordered_map<std::uint32_t, std::uint32_t> parts_left_;
   std::map<std::uint32_t, Pool> pools_;  ///< By socket.
   std::vector<Lane> lanes_;
+  /// Shared by all threads and workers, if there are more of them.
+  std::optional<ResourceIndex> processors_;
   std::optional<Receivers> receivers_;
   std::vector<double> undisturbed_ns_;  ///< A thread's pass over its working set.
   std::uint64_t message_count_ = 0;

@@ -257,6 +257,36 @@ def test_sleeping_threads_are_woken(tmp_path: Path) -> None:
     assert 65e-6 < added(200, 8 << 20, 2)[1] < 65e-6 + 55e-6
 
 
+def test_more_threads_than_processors_share_them(tmp_path: Path) -> None:
+    machine = json.loads(Path(machine_path("spr-4dsa")).read_text())
+    for socket in machine["model"]["sockets"]:
+        socket["cores"] = {"value": "1", "source": "chosen"}
+    few = tmp_path / "machine"
+    few.write_text(json.dumps(machine))
+
+    def program(size: int) -> list[bytes]:
+        """Compute for a millisecond; meanwhile a worker copies."""
+        return [
+            record(JOB, 100, 200, size=size),
+            record(WAIT, 1_000_200, 1_000_201),
+        ]
+
+    def times(*threads: list[bytes]) -> tuple[float, float]:
+        trace = write(tmp_path / "t", *threads)
+        given = [{"machine": each, "path": "cpu", "workers": 1} for each in (few, "spr-4dsa")]
+        on_few, on_many = replay(trace, given)[1]
+        return on_few.time_s, on_many.time_s
+
+    sockets = len(machine["model"]["sockets"])
+    # Twice as many threads as processors; a worker's first copy has ended before.
+    assert times(*[program(64)] * 2 * sockets) == pytest.approx((2e-3, 1e-3), rel=0.02)
+    # As many: only the workers make them wait, for what their copies take.
+    assert times(*[program(64)] * sockets) == pytest.approx((1e-3, 1e-3), rel=0.02)
+    on_few, on_many = times(*[program(1 << 20)] * sockets)
+    assert 1.05e-3 < on_few < 1.5e-3
+    assert on_many == pytest.approx(1e-3, rel=0.02)
+
+
 def test_predictions_are_compared_with_programs() -> None:
     given = [Program("batch", 1 << 20, True), Program("wait", 4 << 20, False, threads=2)]
     outcomes = list(compare(Path(machine_path("spr-4dsa")), given, 1))
