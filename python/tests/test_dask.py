@@ -156,6 +156,46 @@ def test_partitions_may_be_parquet_files(client: distributed.Client, tmp_path: P
         Partition(path, ("m",)).table()
 
 
+def test_files_are_decoded_ahead_without_moving_anything(
+    client: distributed.Client, tmp_path: Path
+) -> None:
+    parts = []
+    for number in range(6):
+        pq.write_table(pa.table({"n": [number] * ROWS}), tmp_path / f"{number}.parquet")
+        parts.append(Partition(str(tmp_path / f"{number}.parquet")))
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="auto", ahead="decode"))
+
+    def total(part: Partition) -> int:
+        time.sleep(0.1)  # While the next one is decoded.
+        return sum(pc.sum(batch["n"]).as_py() for batch in headrace.dask.read(part))
+
+    found = client.gather(client.map(total, parts))
+    assert found == [number * ROWS for number in range(6)]
+    (worker,) = headrace.dask.statistics(client).values()
+    assert worker.prefetching
+    assert worker.inputs_prefetched >= 3
+    wait_until(lambda: next(iter(headrace.dask.statistics(client).values())).inputs_held == 0)
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="off", ahead="decode"))
+    (worker,) = headrace.dask.statistics(client).values()
+    assert not worker.prefetching
+
+
+def test_the_guide_runs_as_a_script(tmp_path: Path) -> None:
+    text = (ROOT / "docs/guide/dask.md").read_text()
+    script = tmp_path / "guide.py"
+    script.write_text(text.split("```python\n")[1].split("```")[0])
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=True,
+    )
+    assert f"{8 * sum(range(100_000))}\n" in done.stdout
+    assert "inputs_prefetched=" in done.stdout
+
+
 def test_a_task_waits_for_its_file_that_is_being_decoded(
     client: distributed.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

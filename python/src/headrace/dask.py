@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,8 +111,8 @@ class WorkerStatistics:
 
     Attributes:
         node: The node that the worker is pinned to; None if not pinned.
-        prefetching: Whether it prefetches; see `Prefetch`. After a failure, the worker's log has
-            the reason.
+        prefetching: Whether it opens inputs ahead; see `Prefetch`. After a failure, the worker's
+            log has the reason.
         inputs_prefetched: Inputs whose moves started before their task.
         inputs_late: Inputs whose task started first.
         inputs_failed: Inputs that could not be opened; their tasks raise the error.
@@ -207,7 +207,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         *,
         prefetch: PrefetchMode = "auto",
         capacity: int | str = "256MiB",
-        ahead: int = 4,
+        ahead: int | Literal["decode"] = 4,
         wait: bool = False,
         pin: bool = True,
     ) -> None:
@@ -217,7 +217,8 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
             prefetch: "on"; "off"; or "auto": on if some memory is faster than the processors' local
                 memory. Without faster memory, "on" copies within the same memory, for no gain.
             capacity: Bytes of copies per worker, in addition to the memory that Dask counts.
-            ahead: Inputs per worker that are open or being moved at the same time.
+            ahead: Inputs per worker that are open or being moved at the same time; or "decode":
+                four, whose files are read and decoded ahead also where nothing is moved.
             wait: Tasks wait for copies in progress instead of reading the source.
             pin: Pin workers to nodes.
 
@@ -230,7 +231,9 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
             )
         self.prefetch = prefetch
         self.capacity = capacity
-        self.ahead: int = whole_number(ahead, "prefetch for Dask", 1)
+        self.ahead: int | Literal["decode"] = (
+            "decode" if ahead == "decode" else whole_number(ahead, "prefetch for Dask", 1)
+        )
         self.wait = wait
         self.pin = pin
         self.running: _Running | None = None
@@ -259,10 +262,11 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         """Queue a change of a task's state; called by Dask in its event loop, so must not block."""
         del start
         # Waking the thread needlessly would take the GIL from the tasks.
-        if self.running is not None and self.running.cache is not None:
+        if self.running is not None and self.running.is_looking_ahead:
             self.running.events.put((key, finish))
 
 
+_DECODED = 4
 _OPTIONS = ("prefetch", "capacity", "ahead", "wait", "pin")
 _METRICS = ("bytes_from_copies", "bytes_from_source", "inputs_prefetched", "inputs_late")
 
@@ -287,11 +291,13 @@ class _Input:
     """An open input and the tasks that will read it."""
 
     table: Table
-    prefetcher: _core.Prefetcher
+    prefetcher: _core.Prefetcher | None
     keys: set[Any]
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes read from copies, and from the source."""
+        if self.prefetcher is None:
+            return 0, 0
         found = self.prefetcher.statistics()
         columns = [each for scan in found["scans"] for each in scan["columns"]]
         columns.append(found["unplanned"])
@@ -347,6 +353,9 @@ class _Running:
                 "fastest" if has_faster else "local",
                 recycle=True,
             )
+        is_decoding = options.ahead == "decode" and options.prefetch != "off"
+        self.is_looking_ahead: bool = is_decoding or self.cache is not None
+        self.ahead: int = options.ahead if options.ahead != "decode" else _DECODED
         self.thread: threading.Thread = threading.Thread(
             target=self._run, name="headrace.dask", daemon=True
         )
@@ -361,6 +370,8 @@ class _Running:
             found = self.inputs.get(identity)
             if found is None:
                 return None
+            if found.prefetcher is None:
+                return pa.RecordBatchReader.from_stream(found.table.arrow)
             native = found.table.native()
             columns = list(range(len(found.table.column_names)))
             capsule = found.prefetcher.stream(native, columns)
@@ -379,7 +390,7 @@ class _Running:
                 cached = self.cache.statistics
                 totals["bytes_moved"] = cached.bytes_moved
                 totals["bytes_cached"] = cached.bytes_cached
-        known = {"node": self.node, "prefetching": self.cache is not None and not self.has_failed}
+        known = {"node": self.node, "prefetching": self.is_looking_ahead and not self.has_failed}
         return WorkerStatistics(**{**totals, **known})  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -395,7 +406,7 @@ class _Running:
 
     def _run(self) -> None:
         while True:
-            has_work = bool(self.wanted) and len(self.inputs) < self.options.ahead
+            has_work = bool(self.wanted) and len(self.inputs) < self.ahead
             try:
                 # Events first: they may make an input unnecessary.
                 event = self.events.get(block=not has_work)
@@ -457,9 +468,9 @@ class _Running:
                 copies, source = found.bytes_read()
                 self.totals["bytes_from_copies"] += copies
                 self.totals["bytes_from_source"] += source
-            found.prefetcher.stop()
-            if self.cache is not None:
-                found.table.native().leave(self.cache.native())
+            if found.prefetcher is not None and self.cache is not None:
+                found.prefetcher.stop()
+                found.table.leave(self.cache)
 
     def _end_all(self) -> None:
         for key in list(self.by_key):
@@ -475,7 +486,6 @@ class _Running:
         return forgotten
 
     def _open(self, wanted: _Wanted) -> None:
-        assert self.cache is not None  # noqa: S101 - Without a cache there are no events.
         identity = _identity(wanted.data)
         with self.lock:
             there = self.inputs.get(identity)
@@ -488,9 +498,10 @@ class _Running:
             data = wanted.data
             table = Table(data.table() if isinstance(data, Partition) else data)
             columns = list(range(len(table.column_names)))
-            started = _core.Prefetcher(
-                self.cache.native(), [(table.native(), [], columns, [])], self.options.wait
-            )
+            started = None
+            if self.cache is not None:
+                plan = [(table.native(), list[int](), columns, list[bool]())]
+                started = _core.Prefetcher(self.cache.native(), plan, self.options.wait)
             opened = _Input(table, started, {wanted.key})
         except Exception:  # noqa: BLE001, S110 - The task opens it again and raises the error.
             pass
