@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection that prefetches behaves as DuckDB's in everything but speed."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -284,3 +286,64 @@ def test_what_gives_a_connection_gives_one_that_prefetches() -> None:
         with connection.duplicate() as other:
             assert other.execute(query).fetchone() == (4999950000,)
             assert other.prefetched is not None
+
+
+TRUNCATED = """
+import os, sys
+import pyarrow as pa
+import headrace.sql
+
+with pa.ipc.new_file("facts.arrow", pa.schema({"id": pa.int64()})) as file:
+    for _ in range(20):
+        file.write_batch(pa.record_batch({"id": range(100_000)}))
+with headrace.sql.connect(prefetch="on") as connection:
+    connection.register("facts", pa.ipc.open_file(pa.memory_map("facts.arrow")).read_all())
+    query = "SELECT max(id) FROM facts"
+    assert connection.execute(query).fetchall() == [(99_999,)]
+    assert connection.explain_prefetch(query).columns[0].reason.startswith("it is a mapped file")
+    os.truncate("facts.arrow", 4096)
+    connection.begin_prefetch(query)
+    connection.wait_for_prefetch()
+    assert connection.prefetched is None
+    print(connection.notes)
+"""
+
+
+def test_a_mapped_file_that_is_truncated_is_not_touched(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    text = "'facts' is a mapped file, which others can truncate: read in place"
+    assert done.stdout == f"{[text]}\n"
+
+
+def test_an_interrupt_or_a_close_from_elsewhere_is_duckdbs_error() -> None:
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        connection.interrupt()
+        assert connection.execute("SELECT max(id) FROM facts").fetchall() == [(ROWS - 1,)]
+        connection.connection.close()
+        for work in (
+            lambda: connection.execute("SELECT max(id) FROM facts"),
+            lambda: connection.sql("SELECT 1"),
+            lambda: connection.register("facts", FACTS),
+            connection.cursor,
+        ):
+            with pytest.raises(duckdb.ConnectionException):
+                work()
+
+
+def test_a_table_may_be_registered_again_while_its_rows_are_read() -> None:
+    with headrace.sql.connect(prefetch="on") as connection, connection.cursor() as other:
+        connection.register("facts", FACTS)
+        other.register("facts", FACTS)
+        other.execute("SELECT id FROM facts ORDER BY id")
+        first = other.fetchmany(10)
+        connection.register("facts", FACTS.slice(5))
+        assert first + other.fetchall() == [(row,) for row in range(ROWS)]
+        assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS - 5,)]

@@ -226,11 +226,20 @@ class Shared:
         table = self.tables[scan.table]
         byte_count = table.movable_bytes([name])
         reason = "can be moved"
-        if not table.is_movable(name):
+        if table.lies_in_file:
+            reason = "it is a mapped file, which others can truncate"
+        elif not table.is_movable(name):
             reason = "nested columns are read in place"
         elif byte_count == 0:
             reason = "its parts are shorter than 4 KiB"
         return ExplainedColumn(scan.table, name, name in scan.filter_columns, byte_count, reason)
+
+    def can_move(self, tables: dict[str, Table]) -> bool:
+        """Whether a statement that reads these tables is worth a plan."""
+        for name, table in tables.items():
+            if table.lies_in_file:
+                self.note(f"'{name}' is a mapped file, which others can truncate: read in place")
+        return any(table.movable_bytes() for table in tables.values())
 
     def keep_plan(self, text: str, version: int, scans: list[PlannedScan], plan_ns: int) -> None:
         with self.lock:
@@ -294,6 +303,7 @@ class Shared:
         cache = self.cache
         if cache is None:
             return None
+        scans = [scan for scan in scans if scan.movable_bytes]
         with self.lock:
             if version != self.version:  # Copies of an unregistered table would stay.
                 return None

@@ -350,8 +350,7 @@ class Connection(Closing):
             if not shared.is_worth_a_plan(self._learned):
                 return None
         if scans is None:
-            is_movable = any(table.movable_bytes() for table in tables.values())
-            statement = self._text(query) if is_movable else None
+            statement = self._text(query) if shared.can_move(tables) else None
             if statement is None:
                 return None
             scans, plan_ns = self._ask(tables, statement, parameters)

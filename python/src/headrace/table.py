@@ -2,12 +2,14 @@
 """Table: Arrow columns in chunks that a prefetcher can copy ahead of a query."""
 
 import datetime as dt
+import functools
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from headrace.machine import Machine, topo
 CHUNK_ROWS = 131_072
 """1 MiB of an 8-byte column, and the rows that a query engine gives to one thread at a time."""
 
+_MAP_FIELDS, _FILE = 5, b"/"
 _TRIED = "make a table"
 _PLACE_TRIED = "place columns of a table"
 
@@ -123,13 +126,30 @@ class Table:
         return [self._indexes[name] for name in names]
 
     def is_movable(self, name: str) -> bool:
-        """Whether a column can be prefetched; nested columns cannot."""
-        return self.native().is_movable(self._indexes[name])
+        """Whether a column can be prefetched; nested columns and mapped files cannot."""
+        return not self.lies_in_file and self.native().is_movable(self._indexes[name])
 
     def movable_bytes(self, names: Sequence[str] | None = None) -> int:
         """Bytes that a prefetcher would move of these columns, or of all."""
+        if self.lies_in_file:
+            return 0
         chosen = self._indexes if names is None else names
         return sum(self.native().movable_bytes(self._indexes[name]) for name in chosen)
+
+    @functools.cached_property
+    def lies_in_file(self) -> bool:
+        """Whether a column is a part of a mapped file, which other programs can truncate."""
+        native = self.native()
+        columns = range(len(self._indexes))
+        first = {region[0] for column in columns for region in native.addresses(column)[:1]}
+        with Path("/proc/self/maps").open("rb") as file:
+            for line in file:
+                area, *rest = line.split(None, 5)
+                if len(rest) == _MAP_FIELDS and rest[-1].startswith(_FILE):
+                    begin, end = (int(each, 16) for each in area.split(b"-"))
+                    if any(begin <= each < end for each in first):
+                        return True
+        return False
 
     def where(
         self, columns: Sequence[str] | None = None, *, samples: int | None = None
