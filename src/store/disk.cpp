@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "../engine/software/software.hpp"
 #include "headrace/base/clock.hpp"
@@ -25,16 +26,25 @@ std::size_t buffer_count(const Head& head) {
 
 }  // namespace
 
-/// Requests that a thread waits for; kept by themselves while the kernel has them.
-struct Disk::Batch {
+/// Requests that a thread waits for.
+struct Disk::Batch : std::enable_shared_from_this<Batch> {
   std::vector<PageImage> pages;
   std::vector<BlockRequest> requests;
-  std::shared_ptr<Batch> self;
   std::shared_ptr<Atomic<std::uint32_t>> unanswered;
   Mutex mutex;
   Condition ended;
   std::size_t left HEADRACE_GUARDED_BY(mutex) = 0;
   bool is_late HEADRACE_GUARDED_BY(mutex) = false;
+
+  /// Keeps batches that the kernel has not returned in time until it does, if need be for ever:
+  /// here leak checkers find them.
+  static void keep(const std::shared_ptr<Batch>& batch, bool is_kept) {
+    static Mutex late_mutex;
+    static auto& late = *new std::set<std::shared_ptr<Batch>>();
+    const Lock lock(late_mutex);
+    if (is_kept) late.insert(batch);
+    if (!is_kept) late.erase(batch);
+  }
 };
 
 Result<std::unique_ptr<Disk>> Disk::make(const platform::SharedFile& file, const Head& head,
@@ -145,7 +155,6 @@ bool Disk::run(const std::shared_ptr<Batch>& batch) {
     request.owner = batch.get();
     all.push_back(&request);
   }
-  batch->self = batch;
   batch->unanswered = unanswered_;
   {
     const Lock lock(batch->mutex);
@@ -158,6 +167,7 @@ bool Disk::run(const std::shared_ptr<Batch>& batch) {
     const std::chrono::nanoseconds left = until - steady_clock().now();
     if (left <= std::chrono::nanoseconds(0)) {
       batch->is_late = true;
+      Batch::keep(batch, true);
       unanswered_->fetch_add_relaxed(1);
       return false;
     }
@@ -175,11 +185,13 @@ void Disk::on_ended(void* context, std::span<BlockRequest* const> ended) noexcep
       of_slots.push_back(request);
       continue;
     }
-    std::shared_ptr<Batch> self;
+    const std::shared_ptr<Batch> self = batch->shared_from_this();
     const Lock lock(batch->mutex);
     if (--batch->left != 0) continue;
-    if (batch->is_late) batch->unanswered->fetch_sub_relaxed(1);
-    self = std::move(batch->self);
+    if (batch->is_late) {
+      batch->unanswered->fetch_sub_relaxed(1);
+      Batch::keep(self, false);
+    }
     batch->ended.notify_all();
   }
   if (!of_slots.empty()) disk.ended_(of_slots);
