@@ -315,7 +315,10 @@ void bind_store(nb::module_& module) {
       .def(
           "remove",
           [](const StoreHandle& handle, nb::handle key) {
-            return handle.store()->remove(key_of(key));
+            const store::Outcome outcome = handle.store()->remove(key_of(key));
+            if (outcome != store::Outcome::io_failed) return outcome == store::Outcome::done;
+            return value_of(Result<bool>(fail(Code::io_failed, "remove a block of a store",
+                                              "its disk keeps it", "check the disk")));
           },
           "key"_a.none())
       .def("clear", [](const StoreHandle& handle) { return handle.store()->clear(); })

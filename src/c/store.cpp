@@ -147,8 +147,9 @@ bool headrace_store_unpin(headrace_store* store, const void* key, size_t key_byt
   return store_of(store).unpin(key_of(key, key_bytes));
 }
 
-bool headrace_store_remove(headrace_store* store, const void* key, size_t key_bytes) noexcept {
-  return store_of(store).remove(key_of(key, key_bytes));
+enum headrace_outcome headrace_store_remove(headrace_store* store, const void* key,
+                                            size_t key_bytes) noexcept {
+  return static_cast<enum headrace_outcome>(store_of(store).remove(key_of(key, key_bytes)));
 }
 
 size_t headrace_store_clear(headrace_store* store) noexcept {

@@ -23,11 +23,12 @@ void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old
   }
   for (SlotNumber slot = here.slot_count; slot != 0; --slot) {
     SlotHeader header;
-    if (here.disk() != nullptr && here.disk()->medium().is_bad(here.file->slots.header(slot))) {
+    const SlotState state = here.file->slots.read(slot, header);
+    if (state != SlotState::whole && here.disk() != nullptr &&
+        here.disk()->medium().is_bad(here.file->slots.header(slot))) {
       ++here.statistics.blocks_lost;
       continue;
     }
-    const SlotState state = here.file->slots.read(slot, header);
     Block* block = state == SlotState::whole ? index_.find(header.key_text()) : nullptr;
     std::optional<detail::Known> known;
     if (block != nullptr)
@@ -45,7 +46,7 @@ void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old
     }
     if (verdict == Verdict::replace) {
       begin_ending(*block, old);
-      cleared(*block);
+      cleared(*block, true);
       retire(*block);
       block = nullptr;
     }
@@ -161,7 +162,7 @@ void StoreState::begin_ending(Block& block, std::vector<detail::HeaderPlace>& he
   }
 }
 
-void StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
+bool StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
   std::set<TierFile*> files;
   for (const detail::HeaderPlace& each : headers) {
     const Lock lock(each.file->headers);
@@ -169,16 +170,18 @@ void StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
         [&](auto& medium) { detail::invalidate(medium, each.file->slots.header(each.slot)); });
     if (each.file->disk != nullptr) files.insert(each.file);
   }
-  for (TierFile* const file : files) static_cast<void>(file->disk->medium().hand_over());
+  bool is_certain = true;
+  for (TierFile* const file : files) is_certain = file->disk->medium().hand_over() && is_certain;
+  return is_certain;
 }
 
-void StoreState::cleared(Block& block) {
-  block.cleared = true;
+void StoreState::cleared(Block& block, bool is_certain) {
+  block.cleared = is_certain;
   --block.uses;
   tidy(block);
 }
 
-std::size_t StoreState::take_out(const std::string_view* key) {
+std::optional<std::size_t> StoreState::take_out(const std::string_view* key) {
   std::size_t count = 0;
   std::vector<Block*> blocks;
   std::vector<detail::HeaderPlace> headers;
@@ -189,23 +192,23 @@ std::size_t StoreState::take_out(const std::string_view* key) {
     if (blocks == std::vector<Block*>{nullptr}) return 0;
     for (Block* const block : blocks) begin_ending(*block, headers);
   }
-  invalidate(headers);
+  const bool is_certain = invalidate(headers);
   Work work;
   {
     const Lock lock(mutex_);
     for (Block* const block : blocks) {
       // Unless it was replaced or removed meanwhile.
-      if (block->live) {
+      if (block->live && is_certain) {
         ++count;
         index_.erase(*block);
+        block->pins = 0;
       }
-      block->pins = 0;
-      cleared(*block);
+      cleared(*block, is_certain);
     }
     serve_waiting(work);
   }
   finish(work);
-  return count;
+  return is_certain ? std::optional(count) : std::nullopt;
 }
 
 StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {

@@ -68,7 +68,7 @@ Disk::Disk(const Head& head, const TierOptions& options, std::span<std::byte> pa
     : deadline_(options.deadline),
       pages_(pages),
       slots_{.bytes = pages.first(head.data_offset), .head = head},
-      medium_(*this, slots_.bytes),
+      medium_(*this, slots_),
       unanswered_(std::make_shared<Atomic<std::uint32_t>>(0)) {
   for (std::size_t i = buffer_count(head); i > 0; --i) {
     buffers_.push_back(pages.data() + head.data_offset + (i - 1) * head.stride_bytes);

@@ -162,7 +162,7 @@ void StoreState::flush(std::size_t tier) {
   for (const Publication& each : fresh) {
     if (each.published && (!is_durable || each.failed)) failed.push_back({file, each.slot});
   }
-  if (!is_on_disk || !file->disk->hangs()) invalidate(failed);
+  if (!is_on_disk || !file->disk->hangs()) static_cast<void>(invalidate(failed));
   Work work;
   {
     const Lock lock(mutex_);
@@ -252,20 +252,22 @@ void StoreState::end_puts(std::size_t tier, std::vector<Publication> puts, bool 
   std::vector<detail::HeaderPlace> headers;
   std::vector<Block*> replaced;
   while (!puts.empty()) {
-    invalidate(headers);
+    const bool is_certain = invalidate(headers);
     headers.clear();
     std::vector<Publication> left;
     {
       const Lock lock(mutex_);
       Tier& here = *tiers_[tier];
-      for (Block* const block : replaced) cleared(*block);
+      for (Block* const block : replaced) cleared(*block, is_certain);
       replaced.clear();
       for (Publication& put : puts) {
         Block& block = *put.block;
+        // Else the next opening may find what it replaces, if this one is evicted before.
+        put.failed = put.failed || !is_certain;
         const bool is_done = is_durable && !put.failed;
         Block* const before = index_.find(block.key, block.hash);
         put.outdated = put.outdated || (before != nullptr && before->sequence > block.sequence);
-        if (is_done && put.outdated && std::exchange(put.published, false)) {
+        if ((put.outdated || !is_certain) && std::exchange(put.published, false)) {
           headers.push_back({here.file.get(), put.slot});
           left.push_back(std::move(put));
           continue;

@@ -5,6 +5,7 @@
 //   0                    72            Head: written when the file is made, then constant
 //   512                  16            mark, proven stamp: which headers may be believed
 //                                      (protocol.hpp)
+//   528                  3568          void headers, by page: page << 16 | bits of its slots
 //   4096                 256 a slot    SlotHeader of slot 1, 2, ...
 //   data_offset          stride_bytes  data of slot 1, 2, ...; each starts at a page
 #pragma once
@@ -101,12 +102,30 @@ struct Slots {
     return *reinterpret_cast<std::uint64_t*>(bytes.data() + kMarkOffset);
   }
   [[nodiscard]] std::uint64_t& proven() const { return *(&mark() + 1); }
+  /// Headers that do not count, though their checks match. Without gaps.
+  [[nodiscard]] std::span<std::uint64_t> voids() const {
+    return {&mark() + 2, (kHeadBytes - kMarkOffset) / sizeof(std::uint64_t) - 2};
+  }
+  [[nodiscard]] bool is_void(SlotNumber slot) const {
+    const std::uint64_t* const entry = voids_beside(slot);
+    return entry != nullptr && (*entry >> (slot - 1) % kSlotsInPage & 1U) != 0;
+  }
+  /// False if the list is full.
+  [[nodiscard]] bool add_void(SlotNumber slot) const {
+    std::uint64_t* const entry = voids_beside(slot);
+    const std::uint64_t page = (slot - 1) / kSlotsInPage + 1;
+    if (entry != nullptr) *entry |= page << 16U | std::uint64_t{1} << (slot - 1) % kSlotsInPage;
+    return entry != nullptr;
+  }
   /// The headers.
   [[nodiscard]] std::span<std::byte> table() const {
     return bytes.subspan(kHeadBytes, head.slot_count * kSlotHeaderBytes);
   }
   [[nodiscard]] std::byte* header(SlotNumber slot) const {
     return bytes.data() + kHeadBytes + std::size_t{slot - 1} * kSlotHeaderBytes;
+  }
+  [[nodiscard]] SlotNumber slot_at(const std::byte* place) const {
+    return static_cast<SlotNumber>((place - header(1)) / std::ptrdiff_t{kSlotHeaderBytes} + 1);
   }
   [[nodiscard]] std::uint64_t data_offset(SlotNumber slot) const {
     return head.data_offset + (slot - 1) * head.stride_bytes;
@@ -116,7 +135,19 @@ struct Slots {
     return bytes.subspan(data_offset(slot), byte_count);
   }
   [[nodiscard]] SlotState read(SlotNumber slot, SlotHeader& header_of) const {
-    return read_slot(header(slot), slot, head.block_bytes, header_of);
+    const SlotState found = read_slot(header(slot), slot, head.block_bytes, header_of);
+    return is_void(slot) ? SlotState::empty : found;
+  }
+
+ private:
+  static constexpr std::size_t kSlotsInPage = kHeadBytes / kSlotHeaderBytes;
+
+  /// The entry of the page of a slot's header, or a free one; null if the list is full.
+  [[nodiscard]] std::uint64_t* voids_beside(SlotNumber slot) const {
+    for (std::uint64_t& entry : voids()) {
+      if (entry == 0 || entry >> 16U == (slot - 1) / kSlotsInPage + 1) return &entry;
+    }
+    return nullptr;
   }
 };
 

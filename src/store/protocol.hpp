@@ -158,9 +158,11 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
   const std::uint64_t after =
       durability == Durability::process && Rules::marks_what_is_not_flushed ? boot : 0;
   const std::uint64_t proven = slots.proven();
+  const bool has_voids = slots.voids().front() != 0;
   Adopted result{.stamp = proven};
   for (SlotNumber slot = 1; slot <= slots.head.slot_count; ++slot) {
     SlotHeader header;
+    if (has_voids && slots.is_void(slot)) invalidate(medium, slots.header(slot));
     if (slots.read(slot, header) != SlotState::whole) continue;
     const bool is_doubted = (before != 0 && before != boot) ||
                             (Rules::compares_what_is_not_proven && header.stamp > proven);
@@ -180,9 +182,17 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
   // Pages of a table in memory are written in any order, and the mark lets the next adopt() believe
   // what this one has dropped.
   const bool drops_first = kIsCached && Rules::drops_before_the_mark && result.dropped != 0;
-  if (is_power || drops_first) {
+  if (is_power || drops_first || has_voids) {
     medium.label("adopt");
     medium.persist(slots.table().data(), slots.table().size());
+  }
+  bool has_all = medium.fault() == pmem::Fault::none;
+  if constexpr (kIsCached) has_all = has_all && !medium.has_bad();
+  if (has_voids && has_all) {
+    for (std::uint64_t& entry : slots.voids()) {
+      if (entry != 0) medium.store_word(entry, 0);
+    }
+    medium.persist(slots.voids().data(), slots.voids().size_bytes());
   }
   const bool proves = durability == Durability::power && result.stamp != proven;
   if ((before != after || proves) && medium.fault() == pmem::Fault::none) {

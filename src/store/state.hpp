@@ -125,7 +125,7 @@ class StoreState final : public Store {
   [[nodiscard]] std::optional<std::size_t> length(std::string_view key) const override;
   [[nodiscard]] bool pin(std::string_view key) override;
   bool unpin(std::string_view key) override;
-  bool remove(std::string_view key) override;
+  Outcome remove(std::string_view key) override;
   std::size_t clear() override;
   [[nodiscard]] std::vector<std::string> keys() const override;
   [[nodiscard]] StoreStatistics statistics() const override;
@@ -172,11 +172,13 @@ class StoreState final : public Store {
   /// Adds its headers to `headers`, for invalidate(). Ends with cleared().
   void begin_ending(Block& block, std::vector<detail::HeaderPlace>& headers)
       HEADRACE_REQUIRES(mutex_);
-  /// Without the mutex: the stores may wait for the disk. They survive the end of the process.
-  static void invalidate(std::span<const detail::HeaderPlace> headers);
-  void cleared(Block& block) HEADRACE_REQUIRES(mutex_);
-  /// Removes the key's block, or every one. Returns the number of removed blocks.
-  std::size_t take_out(const std::string_view* key);
+  /// Without the mutex: the stores may wait for the disk. They survive the end of the process;
+  /// false if a disk does not take them.
+  [[nodiscard]] static bool invalidate(std::span<const detail::HeaderPlace> headers);
+  void cleared(Block& block, bool is_certain) HEADRACE_REQUIRES(mutex_);
+  /// Removes the key's block, or every one. Returns the number of removed blocks; none if a disk
+  /// does not forget them.
+  std::optional<std::size_t> take_out(const std::string_view* key);
   void release(std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
   /// A free slot of the tier, or 0; `may_wait` is set if one may become free.
   [[nodiscard]] SlotNumber take(std::size_t tier, Work& work, bool& may_wait)

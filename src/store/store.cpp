@@ -195,7 +195,10 @@ Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions 
         std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)));
   }
   // Before the first removal, which does not find them.
-  StoreState::invalidate(old);
+  if (!StoreState::invalidate(old)) {
+    return fail(Code::io_failed, "make a store", "a file keeps blocks that are out of date",
+                "check its disk");
+  }
   HEADRACE_TRY(state->start_threads());
   return state;
 }
@@ -214,10 +217,7 @@ StoreState::~StoreState() {
   }
   for (std::thread& thread : disk_flushers_) thread.join();
   for (detail::Disk* const disk : disks_) {
-    if (disk == nullptr) continue;
-    // Without headers that the disk refused, the next opening would find older or removed blocks.
-    if (!disk->hangs()) static_cast<void>(disk->medium().hand_over());
-    disk->stop();
+    if (disk != nullptr) disk->stop();
   }
   const Lock lock(mutex_);
   const auto is_late = [](const std::unique_ptr<Tier>& tier) { return !tier->in_flight.empty(); };
@@ -274,19 +274,19 @@ bool StoreState::unpin(std::string_view key) {
   return true;
 }
 
-bool StoreState::remove(std::string_view key) {
-  if (is_forked()) return false;
-  bool is_known = true;
+Outcome StoreState::remove(std::string_view key) {
+  if (is_forked()) return Outcome::closed;
   // Repeats if a put replaced the block meanwhile.
-  while (is_known && take_out(&key) == 0) {
+  while (true) {
+    const std::optional<std::size_t> count = take_out(&key);
+    if (count != 0) return count ? Outcome::done : Outcome::io_failed;
     const Lock lock(mutex_);
-    is_known = index_.find(key) != nullptr;
+    if (index_.find(key) == nullptr) return Outcome::unknown_key;
   }
-  return is_known;
 }
 
 std::size_t StoreState::clear() {
-  return is_forked() ? 0 : take_out(nullptr);
+  return is_forked() ? 0 : take_out(nullptr).value_or(0);
 }
 
 std::vector<std::string> StoreState::keys() const {

@@ -118,6 +118,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     const Adopted adopted = adopt(medium, made.slots, options.durability, boot, matches);
     made.dropped = adopted.dropped;
     made.stamp = adopted.stamp;
+    if (made.disk != nullptr && made.disk->medium().is_bad(made.slots.bytes.data())) return false;
     return medium.fault() == pmem::Fault::none;
   };
   std::unique_ptr<TierFile> made;

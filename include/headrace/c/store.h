@@ -101,8 +101,9 @@ bool headrace_store_pin(headrace_store* store, const void* key,
                         size_t key_bytes) HEADRACE_C_NOEXCEPT;
 bool headrace_store_unpin(headrace_store* store, const void* key,
                           size_t key_bytes) HEADRACE_C_NOEXCEPT;
-bool headrace_store_remove(headrace_store* store, const void* key,
-                           size_t key_bytes) HEADRACE_C_NOEXCEPT;
+/* Done, unknown_key, or io_failed if its disk keeps the block; so does the store then. */
+enum headrace_outcome headrace_store_remove(headrace_store* store, const void* key,
+                                            size_t key_bytes) HEADRACE_C_NOEXCEPT;
 /* Removes every block; returns how many. */
 size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
 /* An eventfd, owned by the store, that counts transfers as they end. -1 if none can be opened. */

@@ -237,10 +237,10 @@ class HEADRACE_API Store {
   [[nodiscard]] virtual bool pin(std::string_view key) = 0;
   /// False if the block was not pinned.
   virtual bool unpin(std::string_view key) = 0;
-  /// Removes the block, pinned or not. It may reappear after a power loss, but not after the end of
-  /// the process. False for an unknown key.
-  virtual bool remove(std::string_view key) = 0;
-  /// Removes every block. Returns their number.
+  /// Removes the block, pinned or not: done, or unknown_key. It may reappear after a power loss,
+  /// but not after the end of the process. io_failed: its disk keeps it, and so does the store.
+  virtual Outcome remove(std::string_view key) = 0;
+  /// Removes every block, or none if a disk keeps one. Returns their number.
   virtual std::size_t clear() = 0;
   /// In no order.
   [[nodiscard]] virtual std::vector<std::string> keys() const = 0;

@@ -398,11 +398,15 @@ class Store(Closing):
         return self._native.unpin(key)
 
     def remove(self, key: Key) -> bool:
-        """Remove a block, pinned or not. False if there is none."""
+        """Remove a block, pinned or not. False if there is none.
+
+        Raises:
+            IoFailedError: Its disk keeps the block, and so does the store.
+        """
         return self._native.remove(key)
 
     def clear(self) -> int:
-        """Remove every block; return their number."""
+        """Remove every block, or none if a disk keeps one; return their number."""
         return self._native.clear()
 
     @property

@@ -26,6 +26,23 @@ inline constexpr std::size_t kFileBytes = kDataOffset + kSlots * kDataBytes;
 
 struct Killed {};
 
+/// A checksum for the histories.
+inline std::uint32_t checksum(std::span<const std::byte> data) {
+  std::uint32_t sum = 1;
+  for (const std::byte byte : data) sum = sum * 31 + std::to_integer<std::uint32_t>(byte);
+  return sum;
+}
+
+inline detail::Slots slots_in(std::span<std::byte> memory, std::size_t file) {
+  detail::Head head;
+  head.block_bytes = kDataBytes;
+  head.slot_count = kSlots;
+  head.stride_bytes = kDataBytes;
+  head.data_offset = kDataOffset;
+  head.file_bytes = kFileBytes;
+  return {.bytes = memory.subspan(file * kFileBytes, kFileBytes), .head = head};
+}
+
 /// The medium of a mapped file: the recorder's memory, with a kill at some access, and a drain that
 /// may fail. Flushes take effect when a drain succeeds; a failed one forgets them, as the kernel
 /// does.
@@ -81,38 +98,60 @@ class Mapped {
   Fault fault_ = Fault::none;
 };
 
-/// A device with a volatile cache, for CachedMedium. What is written survives a kill.
+/// What the next flush of a device makes durable, and its bad page. A flush that fails forgets what
+/// the process has written. What the next process finds is still in the device.
+struct Drive {
+  void restart(std::span<const std::byte> file) {
+    fails_next_flush = false;
+    written.assign(1, {file.data(), file.size()});
+  }
+
+  std::vector<std::pair<const std::byte*, std::size_t>> written;
+  bool refuses_headers = false;
+  bool tears = false;  ///< Writes the first line of a refused page.
+  bool fails_next_flush = false;
+};
+
+/// A device with a volatile cache, for CachedMedium. What is written survives a kill. A page of
+/// headers may be refused, some after their first line.
 class Device {
  public:
-  Device(pmem::Recorder& recorder, std::span<std::byte> file, std::size_t& left)
-      : recorder_(recorder), file_(file), left_(left) {}
+  Device(pmem::Recorder& recorder, std::span<std::byte> file, Drive& drive, std::size_t& left)
+      : recorder_(recorder), file_(file), drive_(drive), left_(left) {}
 
   [[nodiscard]] std::optional<std::vector<std::size_t>> write(
       const std::vector<detail::PageImage>& pages) {
+    std::vector<std::size_t> refused;
     for (const detail::PageImage& page : pages) {
+      const bool is_refused = drive_.refuses_headers && page.offset != 0;
+      if (is_refused) refused.push_back(page.offset);
+      if (is_refused && (drive_.tears = !drive_.tears)) continue;
       // Lines that do not change cannot tear. Data begins in the last page of the table.
       for (std::size_t at = page.offset; at < page.offset + 4096 && at < kDataOffset; at += 64) {
         const std::span<const std::byte> line(&page.bytes[at - page.offset], 64);
-        if (std::memcmp(file_.data() + at, line.data(), 64) == 0) continue;
-        access();
-        recorder_.store(file_.data() + at, line);
+        const std::span<std::byte> place = file_.subspan(at, 64);
+        drive_.written.emplace_back(place.data(), place.size());
+        if (std::memcmp(place.data(), line.data(), 64) == 0) continue;
+        write_data(place, line);
+        if (is_refused) break;
       }
     }
-    return std::vector<std::size_t>();
+    return refused;
   }
   void write_data(std::span<std::byte> place, std::span<const std::byte> bytes) {
     access();
     recorder_.store(place.data(), bytes);
+    drive_.written.emplace_back(place.data(), place.size());
   }
   [[nodiscard]] bool flush() {
     access();
-    if (std::exchange(fails_next_, false)) return false;
-    recorder_.flush(file_.data(), file_.size());
+    const auto written = std::exchange(drive_.written, {});
+    if (std::exchange(drive_.fails_next_flush, false)) return false;
+    for (const auto& [begin, byte_count] : written) recorder_.flush(begin, byte_count);
     recorder_.drain();
     return true;
   }
   void label(const char* text) { recorder_.label(text); }
-  void fail_next_flush() { fails_next_ = true; }
 
  private:
   void access() {
@@ -121,14 +160,16 @@ class Device {
 
   pmem::Recorder& recorder_;
   const std::span<std::byte> file_;
+  Drive& drive_;
   std::size_t& left_;
-  bool fails_next_ = false;
 };
 
 /// A file on such a device, as a process has it.
 struct OnDevice {
-  OnDevice(pmem::Recorder& recorder, std::span<std::byte> file, std::size_t& left)
-      : device(recorder, file, left), table(2 * std::size_t{4096}), medium(device, table) {
+  OnDevice(pmem::Recorder& recorder, std::span<std::byte> file, Drive& drive, std::size_t& left)
+      : device(recorder, file, drive, left),
+        table(2 * std::size_t{4096}),
+        medium(device, {.bytes = table, .head = slots_in(file, 0).head}) {
     std::memcpy(table.data(), file.data(), kDataOffset);
   }
   Device device;

@@ -38,9 +38,9 @@ using pmem::Fault;
 using pmem::Granularity;
 using test::block_bytes;
 using test::version_of;
-using test_media::Device;
+using test_media::checksum;
+using test_media::Drive;
 using test_media::kDataBytes;
-using test_media::kDataOffset;
 using test_media::kFileBytes;
 using test_media::kFiles;
 using test_media::Killed;
@@ -48,6 +48,7 @@ using test_media::kSlots;
 using test_media::Mapped;
 using test_media::OnDevice;
 using test_media::PlainDisk;
+using test_media::slots_in;
 
 constexpr std::uint64_t kKeys = 3;
 constexpr std::size_t kMemory = kFiles;  ///< The tier of memory; files are 0 and 1.
@@ -56,23 +57,6 @@ constexpr std::size_t kMemory = kFiles;  ///< The tier of memory; files are 0 an
 struct Rules : detail::FileRules {
   static constexpr bool frees_after_flush = true;
 };
-
-/// A checksum for the histories.
-std::uint32_t checksum(std::span<const std::byte> data) {
-  std::uint32_t sum = 1;
-  for (const std::byte byte : data) sum = sum * 31 + std::to_integer<std::uint32_t>(byte);
-  return sum;
-}
-
-Slots slots_in(std::span<std::byte> memory, std::size_t file) {
-  detail::Head head;
-  head.block_bytes = kDataBytes;
-  head.slot_count = kSlots;
-  head.stride_bytes = kDataBytes;
-  head.data_offset = kDataOffset;
-  head.file_bytes = kFileBytes;
-  return {.bytes = memory.subspan(file * kFileBytes, kFileBytes), .head = head};
-}
 
 /// adopt() of one file of the histories, whose data is in `whole`.
 template <typename R, typename Medium>
@@ -141,6 +125,7 @@ class History {
     SlotNumber slot = 0;
     std::optional<std::size_t> from = std::nullopt;  ///< Of a move.
     bool published = false;
+    bool failed = false;  ///< Its page of headers was refused.
   };
   struct Retired {
     SlotNumber slot = 0;
@@ -162,7 +147,9 @@ class History {
     recorder_.phase("open");
     const std::map<std::uint64_t, VersionPointer> before = std::exchange(index_, {});
     std::map<std::uint64_t, std::set<std::uint64_t>> pending;
-    for (File& file : files_) {
+    for (std::size_t i = 0; i < kFiles; ++i) {
+      File& file = files_[i];
+      drives_[i].restart(whole(i).bytes);
       const std::vector<Copied> fresh = std::move(file.fresh);
       file = {};
       file.durability = random_.chance(1, 3) ? Durability::process : Durability::power;
@@ -186,7 +173,7 @@ class History {
     for (std::size_t i = 0; i < kFiles; ++i) {
       File& file = files_[i];
       if (random_.chance(1, 2)) {
-        file.on_device = std::make_unique<OnDevice>(recorder_, whole(i).bytes, left_);
+        file.on_device = std::make_unique<OnDevice>(recorder_, whole(i).bytes, drives_[i], left_);
         file.stamp = adopt<R>(file.on_device->medium, slots(i), whole(i), file.durability, kBoot);
         if (file.durability == Durability::process) file.on_device->medium.stop_flushing();
         continue;
@@ -229,6 +216,7 @@ class History {
     for (SlotNumber slot = 1; slot <= kSlots; ++slot) {
       detail::SlotHeader header;
       const SlotState state = slots(i).read(slot, header);
+      if (state != SlotState::whole && is_bad(i, slot)) continue;
       const auto number = state == SlotState::whole ? number_in(whole(i), slot, header)
                                                     : std::optional<std::uint64_t>();
       if (state == SlotState::whole && !number) wrong("a kill tore slot", slot);
@@ -263,6 +251,7 @@ class History {
   void step() {
     const std::uint64_t key = random_.below(kKeys);
     const std::size_t tier = random_.below(kFiles + 1);
+    if (random_.chance(1, 16)) drives_[0].refuses_headers = !drives_[0].refuses_headers;
     switch (random_.below(8)) {
       case 0:
       case 1:
@@ -338,7 +327,7 @@ class History {
     recorder_.phase("round");
     if (random_.chance(1, 12)) {
       if (file.mapped) file.mapped->fail_next_drain();
-      if (file.on_device != nullptr) file.on_device->device.fail_next_flush();
+      if (file.on_device != nullptr) drives_[i].fails_next_flush = true;
     }
     const std::vector<Retired> freed = std::exchange(file.retired, {});
     for (const Retired& each : freed) {
@@ -350,11 +339,16 @@ class History {
                                 file.durability == Durability::power;
     const std::uint64_t stamp = shares_a_flush ? ++file.stamp : 0;
     const bool done = with_medium(i, [&](auto& medium) { return write(i, medium, freed, stamp); });
+    for (Copied& copied : file.fresh) {
+      copied.failed = !done || (copied.published && is_bad(i, copied.slot));
+      // A block that is about to fail must not be there after a kill.
+      if (copied.published && copied.failed) invalidate(i, copied.slot);
+    }
     for (const Copied& copied : file.fresh) {
       Version& version = *copied.version;
       if (copied.from) {
         version.moving = false;
-        if (done && version.live) {
+        if (!copied.failed && version.live) {
           version.durable[i] = file.durability == Durability::power;
           // The source's copy is dropped after a demotion.
           if (*copied.from == kMemory) {
@@ -364,12 +358,11 @@ class History {
           }
         } else if (version.slots[i] == copied.slot) {
           version.slots[i] = 0;
-          invalidate(i, copied.slot);
           give_up(i, copied.slot);
         } else if (!copied.published) {
           file.free.push_back(copied.slot);
         }
-      } else if (done && commit(copied.version)) {
+      } else if (!copied.failed && commit(copied.version)) {
         version.slots[i] = copied.slot;
         version.durable[i] = file.durability == Durability::power;
       } else {
@@ -391,7 +384,7 @@ class History {
           index_.erase(each.version->key);
         }
       }
-      if (R::frees_after_flush) file.free.push_back(each.slot);
+      if (R::frees_after_flush && !is_bad(i, each.slot)) file.free.push_back(each.slot);
     }
     mark();
     file.fresh.clear();
@@ -517,6 +510,11 @@ class History {
     if (files_[i].on_device != nullptr) slots.bytes = files_[i].on_device->table;
     return slots;
   }
+  /// Whether the slot is not used in this life.
+  [[nodiscard]] bool is_bad(std::size_t i, SlotNumber slot) {
+    return files_[i].on_device != nullptr &&
+           files_[i].on_device->medium.is_bad(slots(i).header(slot));
+  }
   void wrong(const std::string& what, std::uint64_t which) {
     if (report_.bad.empty()) report_.bad = what + " " + std::to_string(which);
   }
@@ -583,6 +581,7 @@ class History {
   pmem::Recorder recorder_;
   std::size_t left_ = SIZE_MAX;  ///< Accesses until the process is killed.
   std::array<File, kFiles> files_;
+  std::array<Drive, kFiles> drives_;
   std::map<std::uint64_t, VersionPointer> index_;
   detail::Sequences<R> sequences_;
   std::uint64_t number_ = 0;
@@ -662,7 +661,9 @@ bool drops_for_good() {
     file.mark() = 1;  // Another run of the machine.
     bool believes = false;
     for (std::size_t left : {accesses, SIZE_MAX}) {
-      OnDevice disk(recorder, file.bytes, left);
+      Drive drive;
+      drive.restart(file.bytes);
+      OnDevice disk(recorder, file.bytes, drive, left);
       Slots table = file;
       table.bytes = disk.table;
       try {

@@ -171,7 +171,7 @@ TEST_F(OnFaultyDisk, WhatCouldNotBeReadIsThereAgainWhenTheDiskIs) {
   // Its place may be bad: until the next opening nothing is read from it.
   EXPECT_EQ(get(1), Outcome::unknown_key);
   EXPECT_TRUE(store_->keys().empty());
-  EXPECT_TRUE(store_->remove("2"));
+  EXPECT_EQ(store_->remove("2"), Outcome::done);
   const std::vector<std::byte> later = block_bytes(3, 2, kBlockBytes);
   EXPECT_EQ(store_->put("3", later).outcome, Outcome::done);
   open(options());
@@ -320,12 +320,86 @@ TEST_F(OnFaultyDisk, WhatWasRemovedWhileHeadersCouldNotBeWrittenStaysRemoved) {
   ASSERT_EQ(put(1), Outcome::done);
   ASSERT_EQ(put(2), Outcome::done);
   set_faults("write 5 4096 8192");  // The table of headers: one page.
-  EXPECT_TRUE(store_->remove("1"));
+  EXPECT_EQ(store_->remove("1"), Outcome::done);
   EXPECT_TRUE(becomes([&] { return tier().blocks_lost == 1; }));  // The flusher has tried.
   set_faults("");
   open(options());
   EXPECT_EQ(get(1), Outcome::unknown_key);
   EXPECT_EQ(get(2), Outcome::done);
+}
+
+TEST_F(OnFaultyDisk, NoOlderVersionReturnsThoughItsHeaderCouldNotBeTakenAway) {
+  StoreOptions asked = options();
+  asked.tiers[0].capacity = Bytes(64 * kBlockBytes);  // Four pages of headers.
+  open(asked);
+  for (std::uint64_t key = 0; key < 20; ++key) ASSERT_EQ(put(key), Outcome::done);
+  set_faults("write 5 4096 8192");  // Keys 0 to 15.
+  const std::vector<std::byte> later = block_bytes(3, 2, kBlockBytes);
+  EXPECT_EQ(store_->put("3", later).outcome, Outcome::done);
+  EXPECT_EQ(store_->remove("3"), Outcome::done);
+  EXPECT_EQ(store_->remove("4"), Outcome::done);
+  // As a kill would leave it: nothing more is written.
+  set_faults("write 5");
+  store_.reset();
+  set_faults("");
+  for (int i = 0; i < 2; ++i) {
+    open(asked);
+    for (std::uint64_t key = 0; key < 20; ++key) {
+      EXPECT_EQ(get(key), key == 3 || key == 4 ? Outcome::unknown_key : Outcome::done) << key;
+    }
+  }
+  EXPECT_EQ(tier().blocks_lost, 0U);  // The list was only needed until the page could be written.
+}
+
+TEST_F(OnFaultyDisk, WhatADiskKeepsIsNotReportedAsRemovedOrReplaced) {
+  StoreOptions asked = options();
+  asked.tiers[0].capacity = Bytes(64 * kBlockBytes);  // Four pages of headers.
+  open(asked);
+  for (std::uint64_t key = 0; key < 20; ++key) ASSERT_EQ(put(key), Outcome::done);
+  set_faults("write 5 0 8192");           // Keys 0 to 15, and the list of headers that are void.
+  EXPECT_EQ(put(2), Outcome::io_failed);  // Its own header could be written.
+  EXPECT_EQ(store_->remove("1"), Outcome::io_failed);
+  EXPECT_EQ(store_->clear(), 0U);
+  EXPECT_TRUE(becomes([&] { return !tier().is_healthy; }));
+  for (std::uint64_t key = 0; key < 20; ++key) EXPECT_EQ(get(key), Outcome::done);
+  set_faults("");
+  EXPECT_EQ(store_->remove("1"), Outcome::done);
+  EXPECT_EQ(put(2), Outcome::done);
+  open(asked);
+  EXPECT_EQ(get(1), Outcome::unknown_key);
+  EXPECT_EQ(get(2), Outcome::done);
+}
+
+TEST_F(OnFaultyDisk, HeadersThatCouldNotBeReadAreVoidOnceAnotherIsTakenAway) {
+  StoreOptions asked = options();
+  asked.tiers[0].capacity = Bytes(64 * kBlockBytes);
+  open(asked);
+  for (std::uint64_t key = 0; key < 40; ++key) ASSERT_EQ(put(key), Outcome::done);
+  store_.reset();
+  set_faults("read 5 4096 8192");  // Keys 0 to 15.
+  open(asked);
+  const std::vector<std::byte> later = block_bytes(3, 2, kBlockBytes);
+  EXPECT_EQ(store_->put("3", later).outcome, Outcome::done);
+  EXPECT_EQ(store_->remove("3"), Outcome::done);
+  set_faults("");
+  open(asked);
+  for (std::uint64_t key = 0; key < 40; ++key) {
+    EXPECT_EQ(get(key), key < 16 ? Outcome::unknown_key : Outcome::done) << key;
+  }
+}
+
+TEST_F(OnFaultyDisk, AFileWhoseFirstPageCannotBeWrittenIsNotOpened) {
+  StoreOptions asked = options();
+  asked.tiers[0].durability = Durability::process;
+  open(asked);
+  ASSERT_EQ(put(1), Outcome::done);
+  open(options());
+  store_.reset();
+  set_faults("write 5 0 4096");
+  // The mark could not be set.
+  const auto made = Store::make(*engine_, asked);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Code::io_failed);
 }
 
 TEST_F(OnFaultyDisk, AHungReadEndsAtItsDeadlineAndHoldsNothingElse) {

@@ -67,7 +67,7 @@ class InFile : public ::testing::Test {
 
 TEST_F(InFile, BlocksAreThereAgain) {
   put_some();
-  EXPECT_TRUE(store_->remove("3"));
+  EXPECT_EQ(store_->remove("3"), Outcome::done);
   EXPECT_EQ(store_->put("4", block_bytes(4, 9, 100)).outcome, Outcome::done);
   store_.reset();
   open();

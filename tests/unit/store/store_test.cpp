@@ -107,8 +107,8 @@ TEST_P(InMemory, WhatIsRemovedIsGone) {
   make(8);
   EXPECT_EQ(put("a", 1), Outcome::done);
   EXPECT_EQ(put("b", 2), Outcome::done);
-  EXPECT_TRUE(store_->remove("a"));
-  EXPECT_FALSE(store_->remove("a"));
+  EXPECT_EQ(store_->remove("a"), Outcome::done);
+  EXPECT_EQ(store_->remove("a"), Outcome::unknown_key);
   EXPECT_EQ(get("a"), 0U);
   EXPECT_EQ(store_->clear(), 1U);
   EXPECT_TRUE(store_->keys().empty());
@@ -264,7 +264,7 @@ TEST_P(InMemory, ABlockThatIsReadIsNotReplacedUnderTheReader) {
   std::vector<std::byte> bytes(kBlockBytes);
   const GetBlock asked{.key = "a", .target = bytes};
   const Transfer get = store_->get({&asked, 1});
-  EXPECT_TRUE(store_->remove("a"));
+  EXPECT_EQ(store_->remove("a"), Outcome::done);
   // One slot is free, one is read: the second put waits for it.
   const std::vector<std::byte> one = block_bytes(1, 2, kBlockBytes);
   const PutBlock blocks[2] = {{.key = "b", .source = one}, {.key = "c", .source = one}};
