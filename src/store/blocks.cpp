@@ -162,7 +162,7 @@ void StoreState::begin_ending(Block& block, std::vector<detail::HeaderPlace>& he
   }
 }
 
-bool StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
+bool StoreState::invalidate(std::span<const detail::HeaderPlace> headers, const TierFile* home) {
   std::set<TierFile*> files;
   for (const detail::HeaderPlace& each : headers) {
     const Lock lock(each.file->headers);
@@ -171,7 +171,9 @@ bool StoreState::invalidate(std::span<const detail::HeaderPlace> headers) {
     if (each.file->disk != nullptr) files.insert(each.file);
   }
   bool is_certain = true;
-  for (TierFile* const file : files) is_certain = file->disk->medium().hand_over() && is_certain;
+  for (TierFile* const file : files) {
+    is_certain = (file->disk->medium().hand_over() || file == home) && is_certain;
+  }
   return is_certain;
 }
 

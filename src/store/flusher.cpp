@@ -251,13 +251,15 @@ void StoreState::end_puts(std::size_t tier, std::vector<Publication> puts, bool 
                           Work& work) {
   std::vector<detail::HeaderPlace> headers;
   std::vector<Block*> replaced;
+  const detail::TierFile* home = nullptr;
   while (!puts.empty()) {
-    const bool is_certain = invalidate(headers);
+    const bool is_certain = invalidate(headers, home);
     headers.clear();
     std::vector<Publication> left;
     {
       const Lock lock(mutex_);
       Tier& here = *tiers_[tier];
+      home = here.file.get();
       for (Block* const block : replaced) cleared(*block, is_certain);
       replaced.clear();
       for (Publication& put : puts) {

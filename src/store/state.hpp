@@ -173,8 +173,10 @@ class StoreState final : public Store {
   void begin_ending(Block& block, std::vector<detail::HeaderPlace>& headers)
       HEADRACE_REQUIRES(mutex_);
   /// Without the mutex: the stores may wait for the disk. They survive the end of the process;
-  /// false if a disk does not take them.
-  [[nodiscard]] static bool invalidate(std::span<const detail::HeaderPlace> headers);
+  /// false if a disk does not take them, other than that of `home`, which takes nothing later
+  /// before.
+  [[nodiscard]] static bool invalidate(std::span<const detail::HeaderPlace> headers,
+                                       const detail::TierFile* home = nullptr);
   void cleared(Block& block, bool is_certain) HEADRACE_REQUIRES(mutex_);
   /// Removes the key's block, or every one. Returns the number of removed blocks; none if a disk
   /// does not forget them.

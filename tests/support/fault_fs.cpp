@@ -12,11 +12,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fuse3/fuse.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -179,6 +181,8 @@ int main(int argc, char** argv) {
     std::fputs("usage: headrace-fault-fs FOLDER MOUNT [cached]\n", stderr);
     return 2;
   }
+  // Unmounts when the program that needs it was killed.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   folder = argv[1];
   is_cached = argc == 4;
   fuse_operations operations{};

@@ -77,17 +77,24 @@ class Requests {
   std::unique_ptr<platform::BlockIo> io_;
 };
 
+/// Starts the file system, which shows `folder`/real at `folder`/mount.
+pid_t mount_faulty(const test::Folder& folder) {
+  const std::string real = folder.file("real");
+  const std::string mount = folder.file("mount");
+  std::filesystem::create_directory(real);
+  std::filesystem::create_directory(mount);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl(HEADRACE_FAULT_FS, HEADRACE_FAULT_FS, real.c_str(), mount.c_str(), nullptr);
+    ::_exit(127);
+  }
+  return child;
+}
+
 class OnFaultyDisk : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::create_directory(folder_.file("real"));
-    std::filesystem::create_directory(mount_);
-    child_ = ::fork();
-    if (child_ == 0) {
-      ::execl(HEADRACE_FAULT_FS, HEADRACE_FAULT_FS, folder_.file("real").c_str(), mount_.c_str(),
-              nullptr);
-      ::_exit(127);
-    }
+    child_ = mount_faulty(folder_);
     if (!becomes([&] {
           return ::waitpid(child_, nullptr, WNOHANG) != 0 ||
                  std::filesystem::exists(mount_ + "/.faults");
@@ -356,18 +363,33 @@ TEST_F(OnFaultyDisk, WhatADiskKeepsIsNotReportedAsRemovedOrReplaced) {
   asked.tiers[0].capacity = Bytes(64 * kBlockBytes);  // Four pages of headers.
   open(asked);
   for (std::uint64_t key = 0; key < 20; ++key) ASSERT_EQ(put(key), Outcome::done);
-  set_faults("write 5 0 8192");           // Keys 0 to 15, and the list of headers that are void.
-  EXPECT_EQ(put(2), Outcome::io_failed);  // Its own header could be written.
+  set_faults("write 5 0 8192");      // Keys 0 to 15, and the list of headers that are void.
+  EXPECT_EQ(put(2), Outcome::done);  // Its own header is later, and could be written.
   EXPECT_EQ(store_->remove("1"), Outcome::io_failed);
   EXPECT_EQ(store_->clear(), 0U);
   EXPECT_TRUE(becomes([&] { return !tier().is_healthy; }));
   for (std::uint64_t key = 0; key < 20; ++key) EXPECT_EQ(get(key), Outcome::done);
   set_faults("");
   EXPECT_EQ(store_->remove("1"), Outcome::done);
-  EXPECT_EQ(put(2), Outcome::done);
+  EXPECT_EQ(put(20), Outcome::done);
   open(asked);
   EXPECT_EQ(get(1), Outcome::unknown_key);
-  EXPECT_EQ(get(2), Outcome::done);
+  EXPECT_EQ(get(20), Outcome::done);
+}
+
+TEST_F(OnFaultyDisk, APutFailsIfItsPredecessorMayReturnFromAnotherFile) {
+  StoreOptions asked = options();
+  asked.tiers.insert(asked.tiers.begin(), {.capacity = asked.tiers[0].capacity});
+  asked.tiers.insert(asked.tiers.begin(), asked.tiers[1]);
+  asked.tiers[0].path = folder_.file("other");
+  open(asked);
+  ASSERT_EQ(put(1, 2), Outcome::done);
+  set_faults("write 5 0 8192");
+  EXPECT_EQ(put(1, 0), Outcome::io_failed);
+  EXPECT_EQ(put(1, 1), Outcome::io_failed);
+  EXPECT_EQ(get(1), Outcome::done);
+  set_faults("");
+  EXPECT_EQ(put(1, 0), Outcome::done);
 }
 
 TEST_F(OnFaultyDisk, HeadersThatCouldNotBeReadAreVoidOnceAnotherIsTakenAway) {
@@ -458,6 +480,20 @@ TEST_F(OnFaultyDisk, TheStoreCanBeDestroyedWhileItsDiskHangs) {
   EXPECT_FALSE(Store::make(*engine_, options()).has_value());
   set_faults("");
   EXPECT_TRUE(becomes([&] { return Store::make(*engine_, options()).has_value(); }));
+}
+
+TEST_F(OnFaultyDisk, TheFileSystemUnmountsWhenItsProgramIsKilled) {
+  const test::Folder folder;
+  const pid_t program = ::fork();
+  if (program == 0) {
+    mount_faulty(folder);
+    ::pause();
+  }
+  const auto is_mounted = [&] { return std::filesystem::exists(folder.file("mount/.faults")); };
+  EXPECT_TRUE(becomes(is_mounted));
+  ::kill(program, SIGKILL);
+  ::waitpid(program, nullptr, 0);
+  EXPECT_TRUE(becomes([&] { return !is_mounted(); }));
 }
 
 // --- The ways to read and write ------------------------------------------------------------------
