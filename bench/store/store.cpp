@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: what does a block store cost in addition to its copies?
 //
-//   headrace-bench-store ROUNDS MIB CYCLES SEED
+//   headrace-bench-store ROUNDS MIB
 //   headrace-bench-store curve LIST ROUNDS MILLISECONDS (curve.cpp)
 //
 // Method. An engine with one worker thread and no devices, a store with one tier of memory. Per
@@ -19,10 +19,7 @@
 // Copies and store use the same buffers in the same order, and the same amount of huge-page memory.
 // The bound is the faster of the two copies: no index, no free list, no keys. Times are wall-clock
 // ns per block; `*_cpu` is the processor time of all threads, waits included, and `*_submit` the
-// wall-clock time of one submission. The blocks read are compared with those put. The cycles:
-// CYCLES random puts, gets and removals of blocks of 64 to 4096 bytes in two tiers of memory that
-// are far too small, on a mover that refuses one request in 11 and fails one copy in 200; short
-// transfers are copied by the calling thread. Every block read is compared. Prints one JSON
+// wall-clock time of one submission. The blocks read are compared with those put. Prints one JSON
 // document.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,7 +38,6 @@
 #include <vector>
 
 #include "curve.hpp"
-#include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
 #include "headrace/engine/engine.hpp"
@@ -193,184 +189,7 @@ class Blocks {
   std::vector<std::size_t> places_;
 };
 
-/// Copies when polled; refuses requests and fails copies at random.
-///
-/// Threading: shared.
-class FaultyMover final : public engine::Mover {
- public:
-  explicit FaultyMover(std::uint64_t seed) : random_(seed) {
-    info_.name = "faulty";
-    info_.polled = true;
-    info_.batches = true;
-  }
-  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
-    const Lock lock(mutex_);
-    if (stopped_) return engine::Submit::closed;
-    if (random_.below(11) == 0) return engine::Submit::full;
-    held_.push_back(&request);
-    return engine::Submit::accepted;
-  }
-  void reap() noexcept override {
-    std::vector<engine::Request*> taken;
-    Random random(0);
-    {
-      const Lock lock(mutex_);
-      taken.swap(held_);
-      if (taken.empty()) return;
-      std::shuffle(taken.begin(), taken.end(), random_);
-      random = Random(random_());
-    }
-    for (engine::Request* const request : taken) end(*request, random);
-  }
-  void stop() noexcept override {
-    {
-      const Lock lock(mutex_);
-      stopped_ = true;
-    }
-    reap();
-  }
-
- private:
-  static engine::Completion copy(const engine::Operation& operation, Random& random) {
-    const bool fails = random.below(200) == 0;
-    const std::size_t count = operation.byte_count() / (fails ? 2 : 1);
-    std::memcpy(operation.target().data(), operation.source().data(), count);
-    if (!fails) return {.state = engine::JobState::done, .bytes_done = count};
-    return {.state = engine::JobState::failed, .cause = engine::Cause::device_error};
-  }
-  static void end(engine::Request& request, Random& random) {
-    request.outcome = {};
-    engine::Completion whole;
-    if (!request.is_batch()) {
-      whole = copy(request.operation(), random);
-    }
-    const engine::Batch& batch = request.batch();
-    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
-      batch.completions[i] = copy(batch.operations[i], random);
-      whole.bytes_done += batch.completions[i].bytes_done;
-      if (batch.completions[i].cause != engine::Cause::none) {
-        whole.cause = engine::Cause::batch_failed;
-      }
-    }
-    whole.state = engine::JobState::idle;
-    request.complete(whole);
-  }
-
-  engine::MoverInfo info_;
-  Mutex mutex_;
-  Random random_ HEADRACE_GUARDED_BY(mutex_);
-  std::vector<engine::Request*> held_ HEADRACE_GUARDED_BY(mutex_);
-  bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
-};
-
-/// Puts, gets, removals and evictions of blocks that contain their key and version.
-class Cycles {
- public:
-  explicit Cycles(std::uint64_t seed) : random_(seed) {
-    std::vector<std::unique_ptr<engine::Mover>> movers;
-    movers.push_back(std::make_unique<FaultyMover>(seed));
-    engine_ = must(engine::Engine::make(std::move(movers)));
-    store_ = must(store::Store::make(
-        *engine_, {.block_bytes = Bytes(kSmall),
-                   .tiers = {{.capacity = Bytes(32 * kSmall)}, {.capacity = Bytes(64 * kSmall)}},
-                   .inline_max = kib(16)}));
-  }
-
-  void run(std::uint64_t count) {
-    while (done_ < count) {
-      step();
-      done_ += kBlocks;
-    }
-    for (Batch& batch : batches_) end(batch);
-  }
-  std::uint64_t bad = 0;
-  std::uint64_t got = 0;
-  std::uint64_t failed = 0;
-  [[nodiscard]] store::StoreStatistics statistics() const { return store_->statistics(); }
-
- private:
-  static constexpr std::size_t kBlocks = 16;
-  static constexpr std::uint64_t kKeys = 200;
-  struct Batch {
-    std::array<std::uint64_t, kBlocks> keys{};
-    std::array<std::array<std::byte, kSmall>, kBlocks> bytes{};
-    bool is_put = false;
-    store::Transfer transfer;
-  };
-
-  static std::size_t fill(std::span<std::byte> bytes, std::uint64_t key, std::uint64_t version) {
-    const std::size_t length = 64 + (key * 31 + version * 64) % (kSmall - 63) / 8 * 8;
-    std::uint64_t word = key << 40U | version;
-    for (std::size_t at = 0; at < length; at += 8) {
-      std::memcpy(&bytes[at], &word, 8);
-      word = word * 6364136223846793005U + 1442695040888963407U;
-    }
-    return length;
-  }
-
-  void step() {
-    Batch& batch = batches_[turn_++ % batches_.size()];
-    end(batch);
-    if (random_.below(16) == 0) {
-      const std::uint64_t key = random_.below(kKeys);
-      static_cast<void>(store_->remove(fmt::format("{}", key)));
-    }
-    batch.is_put = random_.below(2) == 0;
-    std::array<std::string, kBlocks> names;
-    std::array<store::PutBlock, kBlocks> puts;
-    std::array<store::GetBlock, kBlocks> gets;
-    for (std::size_t i = 0; i < kBlocks; ++i) {
-      const std::uint64_t key = random_.below(1 + random_.below(kKeys));
-      batch.keys[i] = key;
-      names[i] = fmt::format("{}", key);
-      if (batch.is_put) {
-        const std::size_t length = fill(batch.bytes[i], key, ++version_);
-        puts[i] = {names[i], std::span(batch.bytes[i]).first(length)};
-      } else {
-        gets[i] = {names[i], batch.bytes[i]};
-      }
-    }
-    batch.transfer = batch.is_put ? store_->put(puts) : store_->get(gets);
-  }
-
-  void end(Batch& batch) {
-    batch.transfer.wait();
-    const std::span<const store::BlockEnd> ends = batch.transfer.ends();
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      if (ends[i].outcome == store::Outcome::unknown_key && !batch.is_put) continue;
-      if (ends[i].outcome != store::Outcome::done) {
-        ++failed;
-        if (ends[i].outcome != store::Outcome::failed) ++bad;
-        continue;
-      }
-      if (!batch.is_put) compare(batch, i, ends[i].byte_count);
-    }
-    batch.transfer = {};
-  }
-
-  void compare(const Batch& batch, std::size_t i, std::size_t byte_count) {
-    ++got;
-    std::uint64_t word = 0;
-    std::memcpy(&word, batch.bytes[i].data(), 8);
-    std::array<std::byte, kSmall> expected{};
-    const std::size_t length = fill(expected, batch.keys[i], word & 0xff'ffff'ffffU);
-    const bool same =
-        length == byte_count && std::memcmp(expected.data(), batch.bytes[i].data(), length) == 0;
-    if (!same) ++bad;
-  }
-
-  Random random_;
-  std::unique_ptr<engine::Engine> engine_;
-  std::unique_ptr<store::Store> store_;
-  std::array<Batch, 8> batches_;  ///< Destroyed before the store.
-  std::uint64_t version_ = 0;
-  std::uint64_t done_ = 0;
-  std::size_t turn_ = 0;
-};
-
-int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count,
-        std::uint64_t seed) {
+int run(std::uint64_t rounds, std::uint64_t mib_count) {
   const topo::Machine machine = must(topo::discover());
   const auto engine = must(engine::Engine::make(
       machine,
@@ -400,21 +219,13 @@ int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count
       }
     }
   }
-  Cycles cycles(seed);
-  cycles.run(cycle_count);
-  const store::StoreStatistics statistics = cycles.statistics();
-
   std::string text;
   for (const auto& [name, values] : series) {
     text +=
         fmt::format("{}\"{}\": [{:.1f}]", text.empty() ? "" : ", ", name, fmt::join(values, ", "));
   }
-  fmt::print(
-      "{{\"series_ns\": {{{}}}, \"blocks_large\": {}, \"cycles\": {{\"cycles\": {}, \"seed\": {}, "
-      "\"got\": {}, \"failed\": {}, \"evicted\": {}, \"dropped\": {}, \"bad\": {}}}}}\n",
-      text, std::min<std::uint64_t>(mib_count, kBatch), cycle_count, seed, cycles.got,
-      cycles.failed, statistics.tiers[0].evictions + statistics.tiers[1].evictions,
-      statistics.dropped, cycles.bad);
+  fmt::print("{{\"series_ns\": {{{}}}, \"blocks_large\": {}}}\n", text,
+             std::min<std::uint64_t>(mib_count, kBatch));
   return 0;
 }
 
@@ -426,11 +237,10 @@ int main(int argc, char** argv) {
   if (!words.empty() && words[0] == std::string_view("curve")) {
     return headrace::bench::print_own_curves(words);
   }
-  if (argc != 5) {
-    fmt::print(stderr, "usage: headrace-bench-store ROUNDS MIB CYCLES SEED\n");
+  if (argc != 3) {
+    fmt::print(stderr, "usage: headrace-bench-store ROUNDS MIB\n");
     return 2;
   }
-  return headrace::bench::run(
-      std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10),
-      std::strtoull(argv[3], nullptr, 10), std::strtoull(argv[4], nullptr, 10));
+  return headrace::bench::run(std::strtoull(argv[1], nullptr, 10),
+                              std::strtoull(argv[2], nullptr, 10));
 }

@@ -172,15 +172,6 @@ def _store() -> dict[str, Any]:
     return {
         "series_ns": series | {f"{each}_submit": TIMES for each in stores},
         "blocks_large": 64,
-        "cycles": {
-            "cycles": 100_000,
-            "seed": 1,
-            "got": 30_000,
-            "failed": 300,
-            "evicted": 50_000,
-            "dropped": 20_000,
-            "bad": 0,
-        },
     }
 
 
@@ -278,6 +269,11 @@ def tuning() -> Tuning:
     return Tuning(choices=choices, seconds=123.4)
 
 
+def _cycles(count: int) -> dict[str, int]:
+    known = ("got", "failed", "evicted", "dropped", "lost", "bad", "openings")
+    return {"cycles": count, "seed": 1, "disk_fails": True} | dict.fromkeys(known, 0)
+
+
 @pytest.fixture
 def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whose figures come from here."""
@@ -298,6 +294,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "headrace_lab.commands.bench.store._submissions_of_python", lambda _rounds: Series(TIMES)
     )
+    monkeypatch.setattr("headrace_lab.commands.bench.store._cycle", _cycles)
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace_lab.commands.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(door, "measure", _door)

@@ -5,12 +5,15 @@ import json
 import os
 from pathlib import Path
 from signal import Signals
+from typing import Any
 
 import pytest
 from conftest import Here
 from jsonschema import Draft202012Validator
 
 from headrace._cli._output import schema_of
+from headrace.store import Store
+from headrace_lab.trust.cycles import run_cycles
 from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, FAULTS, Trial
 
 
@@ -60,3 +63,19 @@ def test_a_process_that_ends_or_does_not_answer_is_counted(
         os.kill(trial.process_id, getattr(Signals, f"SIG{signal}"))
         assert not trial.put([1])
     assert trial.counts == {counted: 1}
+
+
+class _Forgetful(Store):
+    def put_many(self, keys: Any, sources: Any, **named: Any) -> Any:  # type: ignore[override]
+        transfer = super().put_many(keys, sources, **named)
+        assert transfer.wait()
+        self.remove(keys[0])
+        return transfer
+
+
+def test_a_lost_block_is_told_from_a_dropped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_cycles(2000, 1, tmp_path, None)["bad"] == 0
+    monkeypatch.setattr("headrace_lab.trust.cycles.Store", _Forgetful)
+    assert run_cycles(2000, 1, tmp_path, None)["bad"] > 0

@@ -51,7 +51,7 @@ class Trial:
         self._name = name
         self._faults = faults
         self._begun = dict.fromkeys(_KEYS, 0)
-        self._acknowledged: dict[int, int] = {}
+        self.acknowledged: dict[int, int] = {}
         self._child: subprocess.Popen[bytes] | None = None
 
     @contextmanager
@@ -118,7 +118,7 @@ class Trial:
         versions = self.new_versions(keys)
         done = self.ask("put", versions) is None
         if done:
-            self._acknowledged |= dict(versions)
+            self.acknowledged |= dict(versions)
         return done
 
     def fill(self) -> None:
@@ -126,21 +126,13 @@ class Trial:
         if not self.put(_KEYS):
             raise NotPossibleError("the first puts fail")
 
-    def some(self, count: int) -> list[int]:
-        """Keys by chance."""
-        return self.random.sample(_KEYS, count)
-
-    def forget(self) -> None:
-        """The fault destroys what was acknowledged until now."""
-        self._acknowledged = {}
-
     def judge(self, keys: Sequence[int] = _KEYS, *, kept: bool = True) -> None:
         """Compare what is served; `kept`: acknowledged blocks must be there."""
         answers = self.ask("get", keys)
         if isinstance(answers, str):
             answers = ["failed"] * len(keys)
         for key, answer in zip(keys, answers, strict=True):
-            acknowledged = self._acknowledged.get(key, 0)
+            acknowledged = self.acknowledged.get(key, 0)
             if isinstance(answer, int) and acknowledged <= answer <= self._begun[key]:
                 continue
             if isinstance(answer, int) or answer == "wrong":
@@ -160,19 +152,15 @@ class Trial:
         found = [each for each in self.folder.rglob("*") if each.is_file()]
         return sorted(found, key=lambda each: (-each.stat().st_size, each))
 
-    def acknowledged_bytes(self) -> bytes:
-        """The bytes of every acknowledged block."""
-        return b"".join(block(*each) for each in self._acknowledged.items())
-
 
 def _kill(trial: Trial, batch: int) -> None:
     with trial.opened():
         trial.fill()
         begin = time.monotonic()
         for _ in range(trial.random.randrange(4)):
-            trial.put(trial.some(batch))
+            trial.put(trial.random.sample(_KEYS, batch))
         took_s = (time.monotonic() - begin) / 3
-        trial.send("put", trial.new_versions(trial.some(batch)))
+        trial.send("put", trial.new_versions(trial.random.sample(_KEYS, batch)))
         time.sleep(trial.random.uniform(0, max(took_s, 0.001)))
         trial.kill()
     with trial.opened():
@@ -213,7 +201,7 @@ def _is_data(found: bytes, blocks: bytes) -> NDArray[np.bool_]:
 
 def _flip(trial: Trial, *, data: bool) -> None:
     """Flip one bit within a block, or outside of all."""
-    blocks = trial.acknowledged_bytes()
+    blocks = b"".join(block(*each) for each in trial.acknowledged.items())
     places = []
     for file in trial.files():
         found = file.read_bytes()
@@ -236,8 +224,8 @@ def _delete(trial: Trial) -> None:
     with trial.opened():
         trial.fill()
         trial.files()[0].unlink()
-        trial.forget()
-        for key in trial.some(16):
+        trial.acknowledged = {}  # Destroyed.
+        for key in trial.random.sample(_KEYS, 16):
             trial.put([key])
     with trial.opened():
         trial.judge()
@@ -248,7 +236,7 @@ def _on_faulty_disk(trial: Trial, faults: str) -> None:
     with trial.opened():
         trial.fill()
         trial.set_faults(faults)
-        for key in trial.some(1 if hangs else 6):
+        for key in trial.random.sample(_KEYS, 1 if hangs else 6):
             trial.put([key])
             trial.judge([key], kept=False)
         if not hangs:
@@ -283,7 +271,7 @@ ALL_FAULTS = (*FAULTS, *ON_FAULTY_DISK)
 
 
 @contextmanager
-def _faulty_disk(program: str, folder: Path) -> Iterator[Path]:
+def faulty_disk(program: str, folder: Path) -> Iterator[Path]:
     """Mount the faulty file system; the path of the mount."""
     mount = folder / "mount"
     for each in (mount, folder / "real"):
@@ -319,7 +307,7 @@ def try_store(name: str, rounds: int, program: str) -> dict[str, dict[str, Any]]
                         trial = Trial(name, folder, seed)
                         FAULTS[fault](trial)
                     else:
-                        with _faulty_disk(program, folder) as mount:
+                        with faulty_disk(program, folder) as mount:
                             trial = Trial(name, mount / "store", seed, mount / ".faults")
                             trial.folder.mkdir()
                             _on_faulty_disk(trial, disk_faults)

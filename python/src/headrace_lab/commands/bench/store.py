@@ -12,8 +12,10 @@ from headrace._apps.figures import Figure
 from headrace._cli._options import Count, flag, option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
+from headrace._temporary import temporary_folder
 from headrace._words import counted
 from headrace.engine import Engine
+from headrace.errors import NotFoundError
 from headrace.store import Store
 from headrace_lab.commands.bench._measure import (
     Outcome,
@@ -24,7 +26,8 @@ from headrace_lab.commands.bench._measure import (
     run_program,
     speed_ratio,
 )
-from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, try_store
+from headrace_lab.trust.cycles import run_cycles
+from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, NotPossibleError, faulty_disk, try_store
 from headrace_lab.trust.stores import SUBJECTS
 
 _PROGRAM = "headrace-bench-store"
@@ -57,8 +60,8 @@ _COPIERS = {"": "the calling thread", "_handed": "a worker"}
     option(
         "--cycles",
         type=Count(1, _CYCLES_MAX),
-        default="100000",
-        help="Puts, gets and evictions with faults, each block compared.",
+        default="20000",
+        help="Blocks put or got on a disk that fails by chance, each compared.",
     ),
     flag("--faults", help="Instead: what files of stores, and of others, lose under faults."),
     curves=True,
@@ -69,8 +72,8 @@ def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
     that worker, blocks of 4 KiB in batches of 64; in turns with copies of the same blocks by one
     thread, the bound. Rates per core are by the processor time of all threads. Then random puts,
-    gets, removals and evictions on a mover that refuses and fails by chance; each block that comes
-    back is compared.
+    gets, removals, evictions and openings of a file whose disk fails by chance (a FUSE file
+    system; without FUSE it does not fail); each block that comes back is compared.
 
     --faults kills processes, damages files and lets disks fail under a store in a file, plain
     files, and lmdb, rocksdict (RocksDB) and diskcache where they are installed, --rounds times.
@@ -82,12 +85,14 @@ def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
     with progress("measuring the block store"):
         program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
         measured = run_program(
-            [program, str(rounds), str(_BATCH), str(cycles), "1"],
+            [program, str(rounds), str(_BATCH)],
             tried=_TRIED,
             time_limit_s=_TIME_LIMIT_S,
-            late="use fewer --rounds or --cycles",
+            late="use fewer --rounds",
         )
         submit_python = _submissions_of_python(rounds)
+    with progress("cycles with faults"):
+        measured["cycles"] = _cycle(cycles)
     series = {name: Series(times) for name, times in measured["series_ns"].items()}
     ratios = {
         "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_in_large"]),
@@ -126,8 +131,21 @@ def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
     )
 
 
+def _faults_program() -> str:
+    return find_program("_bench", "headrace-fault-fs", tried=_TRIED, remedy="install libfuse3")
+
+
+def _cycle(count: int) -> dict[str, int]:
+    with temporary_folder("headrace-bench-") as folder:
+        try:
+            with faulty_disk(_faults_program(), folder) as mount:
+                return run_cycles(count, 1, mount, mount / ".faults") | {"disk_fails": True}
+        except (NotFoundError, NotPossibleError):
+            return run_cycles(count, 1, folder, None) | {"disk_fails": False}
+
+
 def _measure_trust(rounds: int) -> Outcome:
-    program = find_program("_bench", "headrace-fault-fs", tried=_TRIED, remedy="install libfuse3")
+    program = _faults_program()
     stores: dict[str, Any] = {}
     for name, subject in SUBJECTS.items():
         found = name if name != "files" else "headrace"
@@ -200,8 +218,8 @@ def _print_report(
     rounds: int,
 ) -> None:
     compared = (
-        f"blocks compared in {cycles['cycles']:,} cycles with {cycles['failed']:,} faults and "
-        f"{cycles['evicted']:,} evictions"
+        f"blocks compared in {cycles['cycles']:,} cycles with {cycles['failed']:,} faults, "
+        f"{cycles['evicted']:,} evictions and {cycles['openings']:,} openings"
     )
     rows = [
         ["submission of 64 blocks of 1 MiB, C++", f"{submit.median_ns / 1e3:.0f} us"],
