@@ -12,6 +12,7 @@ EXTRAS = {
     "distributed": "dask",
     "dask": "dask",
     "matplotlib": "lab",
+    "jinja2": "lab",
     "tpchgen_cli": "lab",
     "lmcache": "lmcache",
     "vllm": "vllm",

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the page: one HTML file without scripts, for wide and narrow screens, light and dark."""
+"""Writes the page: page.html, with the figures as drawings."""
 
-import html
 import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from headrace._apps.picture import matplotlib_defaults
 from headrace_lab.families.measure import value_text
@@ -16,43 +19,6 @@ from headrace_lab.report.guidelines import Guideline
 
 _INK = "#010203"
 """Placeholder colour in drawings, replaced by that of the surrounding text."""
-_LEGEND = (
-    "Solid lines are measured here: medians with quartiles. Dashed lines are published, dotted "
-    "ones simulated, both of other machines. Diamonds mark emulated devices, which say "
-    "nothing about real devices."
-)
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1e; --paper: #ffffff; --soft: #f2f2f4;
-  --line: #c9c9cf; --faint: #5a5a62; --link: #00599c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ececf0; --paper: #17171a; --soft: #242428;
-  --line: #4a4a52; --faint: #b2b2ba; --link: #7cc0ff; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
-a { color: var(--link); }
-a:focus-visible, summary:focus-visible, .wide:focus-visible { outline: 3px solid var(--link); }
-h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-nav ul { columns: 16rem; padding-left: 1.2rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; }
-td.number { text-align: right; white-space: nowrap; }
-figure { margin: 1.5rem 0; padding: 1rem; background: var(--soft); border-radius: .5rem; }
-figure svg { display: block; width: 100%; max-width: 32rem; height: auto; margin: 0 auto; }
-figcaption { font-weight: 600; } figure p, .faint { color: var(--faint); font-size: .875rem; }
-.partial, .emulated, .unpinned { padding: .6rem 1rem; border-left: .3rem solid #d55e00;
-  background: var(--soft); }
-.verdict { font-weight: 600; white-space: nowrap; }
-@media (max-width: 40rem) {
-  .rows thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden; }
-  .rows tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
-  .rows th, .rows td { display: block; border: 0; padding: .1rem 0; }
-  .rows td::before { content: attr(data-label) ": "; color: var(--faint); }
-  figure { padding: .5rem; }
-}
-@media print { details { display: none; } }
-"""
 
 
 def page_of(
@@ -76,123 +42,37 @@ def page_of(
         guidelines: Guidelines with their verdicts.
         remarks: Kind ("partial", "emulated" or "unpinned") and sentence.
     """
-    drawn = dict(zip((card.name for card in cards), _drawings(cards), strict=True))
-    places = {card.name: card.title for card in cards}
-    parts = [
-        f"<h1>{_text(title)}</h1>",
-        *(f'<p class="{kind}" role="note">{_text(sentence)}</p>' for kind, sentence in remarks),
-        '<nav aria-label="Contents"><ul>',
-        *(
-            f'<li><a href="#{name}">{_text(text)}</a></li>'
-            for name, text in {
-                "machine": "The machine",
-                "doctor": "What the doctor says",
-                "guidelines": "Guidelines",
-                "figures": "Figures",
-            }.items()
-        ),
-        f"</ul><details><summary>The {len(cards)} figures</summary><ul>",
-        *(f'<li><a href="#{name}">{_text(text)}</a></li>' for name, text in places.items()),
-        "</ul></details></nav><main>",
-        '<section id="machine"><h2>The machine</h2>',
-        _table(("fact", "value"), list(machine.items()), "The machine", stacks=True),
-        '</section><section id="doctor"><h2>What the doctor says</h2>',
-        f"<p>{_text(headline)}</p>",
-        _table(("check", "state", "found"), findings, "Checks of the doctor", stacks=True),
-        "</section>",
-        _guidelines(guidelines, places),
-        '<section id="figures"><h2>Figures</h2>',
-        f"<p>{_LEGEND}</p>",
-        *(_figure(card, drawn[card.name]) for card in cards),
-        "</section></main>",
-    ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+    templates = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-
-
-def _text(text: str) -> str:
-    return html.escape(text)
-
-
-def _table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], label: str, *, stacks: bool = False
-) -> str:
-    """A table; if `stacks`, its cells are stacked on narrow screens."""
-    return _html_table(
-        titles, ([_text(cell) for cell in row] for row in rows), label, stacks=stacks
-    )
-
-
-def _html_table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], label: str, *, stacks: bool
-) -> str:
-    head = "".join(f'<th scope="col">{_text(title)}</th>' for title in titles)
-    body = []
-    for first, *rest in rows:
-        cells = "".join(
-            f'<td data-label="{_text(title)}">{cell}</td>'
-            for title, cell in zip(titles[1:], rest, strict=True)
-        )
-        body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{_text(label)}">'
-        f"<table{' class=rows' * stacks}><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table></div>"
-    )
-
-
-def _guidelines(guidelines: Iterable[Guideline], places: Mapping[str, str]) -> str:
     by_source: dict[str, list[Guideline]] = {}
-    states: Counter[str] = Counter()
     for each in guidelines:
         by_source.setdefault(each.source, []).append(each)
-        states[each.verdict.state] += 1
-    counts = ", ".join(f"{count} {_text(state)}" for state, count in states.items())
-    parts = [f'<section id="guidelines"><h2>Guidelines</h2><p>Of {states.total()}: {counts}.</p>']
-    for source, members in by_source.items():
-        titles = ("guideline", "advice", "here", "because", "figure")
-        rows = [
-            (
-                _text(each.name),
-                _text(each.text),
-                f'<strong class="verdict">{_text(each.verdict.state)}</strong>',
-                _text(each.verdict.reason),
-                f'<a href="#{each.figure}">{_text(places[each.figure])}</a>',
-            )
-            for each in members
-        ]
-        parts.append(f"<h3>{_text(source)}</h3>")
-        parts.append(_html_table(titles, rows, source, stacks=True))
-    return "".join(parts) + "</section>"
+    states = Counter(each.verdict.state for each in guidelines)
+    return templates.get_template("page.html").render(
+        title=title,
+        machine=machine,
+        headline=headline,
+        findings=list(findings),
+        figures=[_figure(card, svg) for card, svg in zip(cards, _drawings(cards), strict=True)],
+        titles={card.name: card.title for card in cards},
+        guidelines=by_source,
+        states=f"Of {states.total()}: " + ", ".join(f"{n} {state}" for state, n in states.items()),
+        remarks=remarks,
+    )
 
 
-def _figure(card: Card, drawing: str) -> str:
+def _figure(card: Card, svg: str) -> dict[str, object]:
     kinds = dict.fromkeys(line.kind for line in card.panel.lines)
-    label = f"{card.title}, in {card.panel.metric}: {', '.join(kinds) or 'nothing'}"
-    svg = drawing.replace("<svg ", f'<svg role="img" aria-label="{_text(label)}" ', 1)
-    ticks = card.panel.ticks
-    rows = [
-        (line.label, *(_cell(line.points.get(tick)) for tick in ticks)) for line in card.panel.lines
-    ]
-    notes = "".join(f"<p>{_text(note)}</p>" for note in filter(None, (card.absent,)))
-    sources = "".join(f"<li>{_text(source)}</li>" for source in card.sources)
-    sources = f'<ul class="faint">{sources}</ul>' if sources else ""
-    table = _table((card.panel.metric, *ticks), rows, f"{card.title}, as a table")
-    details = (
-        f"<details><summary>The figures as a table</summary>{table}{sources}</details>"
-        if rows
-        else ""
-    )
-    return (
-        f'<figure id="{card.name}"><figcaption>{_text(card.title)}</figcaption>{svg}{notes}'
-        f"{details}</figure>"
-    )
+    label = escape(f"{card.title}, in {card.panel.metric}: {', '.join(kinds) or 'nothing'}")
+    return {
+        "card": card,
+        "svg": Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)),  # noqa: S704
+        "rows": [
+            (line.label, *(_cell(line.points.get(tick)) for tick in card.panel.ticks))
+            for line in card.panel.lines
+        ],
+    }
 
 
 def _cell(point: tuple[float, float, float] | None) -> str:
