@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """DuckDB's relations with prefetching: DuckDB's class, which submits its statement through us."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from duckdb import DuckDBPyRelation
 
-if TYPE_CHECKING:
-    from headrace.sql import Connection
-
-PREFETCHING: "WeakValueDictionary[int, Connection]" = WeakValueDictionary()
+PREFETCHING: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Our connections by the `id` of the DuckDB connection that they wrap."""
 
 
