@@ -28,7 +28,7 @@ from headrace_lab.tpch.study import (
     _rounds_that_fit,
     run_study,
 )
-from headrace_lab.tpch.timeline import draw_timelines, timeline_lines
+from headrace_lab.tpch.timeline import draw_timelines
 
 TIME_LIMIT_S = 60
 
@@ -197,18 +197,13 @@ def test_a_study_without_baseline_agrees_with_nobody(columns: Columns, lineitem:
     assert study.time_ratio("off", "duckdb") is None
 
 
-def test_a_timeline_shows_every_pipeline_as_text_and_as_pictures(
+def test_a_timeline_is_drawn_as_pictures(
     columns: Columns, cache: headrace.Cache, tmp_path: Path
 ) -> None:
     runs = {
         mode: run_q6(columns, cache, prefetch=mode, chunk_bytes=16384, record_timeline=True)
         for mode in ("off", "on")
     }
-    lines = timeline_lines(runs["on"])
-    for pipeline in ("scan", "prefetch", "aggregate"):
-        assert any(line.startswith(pipeline) for line in lines)
-    assert any("(nothing)" in line for line in timeline_lines(runs["off"]))
-    assert len({len(line) for line in lines if "|" in line}) == 1
     for suffix, beginning in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         path = tmp_path / f"picture{suffix}"
         draw_timelines(Output(path, "draw"), runs, "title", "caption")

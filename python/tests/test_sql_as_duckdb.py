@@ -207,14 +207,17 @@ def test_a_cursor_reads_the_tables_from_its_first_statement_on() -> None:
                 assert work(cursor) == [(ROWS,)]
 
 
-def test_a_view_is_prefetched_after_its_first_statement() -> None:
+@pytest.mark.parametrize("name", ["chosen", "IF NOT EXISTS chosen", "main.chosen", '"chosen"'])
+def test_views_and_macros_are_prefetched(name: str) -> None:
     with headrace.sql.connect(prefetch="on") as connection:
         connection.register("facts", FACTS)
-        connection.execute("CREATE VIEW chosen AS SELECT id FROM facts WHERE kind = 1")
-        for limit, is_prefetched in ((100, False), (200, True), (300, True)):
-            query = f"SELECT count(*) FROM chosen WHERE id < {limit}"  # noqa: S608
+        connection.execute(f"CREATE VIEW {name} AS SELECT id FROM facts WHERE kind = 1")  # noqa: S608
+        connection.execute("CREATE MACRO larger(n) AS TABLE SELECT id FROM facts WHERE id > n")
+        for query in ("SELECT count(*) FROM chosen", "SELECT max(id) FROM larger(7)"):
             connection.execute(query).fetchall()
-            assert (connection.prefetched is not None) is is_prefetched
+            assert connection.prefetched is not None
+        connection.execute("SELECT 1").fetchall()
+        assert connection.prefetched is None
 
 
 def test_a_default_connection_can_be_the_wrapped_one() -> None:

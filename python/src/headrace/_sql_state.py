@@ -25,8 +25,7 @@ from headrace.machine import Machine, topo
 from headrace.table import Table
 
 NOTES_MAX = 100
-_VIEWS = """SELECT lower(view_name) FROM duckdb_views() WHERE NOT internal
-UNION SELECT lower(function_name) FROM duckdb_functions() WHERE NOT internal"""
+_VIEW = re.compile(r"\b(?:view|macro|function)\s+(?:if\s+not\s+exists\s+)?(?:\w+\.)*\"?(\w+)")
 _SCHEMA_CHANGES = {"alter", "attach", "create", "detach", "drop", "use"}
 _WORD = re.compile(r"\w+")
 _TRIED = "prefetch for a connection"
@@ -116,13 +115,8 @@ class Shared:
         """Names of tables by their first words in lower case, which a text must have."""
         self.version = 0
         self.views: set[str] = set()
-        """Words of names through which statements have read tables that they do not name."""
+        """Views and macros that statements here have made: they may read tables."""
         self.functions: set[str] = set()
-        self.unplanned: str | None = None
-        """The last statement that names no table."""
-        self.unnamed: str | None = None
-        """Such a statement that has read a table."""
-        self.looks_left = NOTES_MAX
         self.notes: dict[str, None] = {}
         self.plans: dict[str, list[PlannedScan]] = {}
         self.running: list[Running] = []
@@ -142,29 +136,18 @@ class Shared:
         )
 
     def named(self, text: str) -> dict[str, Table]:
-        """The tables that a statement names, and all if it names a view that has read one."""
+        """The tables that a statement names, and all if it names a view."""
         words = [*_WORD.findall(text.lower()), ""]
         with self.lock:
             if words[0] in _SCHEMA_CHANGES:
                 self.plans.clear()
+                self.views.update(_VIEW.findall(text.lower()))
             if not self.functions.isdisjoint(words):
                 self.note(f"planning would call a Python function: {text[:_NOTE_TEXT]}")
                 return {}
             if not self.views.isdisjoint(words):
                 return dict(self.tables)
-            names = {name: None for word in words for name in self.words.get(word, ())}
-            self.unplanned = None if names else text
-            return {name: self.tables[name] for name in names}
-
-    def learn(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Find the views and macros of a statement that read tables without naming them."""
-        text, self.unnamed = self.unnamed, None
-        if text is not None:
-            self.looks_left -= 1
-            words = set(_WORD.findall(text.lower()))
-            with connection.cursor() as cursor:
-                names = cursor.execute(_VIEWS).fetchall()
-            self.views.update(words & {each for (name,) in names for each in _WORD.findall(name)})
+            return {name: self.tables[name] for word in words for name in self.words.get(word, ())}
 
     def all_tables(self) -> dict[str, Table]:
         with self.lock:
@@ -340,8 +323,6 @@ class Shared:
                 return each.native.stream(table.native(), columns)
         if running:  # The plan lacked this scan, but copies may exist.
             return running[-1].native.stream(table.native(), columns)
-        if self.looks_left > 0:
-            self.unnamed = self.unplanned
         return table.native().stream(columns)
 
     def close(self) -> None:

@@ -96,8 +96,8 @@ class Connection(Closing):
     The plan is asked for on a cursor of its own, so that the user's transaction and pending result
     stay untouched. Statements that a cursor cannot plan, because they need a temporary table or
     view, changes that are not committed, or a relation of variables, run without prefetching;
-    `notes` says so. So do the first statement that reads tables only through a view, and statements
-    that call a Python function, which planning would call, too.
+    `notes` says so. So do statements that read tables only through a view or macro that was not
+    made here, and those that call a Python function, which planning would call, too.
 
     The mode is "on", "off" or "auto". On a machine with one kind of memory "auto" passes the tables
     to DuckDB directly. Else it measures the first run of a statement without copies, and prefetches
@@ -339,7 +339,6 @@ class Connection(Closing):
         text = query.query if isinstance(query, duckdb.Statement) else query
         if not shared.is_prefetching() or not isinstance(text, str):
             return None
-        shared.learn(self._opened)
         version = shared.version
         tables = shared.named(text)
         scans, plan_ns = shared.plans.get(text), 0

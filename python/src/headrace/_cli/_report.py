@@ -85,10 +85,6 @@ class Report:
                 self._put(head + self._painted(folded, style))
                 head = " " * len(head)
 
-    def print(self, line: Styled | str) -> None:
-        """Print a line unchanged."""
-        self._put(self._painted(line, getattr(line, "style", "")))
-
     def table(
         self, columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: int = 0
     ) -> None:

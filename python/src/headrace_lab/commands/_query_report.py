@@ -11,7 +11,6 @@ from headrace._cli._report import Column, Report, Styled, figures
 from headrace._files import Output
 from headrace._words import counted
 from headrace_lab.tpch.study import DUCKDB, Study
-from headrace_lab.tpch.timeline import timeline_lines
 
 _NOTES_MAX = 3
 
@@ -140,13 +139,6 @@ def print_report(study: Study, path: Path, plot: Output | None) -> None:
     report.say()
     for line in _findings(study, drawn=plot is not None):
         report.say(line)
-    runs = counted(settings.timeline_run_count, "run")
-    for mode, run in study.timelines.items():
-        report.say()
-        report.say(f"Prefetch {mode}, fastest of {runs}", "bold")
-        report.say("pipeline, worker, when it was busy")
-        for line in timeline_lines(run, max(20, min(60, (report.width or 80) - 14))):
-            report.print(line)
     if plot is not None:
         report.say()
         report.say(f"The picture is in {plot.path}.")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace import _core
@@ -30,6 +31,8 @@ Integers = npt.NDArray[np.int64]
 
 _SCALE = 2
 """Digits after the point: values are hundredths."""
+_DIGITS_MAX = 19
+_HUNDRED = pa.scalar(100, pa.decimal128(3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,25 +186,11 @@ def _store(path: Path, name: str, chunk: pa.Array, target: npt.NDArray[Any]) -> 
 
 def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
     """Store the values as hundredths; return False if one does not fit 64 bits."""
-    width = chunk.type.byte_width
-    begin, end = chunk.offset, chunk.offset + len(chunk)
-    if width < np.dtype(np.int64).itemsize:
-        target[:] = np.frombuffer(chunk.buffers()[1], np.int32)[begin:end]
-    else:
-        # Little-endian two's complement: a value fits if every higher word repeats its sign.
-        word_count = width // np.dtype(np.int64).itemsize
-        words = np.frombuffer(chunk.buffers()[1], np.int64).reshape(-1, word_count)[begin:end]
-        target[:] = words[:, 0]
-        sign = target >> 63
-        for word in range(1, word_count):
-            if not np.array_equal(words[:, word], sign):
-                return False
-    factor = 10 ** (_SCALE - chunk.type.scale)
-    if factor != 1:
-        limit = np.iinfo(np.int64).max // factor
-        if len(target) and (target.max() > limit or target.min() < -limit):
-            return False
-        target *= factor
+    try:
+        exact = pc.multiply(chunk.cast(pa.decimal128(_DIGITS_MAX, _SCALE)), _HUNDRED)
+        target[:] = exact.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return False
     return True
 
 

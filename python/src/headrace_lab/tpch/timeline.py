@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timelines of the three pipelines of a query, as text and as a picture."""
+"""Timelines of the three pipelines of a query, as a picture."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,46 +15,7 @@ PIPELINES = ("scan", "prefetch", "aggregate")
 SUBJECT = "the timeline"
 """Name of the picture in messages."""
 
-_SHADES = " ░▒▓█"
 _COLORS = {"scan": "#4477aa", "prefetch": "#ee7733", "aggregate": "#228833"}
-_LANES_MAX = 16
-"""Maximum workers shown in text; a picture shows all."""
-
-
-def timeline_lines(run: Q6Run, column_count: int = 60) -> list[str]:
-    """Draw a run as text: a line per pipeline and worker, darker where it was busier."""
-    lines = []
-    duration_ns = max(run.time_ns, 1)
-    workers = _workers(run.timeline)
-    for pipeline in PIPELINES:
-        events = [event for event in run.timeline if event.pipeline == pipeline]
-        if not events:
-            lines.append(f"{pipeline:<9}   {'(nothing)':<{column_count}}")
-            continue
-        for worker in workers[:_LANES_MAX]:
-            own = [event for event in events if event.worker_index == worker]
-            bar = _shaded(own, duration_ns, column_count)
-            lines.append(f"{pipeline:<9} {worker:>2}|{bar}|")
-    if len(workers) > _LANES_MAX:
-        lines.append(f"and {len(workers) - _LANES_MAX} workers more")
-    end = f"{duration_ns / 1e6:.1f} ms"
-    lines.append(f"{'':<12} 0{end:>{column_count - 1}}")
-    return lines
-
-
-def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str:
-    busy = [0.0] * column_count
-    for event in events:
-        begin = event.begin_ns * column_count / duration_ns
-        end = event.end_ns * column_count / duration_ns
-        for column in range(int(begin), min(int(end) + 1, column_count)):
-            busy[column] += max(min(end, column + 1) - max(begin, column), 0.0)
-    darkest = len(_SHADES) - 1
-    # Only an idle column is blank: even short work must be visible.
-    return "".join(
-        _SHADES[0] if share <= 0 else _SHADES[max(1, min(darkest, round(share * darkest)))]
-        for share in busy
-    )
 
 
 def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
