@@ -211,7 +211,8 @@ def test_a_cursor_reads_the_tables_from_its_first_statement_on() -> None:
 def test_views_and_macros_are_prefetched(name: str) -> None:
     with headrace.sql.connect(prefetch="on") as connection:
         connection.register("facts", FACTS)
-        connection.execute(f"CREATE VIEW {name} AS SELECT id FROM facts WHERE kind = 1")  # noqa: S608
+        view = f"CREATE VIEW {name} AS SELECT id FROM facts WHERE kind = 1"  # noqa: S608
+        connection.execute(view)
         connection.execute("CREATE MACRO larger(n) AS TABLE SELECT id FROM facts WHERE id > n")
         for query in ("SELECT count(*) FROM chosen", "SELECT max(id) FROM larger(7)"):
             connection.execute(query).fetchall()
