@@ -249,12 +249,14 @@ class EntryWriter : public Xbyak::CodeGenerator {
       mov(rcx, bytes_max);
       cmp(rdx, rcx);
     }
-    // What is only a jump needs no other one.
-    if (split + 1 == last && leaves_[last].move != nullptr) {
+    // What is only a jump needs no other one; of two, the one that has a limit.
+    const bool jumps_left = split == first && leaves_[first].move != nullptr;
+    const bool first_is_limited = jumps_left && leaves_[first].compares_max != kAnyCompares;
+    if (split + 1 == last && leaves_[last].move != nullptr && !first_is_limited) {
       is_in_reach(leaves_[last]) ? ja(target(leaves_[last])) : ja(far_[last], T_NEAR);
       return write_tree(first, split, depth + 1);
     }
-    if (split == first && leaves_[first].move != nullptr) {
+    if (jumps_left) {
       is_in_reach(leaves_[first]) ? jbe(target(leaves_[first])) : jbe(far_[first], T_NEAR);
       return write_tree(split + 1, last, depth + 1);
     }

@@ -641,11 +641,11 @@ class PreloadInstructions : public Preload {
                         {.bytes_max = 512, .variant = {}},
                         {.bytes_max = 1024, .variant = variant("xmm", 1)},
                         {.bytes_max = 2048, .variant = {}}};
-    write(copy::to_json(profile_));
   }
   /// A call takes at most so many instructions more than the C library's, and no more loads.
   void expect_more(const char* scenario, std::size_t byte_count, int more,
                    const Environment& environment) {
+    write(copy::to_json(profile_));
     const Cost libc = cost_of(scenario, byte_count, {});
     const Cost ours = cost_of(scenario, byte_count, environment);
     EXPECT_LE(ours.instructions, libc.instructions + more) << scenario << byte_count;
@@ -678,13 +678,18 @@ TEST_F(PreloadInstructions, AFillIsInlineUpTo256BytesAndAComparisonTheCLibrarys)
   }
 }
 
+TEST_F(PreloadInstructions, ALongCopyThatStaysTakesFourMore) {
+  profile_.classes = {{.bytes_max = 4096, .variant = {}},
+                      {.bytes_max = 16384, .variant = profile_.classes[0].variant}};
+  for (const auto n : {64U, 512U, 4096U, 32768U}) expect_more("copy_repeatedly", n, 4, with());
+}
+
 TEST_F(PreloadInstructions, LongClassesPutNoComparesInFrontOfShortCopies) {
   const auto variant = std::exchange(profile_.classes[3].variant, {});
   for (std::uint64_t bytes_max = 4096; bytes_max <= 1U << 25U; bytes_max *= 2) {
     profile_.classes.push_back({.bytes_max = bytes_max, .variant = {}});
     if (std::countr_zero(bytes_max) % 2 == 0) profile_.classes.back().variant = variant;
   }
-  write(copy::to_json(profile_));
   for (const auto& [byte_count, more] : {std::pair{64U, 2}, {128U, 0}, {2048U, 4}}) {
     expect_more("copy_repeatedly", byte_count, more, with());
   }

@@ -479,8 +479,8 @@ int without_executable_memory() {
 
 /// Makes equal calls, whose instructions valgrind counts.
 int call_repeatedly(char third_letter, std::size_t byte_count, int count) {
-  static char target[4096];
-  static char source[4096];
+  static char target[65536];
+  static char source[65536];
   int differs = 0;
   for (int i = 0; i < count; ++i) {
     if (third_letter == 'l') {  // "fill"
