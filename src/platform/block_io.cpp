@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <deque>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
@@ -55,13 +57,20 @@ bool take_answer(BlockRequest& request, std::int64_t answer) {
   return true;
 }
 
-/// Whether the file can be read with O_DIRECT, which is then set.
-bool make_direct(int descriptor) {
-  if (::fcntl(descriptor, F_SETFL, O_DIRECT) != 0) return false;
+/// Sets O_DIRECT. The errno if the file cannot be read with it.
+int make_direct(int descriptor) {
+  if (::fcntl(descriptor, F_SETFL, O_DIRECT) != 0) return errno;
   const Result<std::span<std::byte>> page = allocate_pages(kBlockIoAlignment, std::nullopt);
-  const bool works = page && ::pread(descriptor, page->data(), page->size(), 0) >= 0;
-  if (page) free_pages(*page);
-  return works;
+  if (!page) return ENOMEM;
+  const int refused = ::pread(descriptor, page->data(), page->size(), 0) < 0 ? errno : 0;
+  free_pages(*page);
+  return refused;
+}
+
+/// Why something is not available, for a person.
+std::string because(const char* what, int os_errno) {
+  return fmt::format("because {} is not available{}", what,
+                     os_errno > 0 ? " (" + std::generic_category().message(os_errno) + ")" : "");
 }
 
 }  // namespace
@@ -148,10 +157,10 @@ struct BlockIo::State {
   }
 
 #if HEADRACE_HAS_URING
-  bool make_ring() {
-    if (::io_uring_queue_init(static_cast<unsigned>(options.depth + 1), &ring, 0) != 0) {
-      return false;
-    }
+  /// The errno if the kernel refuses it.
+  int make_ring() {
+    const int made = ::io_uring_queue_init(static_cast<unsigned>(options.depth + 1), &ring, 0);
+    if (made != 0) return -made;
     io_uring_probe* const probe = ::io_uring_get_probe_ring(&ring);
     const bool has_all = probe != nullptr &&
                          ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
@@ -160,7 +169,7 @@ struct BlockIo::State {
     if (probe != nullptr) ::io_uring_free_probe(probe);
     if (!has_all) ::io_uring_queue_exit(&ring);
     has_ring = has_all;
-    return has_all;
+    return has_all ? 0 : ENOSYS;
   }
   void prepare(BlockRequest& request) {
     io_uring_sqe* const entry = ::io_uring_get_sqe(&ring);
@@ -236,7 +245,7 @@ struct BlockIo::State {
 
   io_uring ring{};
 #else
-  bool make_ring() { return false; }
+  int make_ring() { return ENOSYS; }
   void serve() {}
 #endif
   bool has_ring = false;
@@ -249,18 +258,20 @@ Result<std::unique_ptr<BlockIo>> BlockIo::make(const SharedFile& file, const Opt
   const int opened = ::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0);
   if (opened < 0) return file_failure(errno, tried);
   auto state = std::make_shared<State>(opened);
-  const bool is_direct = options.direct && make_direct(opened);
+  const int direct_errno = options.direct ? make_direct(opened) : -1;
+  const bool is_direct = direct_errno == 0;
   // Also without O_NONBLOCK, with which io_uring fails where it would wait.
   if (!is_direct && ::fcntl(opened, F_SETFL, 0) != 0) return file_failure(errno, tried);
   state->options = options;
-  const bool has_ring = options.ring && state->make_ring();
+  const int ring_errno = options.ring ? state->make_ring() : -1;
+  const bool has_ring = ring_errno == 0;
   if (has_ring) {
     HEADRACE_TAKE_WITHIN(tried, wake, EventDescriptor::make());
     state->wake.emplace(std::move(*wake));
   }
-  state->note = fmt::format(
-      "{}, {}", has_ring ? "io_uring" : "a pool of threads, because io_uring is not available",
-      is_direct ? "O_DIRECT" : "through the page cache, because O_DIRECT is not available");
+  state->note =
+      (has_ring ? "io_uring" : "a pool of threads, " + because("io_uring", ring_errno)) + ", " +
+      (is_direct ? "O_DIRECT" : "through the page cache, " + because("O_DIRECT", direct_errno));
   std::unique_ptr<BlockIo> made(new BlockIo(state));
   const std::size_t count = has_ring ? 1 : std::min(options.depth, kThreadsMax);
   for (std::size_t i = 0; i < count; ++i) {

@@ -58,6 +58,10 @@ class CachedMedium {
     }
   }
   void store_word(std::uint64_t& target, std::uint64_t value) {
+    {
+      const Lock lock(mutex_);
+      if (target == value) return;  // The device has it, or gets it with the next pages.
+    }
     auto* const place = reinterpret_cast<std::byte*>(&target);
     store(place, std::as_bytes(std::span(&value, 1)));
     const Lock lock(mutex_);

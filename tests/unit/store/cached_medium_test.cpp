@@ -25,7 +25,6 @@ class OneHeader : public ::testing::Test {
     recorder_.store(file_.header(1), std::as_bytes(std::span(&header, 1)));
     recorder_.flush(file_.header(1), sizeof(header));
     recorder_.drain();
-    drive_.tears = true;  // The first write to a refused page changes nothing.
   }
   /// The file, as another process has it.
   [[nodiscard]] OnDevice open() {
@@ -65,7 +64,7 @@ TEST_F(OneHeader, StaysVoidUntilItsPageIsWritten) {
     EXPECT_EQ(state(), SlotState::empty);
     EXPECT_TRUE(file_.is_void(1));
     drive_.refuses_headers = refuses;
-    drive_.tears = false;
+    drive_.tears = false;  // The next write to a refused page changes nothing.
     OnDevice disk = open();
     adopt(disk);
     EXPECT_EQ(disk.medium.fault(), pmem::Fault::none);
