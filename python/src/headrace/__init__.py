@@ -16,178 +16,118 @@ import importlib
 # handle a signal. Type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any  # noqa: I001 - One statement a module; an alias re-exports a name.
 
-    from headrace import pmem
-    from headrace._cache_policies import MoveContext, PlacementContext
-    from headrace.cache import Cache, CacheStatistics, Change, Entry
+    from headrace import pmem as pmem
+    from headrace._cache_policies import (
+        MoveContext as MoveContext,
+        PlacementContext as PlacementContext,
+    )
+    from headrace.cache import (
+        Cache as Cache,
+        CacheStatistics as CacheStatistics,
+        Change as Change,
+        Entry as Entry,
+    )
     from headrace.engine import (
-        POLICIES,
-        Engine,
-        FaultPolicy,
-        LateWrites,
-        MoverInfo,
-        MoverPath,
-        Policy,
-        Thresholds,
-        Waiting,
+        POLICIES as POLICIES,
+        Engine as Engine,
+        FaultPolicy as FaultPolicy,
+        LateWrites as LateWrites,
+        MoverInfo as MoverInfo,
+        MoverPath as MoverPath,
+        Policy as Policy,
+        Thresholds as Thresholds,
+        Waiting as Waiting,
     )
     from headrace.engine_statistics import (
-        DeviceStatistics,
-        EngineStatistics,
-        OperationStatistics,
+        DeviceStatistics as DeviceStatistics,
+        EngineStatistics as EngineStatistics,
+        OperationStatistics as OperationStatistics,
     )
     from headrace.errors import (
-        CapacityExceededError,
-        ClosedError,
-        CorruptDataError,
-        Error,
-        HardwareAbsentError,
-        InvalidArgumentError,
-        IoFailedError,
-        NotFoundError,
-        OutOfMemoryError,
-        OutOfRangeError,
-        PermissionDeniedError,
-        TypeMismatchError,
-        UnsupportedError,
-        VersionMismatchError,
+        CapacityExceededError as CapacityExceededError,
+        ClosedError as ClosedError,
+        CorruptDataError as CorruptDataError,
+        Error as Error,
+        HardwareAbsentError as HardwareAbsentError,
+        InvalidArgumentError as InvalidArgumentError,
+        IoFailedError as IoFailedError,
+        NotFoundError as NotFoundError,
+        OutOfMemoryError as OutOfMemoryError,
+        OutOfRangeError as OutOfRangeError,
+        PermissionDeniedError as PermissionDeniedError,
+        TypeMismatchError as TypeMismatchError,
+        UnsupportedError as UnsupportedError,
+        VersionMismatchError as VersionMismatchError,
     )
-    from headrace.job import Job
-    from headrace.machine import Machine, record, replay, topo
+    from headrace.job import Job as Job
+    from headrace.machine import (
+        Machine as Machine,
+        record as record,
+        replay as replay,
+        topo as topo,
+    )
     from headrace.operation import (
-        Completion,
-        DifFormat,
-        DifSource,
-        DifTags,
-        DifTarget,
-        JobFailedError,
-        Operation,
+        Completion as Completion,
+        DifFormat as DifFormat,
+        DifSource as DifSource,
+        DifTags as DifTags,
+        DifTarget as DifTarget,
+        JobFailedError as JobFailedError,
+        Operation as Operation,
     )
-    from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
-    from headrace.store import Store, StoreStatistics, StoreTransfer, Tier, TierStatistics
-    from headrace.table import Table
+    from headrace.queue import (
+        PeerLostError as PeerLostError,
+        Queue as Queue,
+        QueueConsumer as QueueConsumer,
+        QueueProducer as QueueProducer,
+        QueueState as QueueState,
+    )
+    from headrace.store import (
+        Store as Store,
+        StoreStatistics as StoreStatistics,
+        StoreTransfer as StoreTransfer,
+        Tier as Tier,
+        TierStatistics as TierStatistics,
+    )
+    from headrace.table import Table as Table
     from headrace.telemetry import (
-        publish_statistics,
-        start_trace,
-        stop_publishing,
-        stop_trace,
+        publish_statistics as publish_statistics,
+        start_trace as start_trace,
+        stop_publishing as stop_publishing,
+        stop_trace as stop_trace,
     )
 
     __version__: str
 
-__all__ = [
-    "POLICIES",
-    "Cache",
-    "CacheStatistics",
-    "CapacityExceededError",
-    "Change",
-    "ClosedError",
-    "Completion",
-    "CorruptDataError",
-    "DeviceStatistics",
-    "DifFormat",
-    "DifSource",
-    "DifTags",
-    "DifTarget",
-    "Engine",
-    "EngineStatistics",
-    "Entry",
-    "Error",
-    "FaultPolicy",
-    "HardwareAbsentError",
-    "InvalidArgumentError",
-    "IoFailedError",
-    "Job",
-    "JobFailedError",
-    "LateWrites",
-    "Machine",
-    "MoveContext",
-    "MoverInfo",
-    "MoverPath",
-    "NotFoundError",
-    "Operation",
-    "OperationStatistics",
-    "OutOfMemoryError",
-    "OutOfRangeError",
-    "PeerLostError",
-    "PermissionDeniedError",
-    "PlacementContext",
-    "Policy",
-    "Queue",
-    "QueueConsumer",
-    "QueueProducer",
-    "QueueState",
-    "Store",
-    "StoreStatistics",
-    "StoreTransfer",
-    "Table",
-    "Thresholds",
-    "Tier",
-    "TierStatistics",
-    "TypeMismatchError",
-    "UnsupportedError",
-    "VersionMismatchError",
-    "Waiting",
-    "__version__",
-    "pmem",
-    "publish_statistics",
-    "record",
-    "replay",
-    "start_trace",
-    "stop_publishing",
-    "stop_trace",
-    "topo",
-]
-
 # Loaded on first use: the command must handle Ctrl-C before NumPy is loaded, and the baseline
 # process needs none of these modules.
 _MODULES = {
-    "headrace._cache_policies": ("MoveContext", "PlacementContext"),
-    "headrace.cache": (
-        "Cache",
-        "CacheStatistics",
-        "Change",
-        "Entry",
-    ),
+    "headrace._cache_policies": "MoveContext PlacementContext",
+    "headrace.cache": "Cache CacheStatistics Change Entry",
     "headrace.engine": (
-        "POLICIES",
-        "Engine",
-        "FaultPolicy",
-        "LateWrites",
-        "MoverInfo",
-        "MoverPath",
-        "Policy",
-        "Thresholds",
-        "Waiting",
+        "POLICIES Engine FaultPolicy LateWrites MoverInfo MoverPath Policy Thresholds Waiting"
     ),
-    "headrace.engine_statistics": (
-        "DeviceStatistics",
-        "EngineStatistics",
-        "OperationStatistics",
+    "headrace.engine_statistics": "DeviceStatistics EngineStatistics OperationStatistics",
+    "headrace.errors": (
+        "CapacityExceededError ClosedError CorruptDataError Error HardwareAbsentError "
+        "InvalidArgumentError IoFailedError NotFoundError OutOfMemoryError OutOfRangeError "
+        "PermissionDeniedError TypeMismatchError UnsupportedError VersionMismatchError"
     ),
-    "headrace.job": ("Job",),
-    "headrace.machine": ("Machine", "record", "replay", "topo"),
+    "headrace.job": "Job",
+    "headrace.machine": "Machine record replay topo",
     "headrace.operation": (
-        "Completion",
-        "DifFormat",
-        "DifSource",
-        "DifTags",
-        "DifTarget",
-        "JobFailedError",
-        "Operation",
+        "Completion DifFormat DifSource DifTags DifTarget JobFailedError Operation"
     ),
-    "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
-    "headrace.table": ("Table",),
-    "headrace.store": ("Store", "StoreStatistics", "StoreTransfer", "Tier", "TierStatistics"),
-    "headrace.telemetry": (
-        "publish_statistics",
-        "start_trace",
-        "stop_publishing",
-        "stop_trace",
-    ),
+    "headrace.queue": "PeerLostError Queue QueueConsumer QueueProducer QueueState",
+    "headrace.store": "Store StoreStatistics StoreTransfer Tier TierStatistics",
+    "headrace.table": "Table",
+    "headrace.telemetry": "publish_statistics start_trace stop_publishing stop_trace",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+if not TYPE_CHECKING:
+    __all__ = sorted({"__version__", "pmem", *_MODULE_OF})  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Any attribute of a module.
@@ -197,8 +137,8 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Any attribute of a module
         value: object = version()
     elif name == "pmem":
         value = importlib.import_module("headrace.pmem")
-    elif name in __all__:
-        value = getattr(importlib.import_module(_MODULE_OF.get(name, "headrace.errors")), name)
+    elif name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     else:
         message = f"module 'headrace' has no attribute '{name}'"
         raise AttributeError(message)
@@ -207,4 +147,4 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Any attribute of a module
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULE_OF, "__version__", "pmem"})
