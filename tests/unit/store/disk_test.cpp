@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiers on disks that fail: each block ends by its own outcome, and a disk that hangs delays no
-// other tier. The disk is a file system with faults on demand (tests/support/fault_fs.cpp).
+// other tier. The disk is a file system with faults on demand (bench/store/faults).
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
