@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -143,23 +144,20 @@ int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>&
   pin(places.receiver);
   const PerfCounter counter(PERF_COUNT_HW_CACHE_MISSES, PerfCounter::Where::user_mode);
   std::vector<Cell> cells;
-  std::size_t placement_count = 0;
+  constexpr std::array kPlacements{Placement::memory, Placement::cache, Placement::header};
+  constexpr std::size_t kPlacementCount = kPlacements.size();
   for (const std::size_t working_set : working_sets) {
     for (const std::size_t bytes : messages) {
-      placement_count = 0;
-      for (const Placement each :
-           {Placement::memory, Placement::cache, Placement::header, Placement::demote}) {
-        if (!message::has_placement(each)) continue;
+      for (const Placement each : kPlacements) {
         cells.push_back(
             {.message_bytes = bytes, .working_set_bytes = working_set, .placement = each});
-        ++placement_count;
       }
     }
   }
   for (int round = 0; round < round_count; ++round) {
-    for (std::size_t first = 0; first < cells.size(); first += placement_count) {
-      for (std::size_t i = 0; i < placement_count; ++i) {
-        Cell& cell = cells[first + (i + static_cast<std::size_t>(round)) % placement_count];
+    for (std::size_t first = 0; first < cells.size(); first += kPlacementCount) {
+      for (std::size_t i = 0; i < kPlacementCount; ++i) {
+        Cell& cell = cells[first + (i + static_cast<std::size_t>(round)) % kPlacementCount];
         cell.rounds.push_back(measure(places, cell, step_bytes, counter));
       }
     }

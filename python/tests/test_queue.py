@@ -144,7 +144,7 @@ def test_what_is_no_queue_is_refused(tmp_path: Path) -> None:
         headrace.Queue(message_bytes=-1)
     with pytest.raises(headrace.InvalidArgumentError):
         headrace.Queue.from_descriptor(-1)
-    with pytest.raises(headrace.InvalidArgumentError, match="cache, demote, memory, header"):
+    with pytest.raises(headrace.InvalidArgumentError, match="cache, memory, header"):
         headrace.Queue().producer(placement="elsewhere")  # type: ignore[arg-type]
 
 

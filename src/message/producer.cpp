@@ -67,7 +67,6 @@ Outcome Producer::put(std::span<const std::byte> message) {
       platform::stream_bytes(target.data() + cached, message.subspan(cached));
       platform::store_fence();  // Order the streamed bytes before publication.
     }
-    if (placement_ == Placement::demote) platform::demote_lines(target);
   }
   stage(message.size());
   return Outcome::done;
@@ -145,10 +144,6 @@ Outcome Producer::fault_outcome() const noexcept {
 
 Outcome Producer::refuse_damaged() noexcept {
   return end_->refuse_damaged();
-}
-
-bool has_placement(Placement placement) {
-  return placement != Placement::demote || platform::has_line_demote();
 }
 
 void Producer::wake_consumer() noexcept {

@@ -33,7 +33,6 @@ CpuFeatures detect() {
     features.erms = (ebx & (1U << 9U)) != 0;
     features.clflushopt = (ebx & (1U << 23U)) != 0;
     features.clwb = (ebx & (1U << 24U)) != 0;
-    features.cldemote = (ecx & (1U << 25U)) != 0;
     features.waitpkg = (ecx & (1U << 5U)) != 0;
   }
 #endif

@@ -16,7 +16,6 @@ struct CpuFeatures {
   bool erms = false;      ///< Fast rep movsb.
   bool clflushopt = false;
   bool clwb = false;
-  bool cldemote = false;
   bool waitpkg = false;  ///< umonitor and umwait.
 };
 

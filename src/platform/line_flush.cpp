@@ -89,20 +89,4 @@ void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept
 #endif
 }
 
-bool has_line_demote() noexcept {
-  return cpu_features().cldemote;
-}
-
-void demote_lines(std::span<const std::byte> bytes) noexcept {
-  if (bytes.empty() || !has_line_demote()) return;
-#if defined(__x86_64__)
-  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) & ~(kLineBytes - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
-  for (std::uintptr_t line = first; line < end; line += kLineBytes) {
-    // cldemote [rax]; as bytes for assemblers that lack it.
-    asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(line) : "memory");
-  }
-#endif
-}
-
 }  // namespace headrace::platform

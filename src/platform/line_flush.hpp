@@ -37,12 +37,6 @@ void drop_lines(std::span<const std::byte> bytes) noexcept;
 /// The next store_fence() orders them before later stores. On other architectures a memcpy.
 void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept;
 
-/// Whether this processor has CLDEMOTE.
-[[nodiscard]] bool has_line_demote() noexcept;
-/// Hint to move every line that holds a byte of the range from this core's caches to the shared one
-/// (CLDEMOTE). No-op without the instruction.
-void demote_lines(std::span<const std::byte> bytes) noexcept;
-
 /// Orders all loads, stores and flushes before it with all after it.
 inline void full_fence() noexcept {
 #if defined(__x86_64__)

@@ -218,12 +218,9 @@ class HEADRACE_API Queue {
 /// the receiver's private cache. See docs/concepts/message.md.
 enum class Placement : std::uint8_t {
   cache,   ///< Ordinary stores: in the sender's or the shared cache.
-  demote,  ///< As cache, then CLDEMOTE: from the sender's cache to the shared one.
   memory,  ///< Non-temporal stores.
   header,  ///< The first line of each message as cache, the rest as memory.
 };
-/// False if the processor lacks the instruction; send() then stores as with `cache`.
-[[nodiscard]] HEADRACE_API bool has_placement(Placement placement);
 
 /// Copies a message into the queue in place of send(): it may read it, change it, or have an engine
 /// copy it. When it returns, the bytes must be in `target`.

@@ -24,7 +24,7 @@ from headrace.errors import (
 
 Framing = Literal["variable", "fixed"]
 """Whether each message has its own length, or all have one."""
-Writing = Literal["cache", "demote", "memory", "header"]
+Writing = Literal["cache", "memory", "header"]
 """Where a producer leaves messages; the page on messages describes each."""
 _FRAMINGS: tuple[str, ...] = get_args(Framing)
 
@@ -173,7 +173,7 @@ class Queue(Closing):
         """Attach as a producer.
 
         Args:
-            placement: Where messages are written: "cache", "demote", "memory" or "header"; see the
+            placement: Where messages are written: "cache", "memory" or "header"; see the
                 page on messages.
 
         Raises:

@@ -415,7 +415,7 @@ TEST(Queues, CloseWakesThoseWhoSleep) {
 }
 
 TEST(Queues, EveryPlacementDeliversTheSameBytes) {
-  for (const char* text : {"cache", "demote", "memory", "header"}) {
+  for (const char* text : {"cache", "memory", "header"}) {
     const Placement placement = must(parse_name<Placement>(text, "placement"));
     EXPECT_EQ(name(placement), text);
     const Queue queue = must(Queue::make());
@@ -433,7 +433,7 @@ TEST(Queues, EveryPlacementDeliversTheSameBytes) {
   }
   const Result<Placement> unknown = parse_name<Placement>("elsewhere", "placement");
   ASSERT_FALSE(unknown.has_value());
-  EXPECT_THAT(unknown.error().message(), ::testing::HasSubstr("cache, demote, memory, header"));
+  EXPECT_THAT(unknown.error().message(), ::testing::HasSubstr("cache, memory, header"));
 }
 
 TEST(Queues, AFunctionOfTheUserSeesEachMessage) {
