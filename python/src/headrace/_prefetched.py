@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass
 
+from headrace._plan import PlannedScan
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRead:
@@ -85,9 +87,11 @@ class Explained:
             before the first run the most that is possible. None if a bandwidth is unknown.
         observed_gain: The same of measured runs in mode "auto"; None before there are enough.
         columns: In the order in which they are moved.
+        scans: As `Connection.plan`.
     """
 
     answer: str
     expected_gain: float | None
     observed_gain: float | None
     columns: tuple[ExplainedColumn, ...]
+    scans: tuple[PlannedScan, ...]

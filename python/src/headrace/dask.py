@@ -195,7 +195,6 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
     """A `distributed` worker plug-in with an engine and a cache on each worker.
 
     If several nodes have processors, workers in separate processes are pinned to them round-robin.
-    Statistics appear as columns of the table of workers in Dask's dashboard.
 
     Threading: confined to the worker's event loop; a separate thread does the work.
     """
@@ -247,13 +246,10 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         machine = topo()
         node = _pin(worker, machine) if self.pin else None
         self.running = _Running(self, machine, node, _View(worker))
-        for name in _METRICS:
-            worker.metrics[f"headrace_{name}"] = _Metric(self.running, name)
 
     async def teardown(self, worker: distributed.Worker) -> None:
         """Stop on a worker; called by Dask."""
-        for name in _METRICS:
-            worker.metrics.pop(f"headrace_{name}", None)
+        del worker
         running, self.running = self.running, None
         if running is not None:
             await asyncio.to_thread(running.close)
@@ -268,22 +264,10 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
 
 _DECODED = 4
 _OPTIONS = ("prefetch", "capacity", "ahead", "wait", "pin")
-_METRICS = ("bytes_from_copies", "bytes_from_source", "inputs_prefetched", "inputs_late")
 
 
 def _made_of(options: dict[str, Any]) -> Prefetch:
     return Prefetch(**options)
-
-
-class _Metric:
-    """A column of the dashboard."""
-
-    def __init__(self, running: "_Running", name: str) -> None:
-        self._running = running
-        self._name = name
-
-    def __call__(self, _worker: object) -> int:
-        return int(getattr(self._running.statistics(), self._name))
 
 
 @dataclass

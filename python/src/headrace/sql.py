@@ -268,6 +268,7 @@ class Connection(Closing):
             reading.gain(learned.off_ns, learned.share),
             learned.observed,
             tuple(shared.explained(scan, name) for scan in scans for name in scan.columns),
+            tuple(scans),
         )
 
     def interrupt(self) -> None:

@@ -212,7 +212,7 @@ def _print_plans(
 ) -> None:
     registered = {name: Table(table) for name, table in tables.items()}
     plans = make_plans(registered, queries, prefetch)
-    print_plans({name: each.explained for name, each in plans.items()})
+    print_plans(plans)
     if simulated is not None:
         scans = {name: each.scans for name, each in plans.items()}
         print_prediction(simulated, simulated.predict(scans, registered))

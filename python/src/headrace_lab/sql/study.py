@@ -179,26 +179,15 @@ def share(runs: list[Prefetched]) -> float | None:
     return copies / total if total else None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What would be moved for a query, and why."""
-
-    scans: list[PlannedScan]
-    explained: Explained
-
-
 def make_plans(
     tables: Mapping[str, Any], queries: Mapping[str, str], mode: PrefetchMode
-) -> dict[str, Planned]:
+) -> dict[str, Explained]:
     """Make the plans without running the queries."""
     check_queries(queries.values())
     with Cache(placement="none") as cache, connect(prefetch=mode, cache=cache) as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        return {
-            name: Planned(connection.plan(text), connection.explain_prefetch(text))
-            for name, text in queries.items()
-        }
+        return {name: connection.explain_prefetch(text) for name, text in queries.items()}
 
 
 def run_study(
