@@ -161,7 +161,7 @@ void use_up_to(const Limit& limit) {
     }
     limit.lift();
     // A full node is not asked at each access.
-    scene.work(200);
+    scene.work(1000);
     static_cast<void>(scene.refused());
     scene.work(1000);
     EXPECT_EQ(scene.refused(), 0U) << "after the limit";
@@ -175,8 +175,8 @@ void use_up_to(const Limit& limit) {
               static_cast<unsigned long long>(before.pages),
               static_cast<unsigned long long>(after.mappings),
               static_cast<unsigned long long>(after.pages));
-  EXPECT_LE(after.mappings, before.mappings + 4) << "of the heaps of threads";
-  EXPECT_LE(after.pages, before.pages + 1024);
+  EXPECT_LE(after.mappings, before.mappings + 8) << "of the heaps of threads";
+  EXPECT_LE(after.pages, before.pages + 8192) << "as above";
   EXPECT_EQ(after.files, before.files);
 }
 
