@@ -363,3 +363,18 @@ def test_random_work_gives_what_a_dict_gives() -> None:
             else:
                 assert key not in store
         assert sorted(store.keys()) == sorted(key.encode() for key in known)
+
+
+def test_overwriting_a_file_reads_nothing(tmp_path: Path) -> None:
+    def bytes_read() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return int(dict(each.split(": ") for each in lines)["read_bytes"])
+
+    with headrace.Store(
+        [headrace.Tier("4MiB", path=tmp_path / "blocks")], block_bytes="64KiB"
+    ) as store:
+        keys = [b"%d" % number for number in range(32)]
+        store.put_many(keys, [bytes(65536)] * 32).check()
+        before = bytes_read()
+        store.put_many(keys, [b"x" * 1000] * 32).check()
+        assert bytes_read() == before

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -79,3 +80,22 @@ def test_a_lost_block_is_told_from_a_dropped_one(
     assert run_cycles(2000, 1, tmp_path, None)["bad"] == 0
     monkeypatch.setattr("headrace_lab.trust.cycles.Store", _Forgetful)
     assert run_cycles(2000, 1, tmp_path, None)["bad"] > 0
+
+
+def test_stores_in_files_are_measured_beside_fio(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_lab.commands.bench._store_file.FILE_BYTES", {65536: 64 << 20})
+    monkeypatch.setattr("headrace_lab.commands.bench._store_file._SECONDS", 1)
+    command = ["bench", "store", "--rounds", "1", "--cycles", "1000", "--json"]
+    result = here(*command, "--folder", str(tmp_path))
+    if shutil.which("fio") is None:
+        assert "apt install fio" in result.stderr
+        return
+    assert result.code == 0, result.stderr
+    document = json.loads(result.stdout)
+    Draft202012Validator(schema_of("bench-store")).validate(document)
+    assert document["summary"]["cold_get_vs_fio"] > 0
+    assert document["summary"]["durable_put_vs_fio"] > 0
+    assert document["summary"]["single_get_time_vs_fio"] > 0
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 """``headrace bench store``: the block store beside plain copies."""
 
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace._apps.figures import Figure
-from headrace._cli._options import Count, flag, option
+from headrace._cli._options import Count, FilePath, flag, option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
 from headrace._temporary import temporary_folder
@@ -26,6 +27,7 @@ from headrace_lab.commands.bench._measure import (
     run_program,
     speed_ratio,
 )
+from headrace_lab.commands.bench._store_file import measure_file
 from headrace_lab.trust.cycles import run_cycles
 from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, NotPossibleError, faulty_disk, try_store
 from headrace_lab.trust.stores import SUBJECTS
@@ -63,10 +65,15 @@ _COPIERS = {"": "the calling thread", "_handed": "a worker"}
         default="20000",
         help="Blocks put or got on a disk that fails by chance, each compared.",
     ),
+    option(
+        "--folder",
+        type=FilePath(metavar="FOLDER"),
+        help="Also compare stores in files of up to 8 GiB here with fio.",
+    ),
     flag("--faults", help="Instead: what files of stores, and of others, lose under faults."),
     curves=True,
 )
-def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
+def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
 
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
@@ -107,7 +114,7 @@ def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
         for unit, times in (("s", ""), ("s_core", "_cpu"))
     }
     submit = series["put_large_submit"]
-    return Outcome(
+    outcome = Outcome(
         "store",
         rounds,
         results={
@@ -128,6 +135,30 @@ def command(rounds: int, cycles: int, *, faults: bool) -> Outcome:
         show=lambda report: _print_report(
             report, ratios | rates, submit, submit_python, measured["cycles"], rounds
         ),
+    )
+    if folder is None:
+        return outcome
+    with progress("measuring beside fio"):
+        return _with_files(outcome, measure_file(folder, rounds))
+
+
+def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
+    """Add the figures of files."""
+    summary = {name: each.median for name, each in found.items()}
+    worst = [("cold_get", "_vs_fio", min), ("durable_put", "_vs_fio", min)]
+    for way, rest, function in (*worst, ("single_get", "_time_vs_fio", max)):
+        summary[way + rest] = function(v for name, v in summary.items() if name.startswith(way))
+
+    def show(report: Report) -> None:
+        outcome.show(report)
+        rows = [[name, each.text] for name, each in found.items()]
+        report.table([Column("rate relative to fio's"), Column("", right=True)], rows)
+
+    return replace(
+        outcome,
+        results={**outcome.results, "fio": {k: v.document() for k, v in found.items()}},
+        summary={**outcome.summary, **summary},
+        show=show,
     )
 
 
