@@ -290,7 +290,6 @@ OUTPUTS = [
     ("doctor", "--record", "{}"),
     ("dsa", "configure", "--replay", "{healthy}", "--output", "{}"),
     ("tune", "--output", "{}"),
-    ("tune", "--plot", "{}.svg"),
     ("query", "--plot", "{}.svg"),
     ("sql", "--plot", "{}.svg"),
     ("query", "--data-dir", "{}"),

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.picture import drawing
 from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR, Choice
 from headrace._apps.tune.table import table_of
 from headrace._apps.tune.tuner import Settings, Tuning, measured, profile_of, variants_of
 from headrace._cli._report import Column, Report, figures
-from headrace._files import Output
-from headrace.machine import Machine
 
 LEFT_OUT = (
     "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
@@ -247,22 +244,3 @@ def _parameters(variant: str) -> list[str]:
         distance,
         ", ".join(shape),
     ]
-
-
-def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
-    """Draw the ratio to memmove over the length: hot, cold and overall."""
-    caption = f"{machine.cpu_model}; bands: quartiles"
-    with drawing(picture, "The best copy by length", caption, (9, 4.5)) as figure:
-        axis = figure.subplots()
-        for name, color in (("hot random", "#ee7733"), ("cold random", "#4477aa")):
-            points = [(c.bytes_max, *c.ratios[name]) for c in tuning.choices if name in c.ratios]
-            if not points:
-                continue
-            lengths, middles, lows, highs = zip(*points, strict=True)
-            axis.plot(lengths, middles, marker="o", color=color, label=name.split(" ")[0])
-            axis.fill_between(lengths, lows, highs, color=color, alpha=0.2, linewidth=0)
-        axis.axhline(1.0, color="#555555", linewidth=1)
-        axis.set_xscale("log", base=2)
-        axis.set_xlabel("length of the copy (bytes)")
-        axis.set_ylabel("speed vs memmove")
-        axis.legend(frameon=False)

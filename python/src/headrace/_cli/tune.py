@@ -41,15 +41,12 @@ from headrace._cli._options import (
     flag,
     json_option,
     option,
-    plot_option,
-    refuse,
     refuse_two_on_stdout,
     refuse_value,
     threads_option,
 )
 from headrace._cli._output import complain, print_document, progress
 from headrace._cli._tune_report import (
-    draw,
     print_report,
     print_table,
     results_of,
@@ -98,7 +95,6 @@ SECONDS_MAX = 86_400
     "to 64 MiB, beside Asterope's (PLOS 2021) on a Xeon.",
 )
 @threads_option("Threads that copy at the same time, beside one alone")
-@plot_option("the speeds")
 @json_option
 def command(
     output: str | None,
@@ -106,7 +102,6 @@ def command(
     bytes_min: int,
     bytes_max: int,
     threads: int | None,
-    plot: Output | None,
     *,
     table: bool,
     as_json: bool,
@@ -125,7 +120,7 @@ def command(
     Example: headrace tune --table --json
     """
     if table:
-        _show_table(_profile_path(output), plot, as_json=as_json)
+        _show_table(_profile_path(output), as_json=as_json)
         return
     refuse_in_guest("tune copies")
     settings = _settings(time, (bytes_min, bytes_max), threads)
@@ -151,8 +146,6 @@ def command(
         tuning.others_share = others.share()
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
-        if plot is not None:
-            draw(plot, tuning, machine)
         if as_json:
             print_document(
                 "tune",
@@ -273,10 +266,8 @@ def _profile_path(text: str | None) -> Path:
     return path
 
 
-def _show_table(path: Path, plot: Output | None, *, as_json: bool) -> None:
+def _show_table(path: Path, *, as_json: bool) -> None:
     """Print the content of a profile, without measuring."""
-    if plot is not None:
-        refuse("--table draws nothing; leave --plot out")
     profile = load_profile(path)
     rows = table_of(profile["classes"])
     if as_json:
