@@ -691,7 +691,8 @@ using Gallery = ::testing::Types<FlushesNoData, FlushesNoHeader, FreesTooSoon, U
 TYPED_TEST_SUITE(BrokenProtocol, Gallery);
 
 TYPED_TEST(BrokenProtocol, IsFound) {
-  const Report report = explore<TypeParam>(200, true);
+  // The rarest takes some forty histories.
+  const Report report = explore<TypeParam>(2000, true);
   EXPECT_NE(report.bad, "");
 }
 
