@@ -691,8 +691,7 @@ using Gallery = ::testing::Types<FlushesNoData, FlushesNoHeader, FreesTooSoon, U
 TYPED_TEST_SUITE(BrokenProtocol, Gallery);
 
 TYPED_TEST(BrokenProtocol, IsFound) {
-  // The rarest takes some forty histories.
-  const Report report = explore<TypeParam>(2000, true);
+  const Report report = explore<TypeParam>(2000, true);  // The rarest takes some forty.
   EXPECT_NE(report.bad, "");
 }
 
