@@ -281,10 +281,13 @@ Result<Moves> generate(const Profile& profile, Dispatch<Move>& chosen) {
   for (const SizeClass& each : profile.classes) {
     routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }
-  // Without its code the fallback stays, however slow.
-  const bool guards = can_run(Variant{}) && crawls(chosen.fallback());
-  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
-                                  chosen.fallback(), guards);
+  bool guards = can_run(Variant{}) && crawls(chosen.fallback());
+  const auto make = [&] {
+    return GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
+                               chosen.fallback(), guards);
+  };
+  auto code = make();
+  if (!code && std::exchange(guards, false)) code = make();  // The fallback stays, however slow.
   if (!code) return fail(code.error().within("use the copy profile"));
   std::size_t next = 0;
   for (const SizeClass& each : profile.classes) {
@@ -533,16 +536,15 @@ const ProfileReport& use_default_profile() {
       return report;
     }
     const auto profile = load_profile(report.path);
-    if (!profile) {
+    const Result<void> used = profile ? use_profile(*profile) : Result<void>(fail(profile.error()));
+    if (!used) {
       static_cast<void>(use_profile(detail::untuned_profile()));
-      report.note = profile.error().code == Code::not_found
-                        ? fmt::format("there is no profile '{}': copies use the C library{}",
-                                      report.path, detail::note_of_guard())
-                        : profile.error().message();
-      return report;
-    }
-    if (const auto used = use_profile(*profile); !used) {
-      report.note = of_profile(report.path, used.error()).message();
+      const Error problem = profile ? of_profile(report.path, used.error()) : used.error();
+      report.note = problem.code == Code::not_found
+                        ? fmt::format("there is no profile '{}': copies use the C library",
+                                      report.path)
+                        : problem.message();
+      report.note += detail::note_of_guard();
       return report;
     }
     report.used = true;

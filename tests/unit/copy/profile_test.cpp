@@ -390,6 +390,15 @@ TEST(ProfileDeathTest, TheUsersProfileIsUsedOrTheReasonIsKept) {
         say_and_end();
       },
       ::testing::ExitedWithCode(0), "^not used there is no profile");
+  // Without a profile that fits, only the copies in which the C library crawls are replaced.
+  ASSERT_TRUE(use_profile(detail::untuned_profile()).has_value());
+  const std::string guard(detail::note_of_guard());
+  use_no_profile();
+  Profile others = sample();
+  others.machine.model += 1;
+  for (const std::string& text : {to_json(others), std::string("{")}) {
+    EXPECT_EXIT(run_with(text), ::testing::ExitedWithCode(0), guard + "\n$") << text;
+  }
   std::filesystem::remove(path);
 }
 
@@ -451,6 +460,8 @@ TEST(ProfileDeathTest, WithoutExecutableMemoryCopiesAreTheCLibrarys) {
         if (::prctl(kSetMdwe, kRefuseExecGain, 0L, 0L, 0L) != 0) std::_Exit(2);
         const auto used = use_profile(sample());
         std::fprintf(stderr, "refused: %s\n", used ? "no" : used.error().message().c_str());
+        // Its guard is left out, however slow the C library is.
+        if (!use_profile(detail::untuned_profile())) std::_Exit(3);
         std::vector<char> source(50'000, 'x');
         std::vector<char> target(50'000);
         move_bytes(target.data(), source.data(), source.size());
