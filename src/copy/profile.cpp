@@ -540,10 +540,10 @@ const ProfileReport& use_default_profile() {
     if (!used) {
       static_cast<void>(use_profile(detail::untuned_profile()));
       const Error problem = profile ? of_profile(report.path, used.error()) : used.error();
-      report.note = problem.code == Code::not_found
-                        ? fmt::format("there is no profile '{}': copies use the C library",
-                                      report.path)
-                        : problem.message();
+      report.note =
+          problem.code == Code::not_found
+              ? fmt::format("there is no profile '{}': copies use the C library", report.path)
+              : problem.message();
       report.note += detail::note_of_guard();
       return report;
     }
