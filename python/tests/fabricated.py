@@ -72,7 +72,7 @@ def scaled(factor: float) -> list[float]:
     return [each * factor for each in TIMES]
 
 
-def answer(command: list[str], **_options: object) -> dict[str, Any]:
+def answer(command: list[str], *_told: str, **_options: str) -> dict[str, Any]:
     """What a program of a benchmark prints."""
     name = next(each for each in reversed(command) if re.match("/headrace-[a-z-]*$", each))
     answers = {
@@ -300,7 +300,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "measure", _door)
 
 
-def _found(_folder: str, name: str, **_words: str) -> str:
+def _found(name: str, *_words: str, **_options: str) -> str:
     return f"/{name}"
 
 

@@ -52,7 +52,7 @@ class Counts:
 
 def count(share: Callable[[float], None]) -> Counts:
     """Run the program in every mode, under valgrind and single-stepped."""
-    program = find_program("_bench", PROGRAM, tried=TRIED, remedy=REMEDY)
+    program = find_program(PROGRAM, TRIED)
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise NotFoundError(TRIED, "valgrind is not installed", "install the package valgrind")
@@ -62,8 +62,7 @@ def count(share: Callable[[float], None]) -> Counts:
     for index, mode in enumerate(modes):
         less = _run(valgrind, program, mode, _COUNT_LESS)
         runs[mode] = (less, _run(valgrind, program, mode, _COUNT_MORE))
-        command = [program, mode, str(_COUNT_STEPPED), "step"]
-        stepped[mode] = run_program(command, tried=TRIED, time_limit_s=_TIME_LIMIT_S)
+        stepped[mode] = run_program([program, mode, str(_COUNT_STEPPED), "step"], TRIED)
         share((index + 1) / len(modes))
     each = {mode: _per_operation(*pair) for mode, pair in runs.items()}
     return Counts(

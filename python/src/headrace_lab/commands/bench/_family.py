@@ -57,7 +57,7 @@ def family_command(name: str) -> click.Command:
 
 def find_measuring_program() -> str:
     """Return the path of the measuring program."""
-    return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
+    return find_program(PROGRAM, TRIED)
 
 
 def summary_of(outcome: Measured) -> Mapping[str, object]:

@@ -35,6 +35,7 @@ from headrace.machine import Machine, topo
 
 # Of one measurement of a curve.
 _CURVE_MS = 100
+_TIME_LIMIT_S = 3600
 
 
 class _ThreadCounts(Value[tuple[int, ...]]):
@@ -64,7 +65,9 @@ def _curves_option() -> Decorator:
     )
 
 
-def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
+def find_program(
+    name: str, tried: str, folder: str = "_bench", remedy: str = "reinstall the package"
+) -> str:
     """Return the path of a program of the package."""
     # An editable installation has sources and build outputs in two directories.
     path = Path(_core.__file__ or "").parent / folder / name
@@ -74,23 +77,22 @@ def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
 
 
 def run_program(
-    command: Sequence[str], *, tried: str, time_limit_s: float, late: str = "use fewer --rounds"
+    command: Sequence[str], tried: str, late: str = "use fewer --rounds"
 ) -> dict[str, Any]:
     """Run a measuring program of the package and return the JSON document that it prints.
 
     Args:
         command: Path of the program or its launcher, and arguments.
         tried: Purpose, for errors: "measure the cache".
-        time_limit_s: Timeout.
-        late: Remedy in the error after a timeout.
+        late: Remedy in the error if it takes an hour.
     """
     try:
-        done = run_child(command, timeout_s=time_limit_s)
+        done = run_child(command, timeout_s=_TIME_LIMIT_S)
     except OSError as problem:
         cause = f"{command[0]} does not start"
         raise Error(tried, cause, "run make setup", problem.errno or 0) from problem
     except subprocess.TimeoutExpired as problem:
-        cause = f"{command[0]} did not end within {time_limit_s} s"
+        cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
         raise Error(tried, cause, late) from problem
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
@@ -137,12 +139,9 @@ def speed_ratio(subject: Series, baseline: Series) -> Figure:
 def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, Any]:
     """Run the mode `curve` of a benchmark's program."""
     tried = "measure with several threads"
-    program = find_program(
-        "_bench", f"headrace-bench-{name}", tried=tried, remedy="reinstall the package"
-    )
+    program = find_program(f"headrace-bench-{name}", tried)
     counts = ",".join(str(each) for each in threads)
-    command = [program, "curve", counts, str(rounds), str(_CURVE_MS)]
-    return run_program(command, tried=tried, time_limit_s=1800)
+    return run_program([program, "curve", counts, str(rounds), str(_CURVE_MS)], tried)
 
 
 def _print_curves(report: Report, curves: Mapping[str, Any]) -> None:

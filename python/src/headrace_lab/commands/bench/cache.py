@@ -35,7 +35,6 @@ _FULL_LABELS = {
     "barriers_per_full_miss": "process-wide barriers of a miss into a full node",
     "syscalls_per_full_miss": "system calls of it, without the check of its source",
 }
-_TIME_LIMIT_S = 600
 _LABELS = {
     "hit_speedup_1t": "hits, one thread: speed vs the first design",
     "hit_speedup_2t": "hits, two threads: speed vs the first design",
@@ -57,11 +56,10 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench cache --json
     """
     with progress("measuring the cache"):
-        program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
-        measured = run_program([program, str(rounds)], tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
+        program = find_program(_PROGRAM, _TRIED)
+        measured = run_program([program, str(rounds)], _TRIED)
         instructions = _count(program)
-        command = [program, "count", "full_miss", str(_COUNT_STEPPED), "step"]
-        full = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
+        full = run_program([program, "count", "full_miss", str(_COUNT_STEPPED), "step"], _TRIED)
     figures = _figures(measured["series"])
     of_full = _full_summary(instructions, full)
     return Outcome(

@@ -21,7 +21,6 @@ from headrace_lab.commands.bench._measure import (
 _TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
 _COPY_BYTES = 1 << 20
-_TIME_LIMIT_S = 600
 _QUEUE_FILE = "/dev/dsa/wq0.0"
 
 
@@ -96,11 +95,11 @@ def command(rounds: int) -> Outcome:
 
 def _program(name: str) -> str:
     remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
-    return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
+    return find_program(name, _TRIED, "_emulator", remedy)
 
 
 def _measure(command: list[str]) -> Way:
-    times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
+    times = run_program(command, _TRIED, late="please report it")
     return Way({name: Series(times[key]) for name, key in _SERIES.items()})
 
 

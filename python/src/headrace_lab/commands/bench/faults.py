@@ -5,12 +5,7 @@ from typing import Any
 
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    benchmark,
-    find_program,
-    run_program,
-)
+from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program, run_program
 
 _TRIED = "measure submissions to devices that fail"
 _PER_ROUND = 100
@@ -28,11 +23,8 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench faults --json
     """
     with progress("measuring submissions"):
-        program = find_program(
-            "_bench", "headrace-bench-faults", tried=_TRIED, remedy="reinstall the package"
-        )
-        command = [program, str(rounds * _PER_ROUND)]
-        measured = run_program(command, tried=_TRIED, time_limit_s=600)
+        program = find_program("headrace-bench-faults", _TRIED)
+        measured = run_program([program, str(rounds * _PER_ROUND)], _TRIED)
     scripts: dict[str, dict[str, Any]] = measured["scripts"]
 
     def worst(name: str) -> float:

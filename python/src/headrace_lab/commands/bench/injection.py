@@ -20,7 +20,6 @@ from headrace_lab.commands.bench._measure import (
 )
 
 _PROGRAM = "headrace-bench-injection"
-_TIME_LIMIT_S = 3600
 _STEP_KIB = 4096
 MESSAGE_BYTES = tuple(1 << shift for shift in range(6, 23, 2))
 WORKING_SET_BYTES = (0, 32 << 10, 512 << 10, 8 << 20)
@@ -100,10 +99,9 @@ def command(rounds: int) -> Outcome:
 def measure_injection(rounds: int) -> dict[str, Any]:
     """Run the program that measures injection and return its output."""
     tried = "measure cache injection"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
-    command = [program, str(rounds), str(_STEP_KIB)]
+    command = [find_program(_PROGRAM, tried), str(rounds), str(_STEP_KIB)]
     command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]
-    return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+    return run_program(command, tried)
 
 
 Gains = dict[tuple[int, int], Figure]

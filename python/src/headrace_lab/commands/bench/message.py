@@ -20,7 +20,6 @@ from headrace_lab.commands.bench._measure import (
 )
 
 _PROGRAM = "headrace-bench-message"
-_TIME_LIMIT_S = 3600
 _MILLISECONDS = 20
 _REFERENCES = ("cached_index", "boost_spsc")
 _OURS = "headrace"
@@ -39,13 +38,9 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench message --json
     """
     tried = "measure message queues"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
+    program = find_program(_PROGRAM, tried)
     with progress("measuring message queues"):
-        measured = run_program(
-            [program, str(rounds), str(_MILLISECONDS)],
-            tried=tried,
-            time_limit_s=_TIME_LIMIT_S,
-        )
+        measured = run_program([program, str(rounds), str(_MILLISECONDS)], tried)
     times = {
         (row["message_bytes"], row["batch"], row["name"]): Series(row["times_ns"])
         for row in measured["throughput"]

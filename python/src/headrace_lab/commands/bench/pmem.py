@@ -23,7 +23,6 @@ from headrace_lab.commands.bench._measure import (
 )
 
 _PROGRAM = "headrace-bench-pmem"
-_TIME_LIMIT_S = 1800
 _CAPACITY_MIB = 64
 _RIVALS = ("libpmem_balcer", "libpmem_staged", "libpmem_same")
 # Short entries are batched: all entries of a batch are durable when its call returns.
@@ -148,11 +147,11 @@ def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
     """Run the program that measures the rings and return its output."""
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
+    program = find_program(_PROGRAM, tried, remedy=remedy)
     try:
         with temporary_folder("headrace-bench-", parent) as folder:
             command = [program, str(folder), str(round_count), str(_CAPACITY_MIB)]
-            return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+            return run_program(command, tried)
     except OSError as problem:
         raise file_error(problem, f"make files in '{parent}'") from None
 

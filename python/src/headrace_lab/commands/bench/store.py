@@ -34,7 +34,6 @@ from headrace_lab.trust.stores import SUBJECTS
 
 _PROGRAM = "headrace-bench-store"
 _TRIED = "measure the block store"
-_TIME_LIMIT_S = 1800
 _BLOCK = 2**20
 _BATCH = 64
 _CYCLES_MAX = 10**9
@@ -90,13 +89,8 @@ def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Ou
     if faults:
         return _measure_trust(rounds)
     with progress("measuring the block store"):
-        program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
-        measured = run_program(
-            [program, str(rounds), str(_BATCH)],
-            tried=_TRIED,
-            time_limit_s=_TIME_LIMIT_S,
-            late="use fewer --rounds",
-        )
+        program = find_program(_PROGRAM, _TRIED)
+        measured = run_program([program, str(rounds), str(_BATCH)], _TRIED)
         submit_python = _submissions_of_python(rounds)
     with progress("cycles with faults"):
         measured["cycles"] = _cycle(cycles)
@@ -163,7 +157,7 @@ def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
 
 
 def _faults_program() -> str:
-    return find_program("_bench", "headrace-fault-fs", tried=_TRIED, remedy="install libfuse3")
+    return find_program("headrace-fault-fs", _TRIED, remedy="install libfuse3")
 
 
 def _cycle(count: int) -> dict[str, int]:
