@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "headrace/base/clock.hpp"
 #include "headrace/platform/thread.hpp"
 #include "state.hpp"
 
@@ -15,6 +16,10 @@ namespace {
 /// Intervals between polls of devices, and between retries at a full engine.
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kFullInterval{1};
+/// Each round takes a flush of the disk, so one waits this long for blocks that are being written,
+/// and longer if it would only free slots.
+constexpr std::chrono::milliseconds kGatherMax{2};
+constexpr std::chrono::milliseconds kGatherFreedMax{20};
 /// Interval between attempts to make removals durable on a disk that fails.
 constexpr std::chrono::milliseconds kFailedInterval{200};
 
@@ -116,11 +121,23 @@ void StoreState::keep_disk(std::size_t tier) {
   platform::name_this_thread("hr-flush");
   mutex_.lock();
   Tier& here = *tiers_[tier];
+  std::chrono::nanoseconds since{};  // When the round was first waited for, and for what.
+  bool has_fresh = false;
   while (!has_ended_) {
     if (here.fresh.empty() && here.retired.empty()) {
       here.flushes.wait(mutex_);
+      since = {};
       continue;
     }
+    const std::chrono::nanoseconds now = steady_clock().now();
+    if (has_fresh == here.fresh.empty() || since.count() == 0) since = now;
+    has_fresh = !here.fresh.empty();
+    const auto until = since + (has_fresh ? kGatherMax : kGatherFreedMax);
+    if (!is_ending_ && !here.is_round_due() && now < until) {
+      static_cast<void>(here.flushes.wait_for(mutex_, until - now));
+      continue;
+    }
+    since = {};
     ++running_;
     mutex_.unlock();
     flush(tier);

@@ -208,6 +208,7 @@ StoreState::~StoreState() {
     const Lock lock(mutex_);
     is_ending_ = true;
     wake_flusher();
+    for (const std::unique_ptr<Tier>& tier : tiers_) tier->flushes.notify_all();
   }
   if (flusher_.joinable()) flusher_.join();
   {

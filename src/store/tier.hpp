@@ -3,6 +3,7 @@
 // here: blocks and their transfers (state.hpp).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -144,6 +145,13 @@ class Tier {
   /// Whether it accepts no block now. A disk that answers again is used again.
   [[nodiscard]] bool is_broken() const {
     return fault() != pmem::Fault::none || hangs() || (failed_to_flush && free_count == 0);
+  }
+  /// Whether the flusher of its disk shall wait for no other blocks: enough are written, or all, or
+  /// slots run out.
+  [[nodiscard]] bool is_round_due() const {
+    constexpr std::size_t kEnough = 64;
+    return (!fresh.empty() && fresh.size() >= std::min(filling, kEnough)) ||
+           (!retired.empty() && (!waiting.empty() || free_count < low_water));
   }
   /// Ends the use of the buffer that fills a slot on a disk.
   void give_buffer(SlotNumber slot) {

@@ -440,13 +440,15 @@ void StoreState::end_move(const Step& step, Outcome outcome, Work& work) {
 }
 
 void StoreState::publish_later(Kind purpose, const Step& step, const BatchPointer& batch) {
-  tiers_[step.to]->fresh.push_back({.block = step.block,
-                                    .slot = step.slot,
-                                    .batch = batch,
-                                    .index = step.index,
-                                    .from = step.from,
-                                    .is_move = purpose == Kind::move});
-  wake_flusher_of(step.to);
+  Tier& here = *tiers_[step.to];
+  here.fresh.push_back({.block = step.block,
+                        .slot = step.slot,
+                        .batch = batch,
+                        .index = step.index,
+                        .from = step.from,
+                        .is_move = purpose == Kind::move});
+  const bool waits = here.disk() != nullptr && here.fresh.size() != 1 && !here.is_round_due();
+  if (!waits) wake_flusher_of(step.to);
 }
 
 }  // namespace headrace::store

@@ -17,6 +17,7 @@
 
 #include "headrace/platform/block_io.hpp"
 #include "store/layout.hpp"
+#include "store/tier.hpp"
 #include "support/store_stage.hpp"
 
 namespace headrace::store {
@@ -295,12 +296,12 @@ TEST_F(OnFaultyDisk, APutThatIsWrittenDuringAFlushThatFailsIsNotAcknowledged) {
   StoreOptions asked = options();
   asked.tiers[0].deadline = std::chrono::seconds(60);
   open(asked);
-  set_fault("sync 5\nwrite hang", 2, 3);
+  set_fault("sync 5\nwrite hang", 1, 2);
   const std::vector<std::byte> bytes = block_bytes(2, 1, kBlockBytes);
   const PutBlock first{.key = "1", .source = bytes};
   const PutBlock second{.key = "2", .source = bytes};
-  const Transfer flushed = store_->put({&first, 1});  // Into slot 1.
-  const Transfer written = store_->put({&second, 1});
+  const Transfer written = store_->put({&first, 1});  // Into slot 1.
+  const Transfer flushed = store_->put({&second, 1});
   flushed.wait();
   EXPECT_EQ(flushed.ends()[0].outcome, Outcome::io_failed);
   EXPECT_FALSE(written.poll());
@@ -494,6 +495,30 @@ TEST_F(OnFaultyDisk, TheFileSystemUnmountsWhenItsProgramIsKilled) {
   ::kill(program, SIGKILL);
   ::waitpid(program, nullptr, 0);
   EXPECT_TRUE(becomes([&] { return !is_mounted(); }));
+}
+
+TEST(TierOnADisk, ARoundWaitsForBlocksThatAreBeingWritten) {
+  const test::Folder folder;
+  const auto made = detail::Tier::make(
+      {.capacity = Bytes(256 * kBlockBytes), .path = folder.file("blocks")}, kBlockBytes, true);
+  ASSERT_TRUE(made.has_value());
+  detail::Tier& tier = **made;
+  tier.free_count = 256;
+  const auto is_due = [&](std::size_t filling, std::size_t written, std::size_t retired) {
+    tier.filling = filling;
+    tier.fresh.resize(written);
+    tier.retired.resize(retired);
+    return tier.is_round_due();
+  };
+  EXPECT_FALSE(is_due(3, 0, 0));
+  EXPECT_FALSE(is_due(3, 2, 0));
+  EXPECT_TRUE(is_due(3, 3, 0));
+  EXPECT_FALSE(is_due(200, 63, 0));
+  EXPECT_TRUE(is_due(200, 64, 0));
+  // Slots become free with the next blocks, unless they run out.
+  EXPECT_FALSE(is_due(0, 0, 5));
+  tier.free_count = 1;
+  EXPECT_TRUE(is_due(0, 0, 5));
 }
 
 // --- The ways to read and write ------------------------------------------------------------------
