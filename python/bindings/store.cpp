@@ -150,12 +150,13 @@ using List = nb::typed<nb::list, nb::any>;
 /// The bytes of a bytes object, or the UTF-8 of a str; the object owns them.
 std::string_view key_of(nb::handle object) {
   if (PyBytes_Check(object.ptr())) {
-    return {PyBytes_AS_STRING(object.ptr()), nb::len(object)};
+    return {PyBytes_AsString(object.ptr()), nb::len(object)};
   }
   if (!PyUnicode_Check(object.ptr())) {
-    throw Failed{Error{Code::invalid_argument, 0, "use a key",
-                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is not a key",
-                       "pass bytes or a str"}};
+    throw Failed{Error{
+        Code::invalid_argument, 0, "use a key",
+        nb::str("an object of type {} is not a key").format(object.type().attr("__name__")).c_str(),
+        "pass bytes or a str"}};
   }
   Py_ssize_t length = 0;
   const char* const first = PyUnicode_AsUTF8AndSize(object.ptr(), &length);
