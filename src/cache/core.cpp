@@ -46,7 +46,8 @@ thread_local DeferredEvents* deferring = nullptr;
 
 }  // namespace
 
-void DeferredEvents::begin() noexcept {
+// Out of line, where GCC 14 does not warn of a pointer that report() has taken back by then.
+[[gnu::noinline]] void DeferredEvents::begin() noexcept {
   outer_ = std::exchange(deferring, this);
   is_active_ = true;
 }
