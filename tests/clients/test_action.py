@@ -58,9 +58,27 @@ def test_the_action_and_the_tutorial_name_inputs_that_exist() -> None:
 
 
 def test_the_action_and_the_image_install_the_same_to_build() -> None:
-    installed = script_of("Install what the emulator needs, and allow user namespaces")
+    installed = script_of("Install what the emulator needs, and allow it user namespaces")
     stages = (ROOT / "Containerfile").read_text().split("FROM debian:12")
     built = packages_of(stages[1])
     assert packages_of(installed + script_of("Build the emulator")) == built
     bootstrap = (ROOT / "scripts/bootstrap").read_text()
     assert all(re.search(rf"\b{re.escape(name)}(?=[\s)])", bootstrap) for name in built), built
+
+
+def test_the_action_allows_namespaces_to_the_emulator_alone(tmp_path: Path) -> None:
+    asks = 'printf "%s " "$@" >>asked; echo 1'
+    stubs = {"apt-get": "", "sysctl": asks, "apparmor_parser": "cat >profile"}
+    for name, script in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "sudo").chmod(0o755)
+    step = script_of("Install what the emulator needs, and allow it user namespaces")
+    variables = {"SOURCE": str(ROOT), "PROGRAM": "/a b/headrace-emulator"}
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ("bash", "-eo", "pipefail", "-c", step)
+    subprocess.run(words, check=True, cwd=tmp_path, env=os.environ | variables | path)
+    profile = (tmp_path / "profile").read_text()
+    assert 'profile headrace-emulator "/a b/headrace-emulator" flags=(unconfined) {' in profile
+    assert (tmp_path / "asked").read_text().split()[0] == "-n"  # Reads the rule, and leaves it.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Emulator
+from .conftest import Emulator, needs
 
 DSA_TEST = Path("/usr/libexec/accel-config/test/dsa_test")
 pytestmark = pytest.mark.skipif(not DSA_TEST.exists(), reason="accel-config-test is not installed")
@@ -91,3 +91,12 @@ def test_two_clients_with_batches_finish(
     assert result.stdout == b""
     summary = json.loads(stats.read_text())["summary"]
     assert summary["batches"] == summary["submissions"] > 0
+
+
+@needs("valgrind")
+def test_a_dedicated_queue_works_under_valgrind(emulator: Emulator, shared_path: Path) -> None:
+    stats = shared_path / "stats.json"
+    words = ("valgrind", "-q", DSA_TEST, "-w", "0", "-l", "4096", "-o", "3", "-t", "20000")
+    result = emulator.run("--wq", "dedicated", "--stats", stats, "--", *words)
+    assert result.returncode == 0, result.stderr.decode()
+    assert operations_of(stats) == 1  # On a shared one it would be submitted again.
