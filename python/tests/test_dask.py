@@ -180,22 +180,6 @@ def test_files_are_decoded_ahead_without_moving_anything(
     assert not worker.prefetching
 
 
-def test_the_guide_runs_as_a_script(tmp_path: Path) -> None:
-    text = (ROOT / "docs/guide/dask.md").read_text()
-    script = tmp_path / "guide.py"
-    script.write_text(text.split("```python\n")[1].split("```")[0])
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_S,
-        check=True,
-    )
-    assert f"{8 * sum(range(100_000))}\n" in done.stdout
-    assert "inputs_prefetched=" in done.stdout
-
-
 def test_a_task_waits_for_its_file_that_is_being_decoded(
     client: distributed.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
