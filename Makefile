@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each target runs a script, which documents itself.
-.PHONY: help setup demo test check package model guest mutations fuzz soak bench integrations docs clean
+.PHONY: help setup demo test check package release model guest mutations fuzz soak bench integrations docs clean
 help:
 	@echo 'make setup      print and install what is missing, build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
@@ -8,6 +8,7 @@ help:
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; soak, packages, manual, mutations;'
 	@echo '                PART= one part (scripts/check --list names them)'
 	@echo 'make package    Debian packages and a wheel, in build/package'
+	@echo 'make release    what is published of a commit, for Debian 12 and 13, with checksums, in build/published'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
 	@echo 'make guest      machines of 16 nodes and of persistent memory, in QEMU; 4 minutes'
 	@echo 'make mutations  take out the fixes of known bugs one by one: their tests must fail'
@@ -28,6 +29,8 @@ check:
 	@scripts/check $(PART)
 package:
 	@scripts/setup && scripts/package
+release:
+	@scripts/release
 model:
 	@scripts/model
 guest:

@@ -35,7 +35,15 @@ def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) 
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     script = Path(shutil.copy(ROOT / "scripts" / "check", scripts))
-    codes = {"bootstrap": 0, "setup": 0, "package": 0, "test_package": 77, "docs": 1, "fuzz": 0}
+    codes = {
+        "bootstrap": 0,
+        "setup": 0,
+        "package": 0,
+        "test_package": 77,
+        "root": 0,
+        "docs": 1,
+        "fuzz": 0,
+    }
     for name, code in codes.items():
         (scripts / name).write_text(f"#!/bin/sh\nexit {code}\n")
         (scripts / name).chmod(0o755)
@@ -54,8 +62,7 @@ def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) 
 
 def test_an_environment_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
-    for name in ("bootstrap", "requirements.py"):
-        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    shutil.copy(ROOT / "scripts" / "bootstrap", tmp_path / "scripts")
     # With nothing to install.
     tables = "[project]\ndependencies = []\noptional-dependencies = {dev = []}\n"
     (tmp_path / "pyproject.toml").write_text(tables + "[build-system]\nrequires = []\n")
