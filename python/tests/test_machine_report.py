@@ -13,6 +13,7 @@ import pytest
 from conftest import Here
 from fabricated import FACTS, fabricated
 
+import headrace
 from headrace_lab.families.measure import Outcome, Shown, Stop
 from headrace_lab.families.picture import Line, Panel
 from headrace_lab.families.points import Place
@@ -84,6 +85,16 @@ def test_a_page_is_one_small_file_with_all_figures_and_guidelines(
             assert line["points"], (figure["name"], line["label"])
     for guideline in report["results"]["guidelines"]:
         assert guideline["figure"] in page.ids
+    assert f" by Headrace {headrace.__version__}, 1 rounds of each point" in text
+    untold = summary["guidelines"] - summary["guidelines_judged"]
+    assert (f"<summary>{untold} cannot be told here</summary>" in text) == (untold > 0)
+
+
+@pytest.mark.usefixtures("fabricated", "undrawn")
+def test_the_terminal_names_in_one_line_what_cannot_be_told(here: Here, tmp_path: Path) -> None:
+    said = here("report", "--rounds", "1", "--output", str(tmp_path / "report.html")).stdout
+    lines = [line for line in said.splitlines() if "cannot be told" in line]
+    assert len(lines) == 1, said
 
 
 def test_every_guideline_is_judged_where_everything_is_measured(report: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 """``headrace report``: all families on one page, beside published figures."""
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from headrace import _core
+from headrace import __version__, _core
 from headrace._apps.doctor.diagnosis import diagnose
 from headrace._apps.doctor.finding import Finding
 from headrace._apps.tune.table import load_profile
@@ -46,7 +47,7 @@ from headrace_lab.families.measure import (
 )
 from headrace_lab.families.points import LeftOut, Place
 from headrace_lab.report.cards import Card, cards_of
-from headrace_lab.report.guidelines import Guideline, Measured, guidelines_of
+from headrace_lab.report.guidelines import BROKEN, HOLDS, Guideline, Measured, guidelines_of
 from headrace_lab.report.page import page_of
 
 _OUT = "report.html"
@@ -78,6 +79,9 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
     if output.is_stdout:
         refuse("--output takes a file: the page would mix with what is printed")
     machine = topo()
+    measured = (
+        f"{time.strftime('%Y-%m-%d')} by Headrace {__version__}, {rounds} rounds of each point"
+    )
     outcomes: dict[str, Outcome] = {}
     with progress("measuring this machine") as share, interruptible() as stop:
         program = find_measuring_program()
@@ -111,6 +115,7 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
             facts,
             cards,
             guidelines,
+            measured=measured,
             was_ended=was_ended,
             not_pinned=_not_pinned(outcomes),
         ).encode()
@@ -187,6 +192,7 @@ def _page(
     cards: list[Card],
     guidelines: list[Guideline],
     *,
+    measured: str,
     was_ended: bool,
     not_pinned: str,
 ) -> str:
@@ -207,6 +213,7 @@ def _page(
     return page_of(
         title=f"Headrace report: {machine.cpu_model}",
         machine={
+            "measured": measured,
             "processor": machine.cpu_model,
             "memory": nodes,
             "caches": ", ".join(
@@ -248,7 +255,7 @@ def _publish(
         "figures": len(cards),
         "figures_measured": sum(not card.absent for card in cards),
         "guidelines": len(guidelines),
-        "guidelines_judged": verdicts["holds"] + verdicts["does not hold"],
+        "guidelines_judged": verdicts[HOLDS] + verdicts[BROKEN],
         "bytes": byte_count,
         "emulated": any(each.emulated for each in outcomes.values()),
         "partial": any(each.partial for each in outcomes.values()),
@@ -269,10 +276,13 @@ def _publish(
         )
         return
     report = Report()
+    judged = [each for each in guidelines if each.verdict.state in {HOLDS, BROKEN}]
     report.table(
         [Column("guideline"), Column("here"), Column("because", folds=True, optional=1)],
-        [[each.name, each.verdict.state, each.verdict.reason] for each in guidelines],
+        [[each.name, each.verdict.state, each.verdict.reason] for each in judged],
     )
+    if untold := [each.name for each in guidelines if each not in judged]:
+        report.say(f"{len(untold)} cannot be told here: {', '.join(untold)}.")
     report.say()
     if not_pinned := _not_pinned(outcomes):
         report.say(f"Memory was not locked: {not_pinned}; {PIN_REMEDY}.", "yellow")
