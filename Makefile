@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each target runs a script, which documents itself.
-.PHONY: help setup demo test check package release model guest mutations fuzz soak bench integrations docs clean
+.PHONY: help setup demo test check package release model guest mutations fuzz soak integrations docs clean
 help:
 	@echo 'make setup      print and install what is missing, build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
@@ -15,7 +15,6 @@ help:
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine and more on emulated devices with injected faults; an hour;'
 	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
-	@echo 'make bench      the benchmarks of the parts, as JSON in build/bench'
 	@echo 'make integrations  what other projects load of Headrace, inside their packages from PyPI'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
@@ -41,8 +40,6 @@ fuzz:
 	@scripts/fuzz $(or $(SECONDS),60)
 soak:
 	@scripts/soak $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
-bench:
-	@scripts/bench
 integrations:
 	@scripts/integrations
 docs:
