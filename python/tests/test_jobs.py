@@ -119,8 +119,9 @@ def test_ctrl_c_ends_a_copy_and_the_wait_for_an_entry(blocks: str) -> None:
 
 def run(script: str, **variables: str) -> str:
     """What it prints; it ends, and well."""
+    forks = "ignore:This process:DeprecationWarning"  # Python 3.12 warns of forks beside threads.
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-W", forks, "-c", script],
         capture_output=True,
         text=True,
         check=False,
