@@ -301,7 +301,8 @@ class Reader {
     last_ns_ = now;
     if (what == "submitted") {
       const std::string opcode = event.value("opcode", std::string());
-      const std::size_t known = std::ranges::find(kOpcodes, opcode) - kOpcodes.begin();
+      const auto known =
+          static_cast<std::size_t>(std::ranges::find(kOpcodes, opcode) - kOpcodes.begin());
       const std::uint32_t thread = thread_of(number("process"), 0, 0);
       submitted[key] = made_.size();
       made_.push_back(

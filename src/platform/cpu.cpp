@@ -22,7 +22,6 @@ CpuFeatures detect() {
   features.avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
-  features.avx_vnni = __builtin_cpu_supports("avxvnni") != 0;
 #endif
 #if defined(__x86_64__)
   unsigned eax = 0;
@@ -34,6 +33,10 @@ CpuFeatures detect() {
     features.clflushopt = (ebx & (1U << 23U)) != 0;
     features.clwb = (ebx & (1U << 24U)) != 0;
     features.waitpkg = (ecx & (1U << 5U)) != 0;
+  }
+  // Clang 16 has no name for it.
+  if (features.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) {
+    features.avx_vnni = (eax & (1U << 4U)) != 0;
   }
 #endif
   return features;

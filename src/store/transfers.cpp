@@ -183,8 +183,11 @@ void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step
   if (open == nullptr || open->batch != batch || open->byte_count + byte_count > kChunkBytes ||
       open->steps.size() == kChunkSteps || open->source_node != source_node ||
       open->target_node != target_node) {
-    open = &free_chunks_.take(
-        [this]() -> Chunk& { return *chunks_.emplace_back(std::make_unique<Chunk>()); });
+    // Clang analyses lambdas without the mutex.
+    const auto make = [this]() HEADRACE_TSA(no_thread_safety_analysis) -> Chunk& {
+      return *chunks_.emplace_back(std::make_unique<Chunk>());
+    };
+    open = &free_chunks_.take(make);
     open->store = this;
     open->kind = kind;
     open->batch = batch;
