@@ -130,7 +130,12 @@ def test_the_printed_commands_load_a_preset_and_what_they_save_goes_back(
     queues = {queue["dev"] for _, queue in queues_in(read("c.json"))}
     assert {queue["dev"] for _, queue in queues_in(read("shown"))} == queues
     assert read("after")["summary"]["queue_usable_count"] == len(queues)
-    assert read("again")["results"] == read("before")["results"]
+    again, before = read("again")["results"], read("before")["results"]
+    for device, old in zip(again["devices"], before["devices"], strict=True):
+        for queue, former in zip(device["queues"], old["queues"], strict=True):
+            # accel-config 4 leaves 2 GiB out of what it saves, and then loads 2 MiB.
+            assert queue.pop("max_transfer_size") in {former.pop("max_transfer_size"), 2 << 20}
+    assert again == before
 
 
 def test_the_emulator_takes_what_configure_makes(emulated: Emulated, tmp_path: Path) -> None:

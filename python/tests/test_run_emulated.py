@@ -66,7 +66,9 @@ def run_counted(
         (place / "faults.toml").write_text(faults)
         words += ["--faults", place / "faults.toml"]
     words.append("--")
-    words += [command_path, "run", *options, "--stats", copies, "--", PYTHON, "-c", program]
+    forks = "ignore:This process:DeprecationWarning"  # Python 3.12 warns of forks beside threads.
+    words += [command_path, "run", *options, "--stats", copies]
+    words += ["--", PYTHON, "-W", forks, "-c", program]
     done = subprocess.run(
         words,
         capture_output=True,
