@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
@@ -156,7 +157,40 @@ struct BlockIo::State {
     }
   }
 
+  // Reads that callers submit themselves. The thread that waits for one is the only one that looks
+  // at this ring; without one its completions wake the thread of the other ring.
+  Mutex own_mutex;
+  std::size_t own_in_flight HEADRACE_GUARDED_BY(own_mutex) = 0;
+  bool has_own_ring HEADRACE_GUARDED_BY(own_mutex) = false;
+  bool is_awaited HEADRACE_GUARDED_BY(own_mutex) = false;
+
 #if HEADRACE_HAS_URING
+  /// What could not be read without waiting goes to the other ring.
+  void take_own(std::vector<BlockRequest*>& ended) HEADRACE_REQUIRES(own_mutex) {
+    if (own_in_flight == 0) return;
+    submit_own();
+    for (io_uring_cqe* entry = nullptr; ::io_uring_peek_cqe(&own_ring, &entry) == 0;) {
+      auto* const request = static_cast<BlockRequest*>(::io_uring_cqe_get_data(entry));
+      const std::int64_t answer = entry->res;
+      ::io_uring_cqe_seen(&own_ring, entry);
+      --own_in_flight;
+      if (answer == -EOPNOTSUPP) has_own_ring = false;
+      // Cancelled: the thread that submitted it has ended.
+      const bool is_refused = answer == -EOPNOTSUPP || answer == -ECANCELED;
+      if (take_answer(*request, is_refused ? -EAGAIN : answer)) {
+        ended.push_back(request);
+        continue;
+      }
+      const Lock lock(mutex);
+      --taken;
+      reads.push_back(request);
+      wake->signal();
+    }
+  }
+  void submit_own() HEADRACE_REQUIRES(own_mutex) {
+    // If the kernel has no memory, the thread of the other ring tries again.
+    if (::io_uring_submit(&own_ring) < 0) wake->signal();
+  }
   /// The errno if the kernel refuses it.
   int make_ring() {
     const int made = ::io_uring_queue_init(static_cast<unsigned>(options.depth + 1), &ring, 0);
@@ -169,10 +203,14 @@ struct BlockIo::State {
     if (probe != nullptr) ::io_uring_free_probe(probe);
     if (!has_all) ::io_uring_queue_exit(&ring);
     has_ring = has_all;
+    const Lock lock(own_mutex);
+    has_own_ring = has_all && (ring.features & IORING_FEAT_EXT_ARG) != 0 &&
+                   ::io_uring_queue_init(static_cast<unsigned>(options.depth), &own_ring, 0) == 0 &&
+                   ::io_uring_register_eventfd(&own_ring, wake->descriptor()) == 0;
     return has_all ? 0 : ENOSYS;
   }
-  void prepare(BlockRequest& request) {
-    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring);
+  io_uring_sqe* prepare(io_uring& to, BlockRequest& request) {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&to);
     const Rest rest = rest_of(request);
     const auto length = static_cast<unsigned>(rest.bytes.size());
     switch (request.action) {
@@ -187,6 +225,7 @@ struct BlockIo::State {
         break;
     }
     ::io_uring_sqe_set_data(entry, &request);
+    return entry;
   }
   void listen() {
     io_uring_sqe* const entry = ::io_uring_get_sqe(&ring);
@@ -210,7 +249,7 @@ struct BlockIo::State {
         while (in_flight < options.depth) {
           BlockRequest* const request = next();
           if (request == nullptr) break;
-          prepare(*request);
+          prepare(ring, *request);
           ++in_flight;
         }
         sleeps = true;
@@ -228,12 +267,14 @@ struct BlockIo::State {
         if (request == nullptr) {
           listens = false;
           static_cast<void>(::eventfd_read(wake->descriptor(), &count));
+          const Lock lock(own_mutex);
+          if (!is_awaited) take_own(ended);
         } else if (take_answer(*request, answer)) {
           check_file(*request);
           ended.push_back(request);
           --in_flight;
         } else {
-          prepare(*request);
+          prepare(ring, *request);
         }
       }
       if (!ended.empty() && !report(ended)) break;
@@ -241,9 +282,13 @@ struct BlockIo::State {
     }
     // The kernel may still have requests: the ring, as their memory, stays.
     if (in_flight == 0) ::io_uring_queue_exit(&ring);
+    const Lock lock(own_mutex);
+    has_own_ring = false;
+    if (own_ring.ring_fd > 0 && own_in_flight == 0) ::io_uring_queue_exit(&own_ring);
   }
 
   io_uring ring{};
+  io_uring own_ring{};
 #else
   int make_ring() { return ENOSYS; }
   void serve() {}
@@ -263,12 +308,12 @@ Result<std::unique_ptr<BlockIo>> BlockIo::make(const SharedFile& file, const Opt
   // Also without O_NONBLOCK, with which io_uring fails where it would wait.
   if (!is_direct && ::fcntl(opened, F_SETFL, 0) != 0) return file_failure(errno, tried);
   state->options = options;
-  const int ring_errno = options.ring ? state->make_ring() : -1;
-  const bool has_ring = ring_errno == 0;
-  if (has_ring) {
+  if (options.ring) {
     HEADRACE_TAKE_WITHIN(tried, wake, EventDescriptor::make());
     state->wake.emplace(std::move(*wake));
   }
+  const int ring_errno = options.ring ? state->make_ring() : -1;
+  const bool has_ring = ring_errno == 0;
   state->note =
       (has_ring ? "io_uring" : "a pool of threads, " + because("io_uring", ring_errno)) + ", " +
       (is_direct ? "O_DIRECT" : "through the page cache, " + because("O_DIRECT", direct_errno));
@@ -317,6 +362,55 @@ void BlockIo::submit(std::span<BlockRequest* const> requests) {
   state.sleeps = false;
   state.wake->signal();
 }
+
+#if HEADRACE_HAS_URING
+bool BlockIo::try_read(BlockRequest& request) {
+  State& state = *state_;
+  const Lock own_lock(state.own_mutex);
+  if (!state.has_own_ring || state.own_in_flight == state.options.depth) return false;
+  {
+    const Lock lock(state.mutex);
+    ++state.taken;
+  }
+  request.os_errno = 0;
+  request.bytes_done = 0;
+  // Else the kernel may let a thread wait for it, for which the calling one waits when it ends.
+  state.prepare(state.own_ring, request)->rw_flags = RWF_NOWAIT;
+  ++state.own_in_flight;
+  state.submit_own();
+  return true;
+}
+
+bool BlockIo::wait_for_reads(State& state, std::chrono::nanoseconds time_max) {
+  {
+    const Lock lock(state.own_mutex);
+    if (state.own_in_flight == 0 || std::exchange(state.is_awaited, true)) return false;
+    ::io_uring_cq_eventfd_toggle(&state.own_ring, false);
+  }
+  __kernel_timespec limit{.tv_sec = time_max / std::chrono::seconds(1),
+                          .tv_nsec = (time_max % std::chrono::seconds(1)).count()};
+  io_uring_cqe* entry = nullptr;
+  ::io_uring_wait_cqe_timeout(&state.own_ring, &entry, &limit);
+  std::vector<BlockRequest*> ended;
+  {
+    const Lock lock(state.own_mutex);
+    state.take_own(ended);
+    state.is_awaited = false;
+    ::io_uring_cq_eventfd_toggle(&state.own_ring, true);
+    // Also what ended just before notifications were on again.
+    if (state.own_in_flight != 0) state.wake->signal();
+  }
+  if (!ended.empty()) state.report(ended);
+  return true;
+}
+#else
+bool BlockIo::try_read(BlockRequest& /*request*/) {
+  return false;
+}
+bool BlockIo::wait_for_reads(State& /*state*/, std::chrono::nanoseconds /*time_max*/) {
+  return false;
+}
+#endif
 
 const std::string& BlockIo::note() const {
   return state_->note;

@@ -4,6 +4,7 @@
 // place of the queue and no thread of the caller.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,8 @@ struct BlockRequest {
 /// Threading: shared.
 class BlockIo {
  public:
-  /// Called on a thread of BlockIo with requests that have ended.
+  struct State;
+  /// Called on a thread of BlockIo, or in wait_for_reads(), with requests that have ended.
   using Ended = void (*)(void* context, std::span<BlockRequest* const> ended) noexcept;
   struct Options {
     std::size_t depth = 64;  ///< Requests that the kernel has at a time.
@@ -63,11 +65,17 @@ class BlockIo {
   /// Reads go before writes and syncs that wait for a place of the queue. A sync covers the writes
   /// that have ended before. Never blocks.
   void submit(std::span<BlockRequest* const> requests);
+  /// As submit() of a read that the calling thread will wait for, without a thread in between.
+  /// False if it cannot start without blocking.
+  [[nodiscard]] bool try_read(BlockRequest& request);
+  /// Waits until a read of try_read() ends, for at most `time_max`. False, at once, if there is
+  /// none or another thread waits for them. `state` may outlive its BlockIo.
+  static bool wait_for_reads(State& state, std::chrono::nanoseconds time_max);
+  [[nodiscard]] const std::shared_ptr<State>& state() const { return state_; }
   /// How requests are carried out, for a person.
   [[nodiscard]] const std::string& note() const;
 
  private:
-  struct State;
   explicit BlockIo(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
   std::vector<std::thread> threads_;

@@ -34,10 +34,11 @@ class Disk {
   Disk& operator=(const Disk&) = delete;
   ~Disk();
 
-  /// Called on another thread with requests of submit() that have ended.
+  /// Called on another thread, or one that waits for a read, with requests of submit() that have
+  /// ended.
   using Ended = std::function<void(std::span<platform::BlockRequest* const>)>;
   void start(Ended ended) { ended_ = std::move(ended); }
-  void submit(std::span<platform::BlockRequest* const> requests) { io_->submit(requests); }
+  [[nodiscard]] platform::BlockIo& io() const { return *io_; }
   /// Abandons requests that the kernel still has. `ended` is not called any more.
   void stop() { io_.reset(); }
 

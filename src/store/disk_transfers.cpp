@@ -51,6 +51,18 @@ void StoreState::launch(Io& io, Work& work) {
   work.ios.push_back(&io);
 }
 
+void StoreState::start_alone(Work& work) {
+  Io& io = *work.ios.front();
+  detail::TransferBatch& batch = *io.batch;
+  // edge: event-made (acquire)
+  if (batch.options.on_done != nullptr || signalled_.load_acquire() != nullptr) return;
+  platform::BlockIo& disk = disks_[io.tier]->io();
+  batch.reads = disk.state();
+  batch.is_read.store_relaxed(1);  // Advice.
+  if (disk.try_read(io)) return work.ios.clear();
+  batch.is_read.store_relaxed(0);  // As above.
+}
+
 void StoreState::start_read(Kind purpose, const Step& step, std::span<std::byte> target,
                             const BatchPointer& batch, Work& work) {
   Io& io = make_io(purpose, step.from, step, batch);
@@ -95,6 +107,7 @@ void StoreState::end_ios(std::size_t tier, std::span<platform::BlockRequest* con
     for (platform::BlockRequest* const request : ended) {
       auto& io = static_cast<Io&>(*request);
       std::erase(here.in_flight, &io);
+      if (io.batch != nullptr) io.batch->is_read.store_relaxed(0);  // Advice.
       if (io.is_late) {
         --here.late;
       } else {

@@ -39,6 +39,10 @@ struct TransferBatch {
   std::shared_ptr<TransferBatch> next;  ///< In Work.
   TransferOptions options;
   engine::Waiting waiting = engine::Waiting::adaptive;
+  /// Of the disk of a get that its caller has started. Waiting threads wait there while `is_read`
+  /// is 1. Weak: batches of late requests stay.
+  std::weak_ptr<platform::BlockIo::State> reads;
+  Atomic<std::uint32_t> is_read{0};
   Atomic<std::uint32_t> word{kRunning};
 };
 
@@ -220,6 +224,8 @@ class StoreState final : public Store {
   [[nodiscard]] detail::Io& make_io(detail::Kind purpose, std::size_t tier, const Step& step,
                                     const BatchPointer& batch) HEADRACE_REQUIRES(mutex_);
   void launch(detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Starts the read of a get of one block for a thread that is likely to wait for it.
+  void start_alone(Work& work);
   /// Starts reads that have waited for a buffer.
   void feed(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_ios(std::size_t tier, std::span<platform::BlockRequest* const> ended);

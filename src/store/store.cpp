@@ -26,6 +26,9 @@ using detail::TransferBatch;
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365 * 100);
 
+/// Waits for reads look this often whether the transfer has ended meanwhile, at its deadline.
+constexpr std::chrono::nanoseconds kReadWaitMax = std::chrono::milliseconds(10);
+
 constexpr auto kOutcomes = make_meanings<Outcome>({
     {Outcome::running, "It has not completed."},
     {Outcome::done, "Nothing failed."},
@@ -106,6 +109,8 @@ bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
       if (seen == TransferBatch::kEnded) waiter.end(now_ticks);
       return seen == TransferBatch::kEnded;
     }
+    const auto reads = batch.is_read.load_relaxed() != 0 ? batch.reads.lock() : nullptr;  // Advice.
+    if (reads && platform::BlockIo::wait_for_reads(*reads, std::min(left, kReadWaitMax))) continue;
     waiter.pass(
         now_ticks, [] { return false; },
         [&](std::chrono::nanoseconds) {

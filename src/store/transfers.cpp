@@ -142,6 +142,7 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
                 asked.target.first(block->byte_count), batch, work);
     }
   }
+  if (blocks.size() == 1 && work.ios.size() == 1) start_alone(work);
   finish(work);
   return Transfer(batch);
 }
@@ -225,7 +226,7 @@ void StoreState::finish(Work& work) {
     const auto end =
         std::find_if(begin, work.ios.end(), [&](const detail::Io* io) { return io->tier != tier; });
     const std::vector<platform::BlockRequest*> requests(begin, end);
-    disks_[tier]->submit(requests);
+    disks_[tier]->io().submit(requests);
     begin = end;
   }
   for (BatchPointer batch = std::move(work.ended); batch != nullptr;

@@ -121,9 +121,9 @@ struct BlockEnd {
 
 struct TransferOptions {
   /// Called once, when the last block of the batch has completed, with one end per block in batch
-  /// order. Runs on a mover's thread, the store's thread, or the submitting one during its
-  /// submission, with no lock held. It may submit; it must not wait for a transfer or destroy the
-  /// store.
+  /// order. Runs on a mover's thread, the store's thread, the submitting one during its submission,
+  /// or one that waits for a transfer, with no lock held. It may submit; it must not wait for a
+  /// transfer or destroy the store.
   void (*on_done)(void* context, std::span<const BlockEnd> ends) noexcept = nullptr;
   void* context = nullptr;
 };

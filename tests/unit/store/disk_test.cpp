@@ -37,13 +37,19 @@ bool becomes(const Condition& condition) {
   return condition();
 }
 
+std::size_t this_thread_hash() {
+  return std::hash<std::thread::id>()(std::this_thread::get_id());
+}
+
 /// Requests of blocks side by side, each of which must succeed.
 class Requests {
  public:
   Requests(const platform::SharedFile& file, platform::BlockIo::Options options) {
     options.ended = [](void* context, std::span<platform::BlockRequest* const> ended) noexcept {
       // acq_rel: a thread that sees the count may read and free the requests.
-      static_cast<Requests*>(context)->ended_.fetch_add_acq_rel(ended.size());
+      auto& self = *static_cast<Requests*>(context);
+      self.ended_by_.store_relaxed(this_thread_hash());  // Read after the count.
+      self.ended_.fetch_add_acq_rel(ended.size());
     };
     options.context = this;
     auto made = platform::BlockIo::make(file, options);
@@ -72,9 +78,34 @@ class Requests {
     for (const auto& request : requests) EXPECT_EQ(request.os_errno, 0);
     return {all.begin(), all.end()};
   }
+  /// Reads the first block by a thread that waits for it, or that ends at once. Returns the thread
+  /// that noticed the end, relative to that one; nothing if the file system has no such reads.
+  std::optional<bool> ended_by_caller(bool waits, const std::vector<std::byte>& expected) {
+    const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+        static_cast<std::byte*>(std::aligned_alloc(4096, kBlockBytes)), &std::free);
+    platform::BlockRequest request{.bytes = {memory.get(), kBlockBytes}};
+    const std::size_t before = ended_.load_relaxed();
+    const auto is_read = [&] { return ended_.load_acquire() != before; };
+    bool is_possible = false;
+    std::size_t hash = 0;
+    std::thread caller([&] {
+      hash = this_thread_hash();
+      is_possible = io_->try_read(request);
+      while (waits && !is_read()) {
+        platform::BlockIo::wait_for_reads(*io_->state(), std::chrono::seconds(1));
+      }
+    });
+    caller.join();
+    if (!is_possible) return std::nullopt;
+    EXPECT_TRUE(becomes(is_read));
+    EXPECT_EQ(request.os_errno, 0);
+    EXPECT_TRUE(std::ranges::equal(request.bytes, std::span(expected).first(kBlockBytes)));
+    return ended_by_.load_relaxed() == hash;  // As above.
+  }
 
  private:
   Atomic<std::size_t> ended_{0};
+  Atomic<std::size_t> ended_by_{0};
   std::unique_ptr<platform::BlockIo> io_;
 };
 
@@ -538,6 +569,54 @@ TEST(BlockIoTest, EachWayReadsWhatWasWritten) {
       requests.run(platform::BlockRequest::Action::sync, source);
       EXPECT_EQ(requests.run(platform::BlockRequest::Action::read, source), source);
     }
+  }
+}
+
+TEST(BlockIoTest, AThreadReadsItselfWhatItWaitsFor) {
+  const test::Folder folder;
+  const std::string path = folder.file("file");
+  const std::vector<std::byte> bytes = block_bytes(7, 1, 64 * kBlockBytes);
+  ASSERT_TRUE(platform::make_file(path, bytes.size(), bytes).has_value());
+  const auto file = platform::SharedFile::open(path, true);
+  ASSERT_TRUE(file.has_value());
+  Requests requests(*file, {.depth = 8});
+  std::size_t by_caller = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::optional<bool> own = requests.ended_by_caller(true, bytes);
+    if (!own) GTEST_SKIP() << "no reads without waiting here";
+    by_caller += *own ? 1U : 0U;
+    // A thread that does not wait, and has ended.
+    ASSERT_EQ(requests.ended_by_caller(false, bytes), std::optional(false));
+  }
+  // The disk may be faster than the thread.
+  EXPECT_GE(by_caller, 10U);
+}
+
+TEST(StoreOnADisk, ManyThreadsGetSingleBlocks) {
+  const test::Folder folder;
+  const auto engine = test::worker_engine();
+  for (int round = 0; round < 5; ++round) {
+    auto store = test::make_store(
+        *engine,
+        {.block_bytes = Bytes(kBlockBytes),
+         .tiers = {{.capacity = Bytes(4 * kBlocks * kBlockBytes), .path = folder.file("blocks")}}});
+    ASSERT_NE(store, nullptr);
+    for (std::uint64_t key = 0; key < kBlocks; ++key) {
+      ASSERT_EQ(store->put(std::to_string(key), block_bytes(key, 1, kBlockBytes)).outcome,
+                Outcome::done);
+    }
+    std::vector<std::thread> threads;
+    for (std::uint64_t first = 0; first < 4; ++first) {
+      threads.emplace_back([&store, first] {
+        std::vector<std::byte> bytes(kBlockBytes);
+        for (std::uint64_t i = 0; i < 100; ++i) {
+          const std::uint64_t key = (first + i) % kBlocks;
+          EXPECT_EQ(store->get(std::to_string(key), bytes).outcome, Outcome::done);
+          EXPECT_EQ(version_of(key, bytes), 1U);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
 }
 

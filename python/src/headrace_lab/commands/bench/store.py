@@ -44,14 +44,6 @@ _WORDS = {
     "crashes": "crashed",
     "unavailable": "(unavailable)",
 }
-_LABELS = {
-    "put_1m_vs_memcpy": "put of blocks of 1 MiB: bandwidth vs memcpy",
-    "get_1m_vs_memcpy": "get of blocks of 1 MiB: bandwidth vs memcpy",
-    "put_4k_share_of_bound": "put of blocks of 4 KiB, 64 at a time: share of the bound per core",
-    "get_4k_share_of_bound": "get of blocks of 4 KiB, 64 at a time: share of the bound per core",
-}
-# Who copies blocks of 4 KiB, by the suffix of series and figures.
-_COPIERS = {"": "the calling thread", "_handed": "a worker"}
 
 
 @benchmark(
@@ -104,10 +96,32 @@ def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Ou
     rates = {
         f"{way}_4k{copier}_blocks_per_{unit}": rate_per_s(series[f"{way}_small{copier}{times}"])
         for way in ("put", "get")
-        for copier in _COPIERS
+        for copier in ("", "_handed")
         for unit, times in (("s", ""), ("s_core", "_cpu"))
     }
     submit = series["put_large_submit"]
+    summary = {
+        "submit_us_64": submit.median_ns / 1e3,
+        "submit_us_64_python": submit_python.median_ns / 1e3,
+        "bandwidth_vs_memcpy": min(
+            ratios["put_1m_vs_memcpy"].median, ratios["get_1m_vs_memcpy"].median
+        ),
+        **{name: each.median for name, each in (ratios | rates).items()},
+        "cycles": cycles,
+        "cycles_bad": measured["cycles"]["bad"],
+    }
+
+    def show(report: Report) -> None:
+        rows = [
+            [name, ratios[name].text if name in ratios else f"{value:,.3g}"]
+            for name, value in summary.items()
+        ]
+        report.table([Column("", folds=True), Column("", right=True)], rows)
+        report.say(
+            f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and memcpy "
+            "in turns. 'headrace bench store' in the reference explains each."
+        )
+
     outcome = Outcome(
         "store",
         rounds,
@@ -116,19 +130,8 @@ def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Ou
             "submit_python_ns": submit_python.document(),
             "figures": {name: each.document() for name, each in (ratios | rates).items()},
         },
-        summary={
-            "submit_us_64": submit.median_ns / 1e3,
-            "submit_us_64_python": submit_python.median_ns / 1e3,
-            "bandwidth_vs_memcpy": min(
-                ratios["put_1m_vs_memcpy"].median, ratios["get_1m_vs_memcpy"].median
-            ),
-            **{name: each.median for name, each in (ratios | rates).items()},
-            "cycles": cycles,
-            "cycles_bad": measured["cycles"]["bad"],
-        },
-        show=lambda report: _print_report(
-            report, ratios | rates, submit, submit_python, measured["cycles"], rounds
-        ),
+        summary=summary,
+        show=show,
     )
     if folder is None:
         return outcome
@@ -232,42 +235,3 @@ def _submissions_of_python(rounds: int) -> Series:
             times_ns.append(time.perf_counter_ns() - begin)
             transfer.check()
     return Series([float(each) for each in times_ns[1:]])
-
-
-def _print_report(
-    report: Report,
-    figures: dict[str, Figure],
-    submit: Series,
-    submit_python: Series,
-    cycles: dict[str, int],
-    rounds: int,
-) -> None:
-    compared = (
-        f"blocks compared in {cycles['cycles']:,} cycles with {cycles['failed']:,} faults, "
-        f"{cycles['evicted']:,} evictions and {cycles['openings']:,} openings"
-    )
-    rows = [
-        ["submission of 64 blocks of 1 MiB, C++", f"{submit.median_ns / 1e3:.0f} us"],
-        ["... from Python", f"{submit_python.median_ns / 1e3:.0f} us"],
-        *([_LABELS[name], each.text] for name, each in figures.items() if name in _LABELS),
-        *(
-            [
-                f"{way} of 4 KiB by {copier}, M blocks/s: by the clock, per core",
-                ", ".join(
-                    f"{figures[f'{way}_4k{suffix}_blocks_per_{unit}'].median / 1e6:.2f}"
-                    for unit in ("s", "s_core")
-                ),
-            ]
-            for way in ("put", "get")
-            for suffix, copier in _COPIERS.items()
-        ),
-        [
-            compared,
-            f"{cycles['got']:,}, {cycles['bad']} bad",
-        ],
-    ]
-    report.table([Column("", folds=True), Column("", right=True)], rows)
-    report.say(
-        f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and "
-        "memcpy in turns."
-    )
