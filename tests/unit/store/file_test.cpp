@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
@@ -18,6 +23,19 @@
 #include "headrace/store/file.hpp"
 #include "store/protocol.hpp"
 #include "support/store_stage.hpp"
+
+namespace {
+/// By how much the clock of the day has jumped.
+headrace::Atomic<std::int64_t> jumped_s{0};
+}  // namespace
+
+/// Of this program, the library included, in place of that of the C library.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const auto answer = static_cast<int>(::syscall(SYS_clock_gettime, clock, now));
+  // relaxed: only the number.
+  if (clock == CLOCK_REALTIME) now->tv_sec += jumped_s.load_relaxed();
+  return answer;
+}
 
 namespace headrace::store {
 namespace {
@@ -37,6 +55,7 @@ class InFile : public ::testing::Test {
             .checksums = true};
   }
   void open() {
+    store_.reset();
     store_ = test::make_store(*engine_, options());
     ASSERT_NE(store_, nullptr);
   }
@@ -216,6 +235,78 @@ TEST_F(InFile, ADiskWithoutRoomIsRefused) {
   asked.tiers[0].capacity = Bytes(std::uint64_t{1} << 49U);
   expect_refused(asked, Code::capacity_exceeded, "blocks");
   EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(InFile, OnAReadOnlyMountIsRefusedButCanBeInspected) {
+  put_some();
+  store_.reset();
+  const std::string folder = std::filesystem::path(path_).parent_path();
+  if (::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "mounts are not permitted here";
+  }
+  ASSERT_EQ(::mount(nullptr, folder.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr),
+            0);
+  const auto made = Store::make(*engine_, options());
+  const auto found = inspect_file(path_, true);
+  ASSERT_EQ(::umount2(folder.c_str(), MNT_DETACH), 0);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message(), HasSubstr(path_));
+  EXPECT_THAT(made.error().message(), HasSubstr("Read-only file system"));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->entries.size(), 5U);
+}
+
+TEST_F(InFile, WorksBesideThousandsOfOpenDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit more{.rlim_cur = std::max<rlim_t>(before.rlim_cur, 4096),
+                    .rlim_max = std::max<rlim_t>(before.rlim_max, 4096)};
+  if (::setrlimit(RLIMIT_NOFILE, &more) != 0) GTEST_SKIP() << "at most 4096 are not permitted";
+  std::vector<int> opened;
+  for (int i = 0; i < 2000; ++i) opened.push_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_GT(opened.back(), 2000);
+  put_some();
+  std::vector<std::byte> bytes(kBlockBytes);
+  EXPECT_EQ(store_->get("3", bytes).outcome, Outcome::done);
+  EXPECT_EQ(version_of(3, bytes), 4U);
+  EXPECT_GT(store_->event_descriptor().value(), 2000);
+  store_.reset();
+  for (const int each : opened) ::close(each);
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(InFile, AClockThatJumpsEndsNoTransferAndReturnsNoOlderBlock) {
+  constexpr std::int64_t kYears = std::int64_t{10} * 365 * 86400;
+  std::vector<std::byte> bytes(kBlockBytes);
+  std::uint64_t version = 0;
+  for (const std::int64_t jump : {kYears, -kYears, std::int64_t{0}}) {
+    jumped_s.store_relaxed(jump);  // Only the number.
+    open();
+    for (const std::int64_t meanwhile : {jump, -jump}) {
+      jumped_s.store_relaxed(meanwhile);  // As above.
+      const auto now = std::chrono::system_clock::now();
+      // Else the library sees no jump either.
+      EXPECT_LT(std::abs(std::chrono::system_clock::to_time_t(now) - ::time(nullptr) - meanwhile),
+                60);
+      ASSERT_EQ(store_->put("k", block_bytes(1, ++version, kBlockBytes)).outcome, Outcome::done);
+      ASSERT_EQ(store_->get("k", bytes).outcome, Outcome::done);
+      EXPECT_EQ(version_of(1, bytes), version);
+    }
+    open();
+    ASSERT_EQ(store_->get("k", bytes).outcome, Outcome::done);
+    EXPECT_EQ(version_of(1, bytes), version);
+  }
+}
+
+TEST_F(InFile, AKeyOfTheLongestLengthIsThereAgain) {
+  open();
+  const std::string key(kKeyBytesMax, 'k');
+  EXPECT_EQ(store_->put("", block_bytes(1, 1, kBlockBytes)).outcome, Outcome::bad_key);
+  EXPECT_EQ(store_->put(key + 'k', block_bytes(1, 1, kBlockBytes)).outcome, Outcome::bad_key);
+  ASSERT_EQ(store_->put(key, block_bytes(1, 1, kBlockBytes)).outcome, Outcome::done);
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->keys(), std::vector<std::string>{key});
 }
 
 TEST_F(InFile, ATornEntryIsDropped) {
