@@ -60,8 +60,7 @@ using ScanTuple = std::tuple<TablePointer, std::vector<std::uint32_t>, std::vect
 /// Threading: shared.
 class PrefetcherHandle {
  public:
-  PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans,
-                   bool wait)
+  PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans)
       : cache_(std::move(cache)) {
     query::Plan plan;
     plan.reserve(scans.size());
@@ -72,7 +71,7 @@ class PrefetcherHandle {
     keep_owner();
     const std::shared_ptr<cache::Cache> held = cache_->cache();
     const GilReleased released;
-    prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan), {.wait = wait}));
+    prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan)));
   }
   PrefetcherHandle(const PrefetcherHandle&) = delete;
   PrefetcherHandle& operator=(const PrefetcherHandle&) = delete;
@@ -138,16 +137,18 @@ void bind_table(nb::module_& module) {
       .def("chunk_rows", &query::Table::chunk_rows, "chunk_index"_a)
       .def(
           "movable_bytes",
-          [](const query::Table& table, std::uint32_t column) {
-            return table.movable(column).count();
+          [](const query::Table& table, std::uint32_t column, bool with_views) {
+            return table.movable(column, with_views).count();
           },
-          "column"_a)
+          "column"_a, "with_views"_a)
       .def("is_movable", &query::Table::is_movable, "column"_a)
       .def(
           "addresses",
-          [](const query::Table& table, std::uint32_t column) {
+          [](const query::Table& table, std::uint32_t column,
+             std::optional<std::uint32_t> chunk_count) {
             std::vector<std::pair<std::uintptr_t, std::size_t>> found;
-            for (std::uint32_t chunk = 0; chunk < table.chunk_count(); ++chunk) {
+            const std::uint32_t end = std::min(table.chunk_count(), chunk_count.value_or(-1));
+            for (std::uint32_t chunk = 0; chunk < end; ++chunk) {
               for (const query::Region& region : table.regions(chunk, column)) {
                 found.emplace_back(reinterpret_cast<std::uintptr_t>(region.bytes.data()),
                                    region.bytes.size());
@@ -155,7 +156,8 @@ void bind_table(nb::module_& module) {
             }
             return found;
           },
-          "column"_a, "Address and length of each region.")
+          "column"_a, "chunk_count"_a = nb::none(),
+          "Address and length of each region of the first chunks.")
       .def(
           "stream",
           [](const query::Table& table, const std::vector<std::uint32_t>& columns) {
@@ -176,8 +178,8 @@ void bind_table(nb::module_& module) {
           "cache"_a, "Drops the copies of the table, so that it can be freed.");
 
   nb::class_<PrefetcherHandle>(module, "Prefetcher")
-      .def(nb::init<std::shared_ptr<CacheHandle>, const std::vector<ScanTuple>&, bool>(), "cache"_a,
-           "scans"_a, "wait"_a)
+      .def(nb::init<std::shared_ptr<CacheHandle>, const std::vector<ScanTuple>&>(), "cache"_a,
+           "scans"_a)
       .def(
           "stream",
           [](const PrefetcherHandle& handle, const TablePointer& table,

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.dataframe as dd
 import distributed
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -93,7 +96,7 @@ EXPECTED = [factor * ROWS * (ROWS - 1) // 2 for factor in range(6)]
 def test_inputs_are_moved_while_the_task_before_runs(
     client: distributed.Client, partitions: list[Partition]
 ) -> None:
-    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", ahead=AHEAD, wait=True))
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", ahead=AHEAD))
     holding = client.submit(hold, "inputs")
     futures = client.map(total, partitions)
     wait_until(lambda: only(client).inputs_prefetched == AHEAD)
@@ -116,7 +119,7 @@ def test_tables_that_are_results_of_other_tasks_are_moved(
     # Their own inputs, the partitions, would be held for a moment, too.
     tables = client.map(Partition.table, partitions)
     distributed.wait(tables)
-    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
     holding = client.submit(hold, "tables")
     futures = client.map(total, tables)
     wait_until(lambda: only(client).inputs_held == 4)
@@ -141,7 +144,7 @@ def test_a_partition_that_is_not_there_fails_its_task_alone(
 
 
 def test_partitions_may_be_parquet_files(client: distributed.Client, tmp_path: Path) -> None:
-    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
     path = str(tmp_path / "n.parquet")
     pq.write_table(pa.table({"other": ["x"] * ROWS, "n": range(ROWS)}), path)
     holding = client.submit(hold, "parquet")
@@ -178,6 +181,130 @@ def test_files_are_decoded_ahead_without_moving_anything(
     headrace.dask.install(client, headrace.dask.Prefetch(prefetch="off", ahead="decode"))
     (worker,) = headrace.dask.statistics(client).values()
     assert not worker.prefetching
+
+
+def loaded(path: str) -> Any:
+    return pd.read_parquet(path)
+
+
+def slowly(frame: Any) -> Any:
+    time.sleep(0.1)  # While the next one is decoded.
+    return frame
+
+
+def from_delayed(paths: list[str]) -> Any:
+    parts = [dask.delayed(loaded)(path) for path in paths]
+    return dd.from_delayed(parts).map_partitions(slowly).n.sum()
+
+
+def summed(path: str) -> Any:
+    return dask.delayed(lambda part: slowly(part).n.sum())(dask.delayed(loaded)(path))
+
+
+SOURCES: dict[str, tuple[Callable[[list[str]], Any], bool]] = {
+    "read_parquet": (lambda paths: dd.read_parquet(paths).map_partitions(slowly).n.sum(), False),
+    "a column": (lambda paths: dd.read_parquet(paths).n.map_partitions(slowly).sum(), False),
+    "from_map": (lambda paths: dd.from_map(loaded, paths).map_partitions(slowly).n.sum(), False),
+    "from_delayed": (from_delayed, True),
+    "delayed": (lambda paths: dask.delayed(sum)([summed(path) for path in paths]), True),
+}
+"""Graphs that read files, and whether a user must mark them."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    paths = [str(tmp_path / f"n{number}.parquet") for number in range(6)]
+    for number, path in enumerate(paths):
+        pq.write_table(pa.table({"n": [number] * ROWS, "other": ["x"] * ROWS}), path)
+    return paths
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_graphs_of_dask_read_files_ahead_as_they_are(
+    client: distributed.Client, files: list[str], name: str
+) -> None:
+    make, is_marked = SOURCES[name]
+    expected = sum(number * ROWS for number in range(6))
+    headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode"))
+    if is_marked:  # What is not marked runs as without the plug-in.
+        assert make(files).compute() == expected
+        assert only(client).inputs_prefetched == 0
+    graph = make(files)
+    with dask.annotate(**({"ahead": "decode"} if is_marked else {})):
+        assert graph.compute() == expected
+    assert only(client).inputs_prefetched >= 2
+    wait_until(lambda: only(client).inputs_held == 0)
+    headrace.dask.uninstall(client)
+    assert graph.compute() == expected
+
+
+def test_frames_in_memory_have_nothing_to_be_read_ahead(
+    client: distributed.Client, files: list[str]
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode"))
+    frame = dd.from_pandas(pd.read_parquet(files[1]), npartitions=4)
+    assert frame.map_partitions(slowly).n.sum().compute() == ROWS
+    assert inputs_seen(client) == 0
+
+
+def test_a_file_that_is_being_read_ahead_is_read_once(
+    client: distributed.Client, tmp_path: Path
+) -> None:
+    begun, go_on, calls = tmp_path / "begun", threading.Event(), []
+
+    def load(number: int) -> int:
+        calls.append((number, threading.current_thread().name))
+        if number == 2:
+            begun.touch()
+            assert go_on.wait(TIME_LIMIT_S)
+        return number
+
+    waits[str(tmp_path)] = load
+    headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode"))
+    holding = client.submit(hold, "reading")
+    with dask.annotate(ahead="decode"):
+        futures = client.map(waited, [str(tmp_path)] * 3, [1, 2, 3])
+    wait_until(begun.exists)
+    distributed.Event("reading", client=client).set()
+    wait_until(lambda: "executing" in client.run(states_here).popitem()[1])
+    go_on.set()
+    assert client.gather([holding, *futures]) == [None, 1, 2, 3]
+    assert sorted(number for number, _ in calls) == [1, 2, 3]
+    assert {name for number, name in calls if number < 3} == {"headrace.dask"}
+
+
+waits: dict[str, Callable[[int], int]] = {}
+
+
+def waited(name: str, number: int) -> int:
+    return waits[name](number)
+
+
+def test_a_reading_that_fails_ahead_fails_its_task_alone(client: distributed.Client) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode"))
+    holding = client.submit(hold, "failing")
+    with dask.annotate(ahead="decode"):
+        bad, good = client.map(loaded, ["/nowhere.parquet"]), client.submit(abs, -7)
+    wait_until(lambda: only(client).inputs_failed == 1)
+    distributed.Event("failing", client=client).set()
+    with pytest.raises(FileNotFoundError):
+        client.gather(bad)
+    assert client.gather([holding, good]) == [None, 7]
+
+
+def test_the_gain_can_be_measured(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "dask_ahead.py"), "--rounds", "1", "--cold"]
+    done = subprocess.run(
+        [*command, "--rows", "1000", "--latency-ms", "20"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=True,
+    )
+    assert re.search(r"^ratio \d", done.stdout, re.MULTILINE)
+    assert len(re.findall(r"^[1-9]\d* prefetched", done.stdout, re.MULTILINE)) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_task_waits_for_its_file_that_is_being_decoded(
@@ -266,7 +393,7 @@ def test_inputs_are_found_wherever_arguments_name_them(partitions: list[Partitio
 def test_the_plug_in_travels_with_its_options() -> None:
     plugin = headrace.dask.Prefetch(prefetch="off", ahead=2, pin=False)
     sent = pickle.loads(pickle.dumps(plugin))  # noqa: S301 - Of our own.
-    assert (sent.prefetch, sent.ahead, sent.pin, sent.wait) == ("off", 2, False, False)
+    assert (sent.prefetch, sent.ahead, sent.pin) == ("off", 2, False)
     with pytest.raises(headrace.InvalidArgumentError, match="use off, auto or on"):
         headrace.dask.Prefetch(prefetch="maybe")  # type: ignore[arg-type]
 

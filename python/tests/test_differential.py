@@ -24,6 +24,7 @@ from conftest import wait_until
 import headrace
 import headrace.dask
 import headrace.sql
+from headrace import _core
 from headrace.frames import Dataset, lazy_frame
 
 PROGRAMS = 66
@@ -184,6 +185,19 @@ def outcome(step: Step, connection: Any) -> str:
         return type(problem).__name__
 
 
+@pytest.fixture(autouse=True)
+def copies_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all copies before they are read, so that they are."""
+    start = _core.Prefetcher
+
+    def finished(*args: Any) -> Any:
+        made = start(*args)
+        made.finish()
+        return made
+
+    monkeypatch.setattr(_core, "Prefetcher", finished)
+
+
 def test_duckdb_answers_as_on_its_own_connection(
     rngs: Callable[[int], random.Random], cache: headrace.Cache
 ) -> None:
@@ -194,7 +208,7 @@ def test_duckdb_answers_as_on_its_own_connection(
         with (
             duckdb.connect() as plain,
             headrace.sql.connect(
-                prefetch="on", cache=cache, wait=True, chunk_rows=rng.choice([600, 1000, 4096])
+                prefetch="on", cache=cache, chunk_rows=rng.choice([600, 1000, 4096])
             ) as prefetching,
         ):
             for connection in (plain, prefetching):
@@ -239,8 +253,8 @@ def test_frames_give_what_their_table_has(
         table = headrace.Table(data, chunk_rows=rng.choice([600, 1000, 4096]))
         assert_same(pa.table(table), data, number)
         limit = rng.randrange(50)
-        dataset, plain = Dataset(table, cache, wait=True), pds.dataset(data)
-        lazy, eager = lazy_frame(table, cache, wait=True), pl.from_arrow(data)
+        dataset, plain = Dataset(table, cache), pds.dataset(data)
+        lazy, eager = lazy_frame(table, cache), pl.from_arrow(data)
         names = rng.sample(data.column_names, rng.randrange(1, 4))
         for _ in range(2):  # The second time all is in copies.
             found = dataset.to_table()
@@ -277,7 +291,7 @@ def test_tasks_of_dask_read_what_their_table_has(
         ) as cluster,
         cluster.get_client() as client,
     ):
-        plugin = headrace.dask.Prefetch(prefetch="on", ahead=DASK_TABLES, wait=True)
+        plugin = headrace.dask.Prefetch(prefetch="on", ahead=DASK_TABLES)
         headrace.dask.install(client, plugin)
         holding = client.submit(distributed.Event("read").wait, TIME_LIMIT_S)
         # Tasks whose inputs are on the worker are put there at once.

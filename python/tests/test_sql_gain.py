@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mode "auto": what copies should gain, what they gained, and the reasons that a user is told."""
+"""Mode "auto": the expected and measured gain of copies, and the reasons that it gives."""
 
 import json
 from collections.abc import Iterator

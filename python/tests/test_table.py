@@ -89,7 +89,7 @@ def prefetched(
 ) -> tuple[Any, dict[str, Any]]:
     with headrace.Cache(capacity=capacity, placement="local") as cache:
         prefetcher = _core.Prefetcher(
-            cache.native(), [(table.native(), list(columns[:1]), list(columns[1:]), [])], False
+            cache.native(), [(table.native(), list(columns[:1]), list(columns[1:]), [])]
         )
         if finish:
             prefetcher.finish()
@@ -155,7 +155,7 @@ def test_copies_of_strings_may_be_touched_as_whole_buffers(everything: Any, firs
     table = headrace.Table(texts, chunk_rows=5000)
     with headrace.Cache(capacity="64MiB", placement="local") as cache:
         columns = list(range(texts.num_columns))
-        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [], columns, [])], False)
+        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [], columns, [])])
         prefetcher.finish()
         found = read(prefetcher.stream(table.native(), columns))
         prefetcher.stop()
@@ -212,7 +212,7 @@ def test_excluded_chunks_are_not_moved(everything: Any) -> None:
     table = headrace.Table(everything.select(["int32 False"]), chunk_rows=10_000)
     with headrace.Cache(capacity="16MiB", placement="local") as cache:
         prefetcher = _core.Prefetcher(
-            cache.native(), [(table.native(), [], [0], [True, False, False])], False
+            cache.native(), [(table.native(), [], [0], [True, False, False])]
         )
         prefetcher.finish()
         assert cache.statistics.misses == 1  # The third chunk is too short.
@@ -222,7 +222,7 @@ def test_excluded_chunks_are_not_moved(everything: Any) -> None:
 def test_a_stopped_prefetcher_leaves_its_streams_at_the_source(everything: Any) -> None:
     table = headrace.Table(everything, chunk_rows=1000)
     with headrace.Cache(capacity="64MiB", placement="local") as cache:
-        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [0], [1], [])], False)
+        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [0], [1], [])])
         reader = pa.RecordBatchReader.from_stream(Stream(prefetcher.stream(table.native(), [0, 1])))
         first = reader.read_next_batch()
         prefetcher.stop()

@@ -33,8 +33,8 @@ bool is_worth_moving(const Region& region) {
 /// `mutex_`, so that stop() can release the cache.
 class PrefetchState {
  public:
-  PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan, PrefetcherOptions options)
-      : options_(options), plan_(std::move(plan)), cache_(std::move(cache)) {
+  PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan)
+      : plan_(std::move(plan)), cache_(std::move(cache)) {
     progress_.resize(plan_.size());
     statistics_.scans.resize(plan_.size());
     for (std::size_t i = 0; i < plan_.size(); ++i) {
@@ -100,7 +100,6 @@ class PrefetchState {
     return progress_[scan_index].chunks_read > chunk_index;
   }
 
-  const PrefetcherOptions options_;
   const Plan plan_;
   mutable Mutex mutex_;
   /// Notified when a chunk is read, when the walk blocks or ends, and by stop().
@@ -176,13 +175,7 @@ std::vector<cache::Entry> PrefetchState::locate(std::optional<std::size_t> scan_
     ++looking_streams_;
   }
   // No lock: a poll may end other moves, too.
-  for (const cache::Entry& entry : found) {
-    if (options_.wait) {
-      entry.wait();
-    } else {
-      static_cast<void>(entry.try_wait());
-    }
-  }
+  for (const cache::Entry& entry : found) static_cast<void>(entry.try_wait());
   const Lock lock(mutex_);
   --looking_streams_;
   if (is_stopped_) changed_.notify_all();
@@ -342,7 +335,7 @@ Prefetcher::~Prefetcher() {
 }
 
 Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cache> cache,
-                                                      Plan plan, PrefetcherOptions options) {
+                                                      Plan plan) {
   for (const PlannedScan& scan : plan) {
     for (const auto* columns : {&scan.filter_columns, &scan.other_columns}) {
       for (const std::uint32_t column : *columns) {
@@ -354,7 +347,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
       }
     }
   }
-  auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan), options);
+  auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan));
   HEADRACE_TRY(state->start());
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(state)));
 }

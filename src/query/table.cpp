@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
@@ -82,12 +83,20 @@ std::int64_t buffers_of(Layout layout) {
   return 0;
 }
 
+/// All regions of a piece with views; to find their strings, each row must be read.
+struct Located {
+  std::once_flag once;
+  std::vector<Region> regions;
+};
+
 /// One chunk of one column.
 struct Piece {
   const ArrowArray* source = nullptr;
   Layout layout = Layout::whole;
-  std::int64_t offset = 0;  ///< Of the exported array.
-  std::vector<Region> regions;
+  std::int64_t first = 0;          ///< Row of the column's buffers.
+  std::int64_t offset = 0;         ///< Of the exported array.
+  std::vector<Region> regions;     ///< Without the strings of views.
+  std::unique_ptr<Located> views;  ///< Only of the layout `views`; written when first read.
 };
 
 struct Chunk {
@@ -151,10 +160,9 @@ struct Range {
   std::int64_t end = 0;
 };
 
-void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int64_t end) {
+void add_strings_of_views(Piece& piece, std::int64_t first, std::int64_t end) {
   const std::byte* const views = buffer_of(*piece.source, 1);
   if (views == nullptr) return;
-  add_region(piece, 1, aligned * kViewBytes, end * kViewBytes, 0);
   // The last buffer holds the lengths of those before it.
   std::vector<Range> ranges(static_cast<std::size_t>(piece.source->n_buffers - 3));
   const std::byte* const valid = buffer_of(*piece.source, 0);
@@ -171,9 +179,30 @@ void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int6
   }
 }
 
+/// All regions of a piece. Threading: shared.
+std::span<const Region> located(const Piece& piece, std::int64_t row_count) {
+  if (piece.views == nullptr) return piece.regions;
+  std::call_once(piece.views->once, [&] {
+    Piece whole{.source = piece.source,
+                .layout = piece.layout,
+                .first = piece.first,
+                .offset = piece.offset,
+                .regions = piece.regions,
+                .views = nullptr};
+    add_strings_of_views(whole, piece.first, piece.first + row_count);
+    piece.views->regions = std::move(whole.regions);
+  });
+  return piece.views->regions;
+}
+
 /// Rows [first, first + count) of the column's buffers.
 Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t count) {
-  Piece piece{.source = &source, .layout = type.layout, .offset = first, .regions = {}};
+  Piece piece{.source = &source,
+              .layout = type.layout,
+              .first = first,
+              .offset = first,
+              .regions = {},
+              .views = nullptr};
   if (type.layout == Layout::whole) return piece;
   const std::int64_t aligned = first - first % kRowAlignment;
   const std::int64_t end = first + count;
@@ -194,7 +223,8 @@ Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t 
       add_strings<std::int64_t>(piece, aligned, first, end);
       break;
     case Layout::views:
-      add_views(piece, aligned, first, end);
+      add_region(piece, 1, aligned * kViewBytes, end * kViewBytes, 0);
+      piece.views = std::make_unique<Located>();
       break;
     case Layout::whole:
       break;
@@ -405,8 +435,11 @@ struct ExportedArray {
     if (piece.layout != Layout::whole && source.null_count == 0) exported->buffers[0] = nullptr;
     std::vector<const Region*> copied(exported->buffers.size());
     bool has_copied = false;
-    for (std::size_t i = 0; i < piece.regions.size(); ++i) {
-      const Region& region = piece.regions[i];
+    // Strings of views that are not copied stay where the source has them.
+    const std::span<const Region> regions =
+        copies.empty() ? std::span<const Region>(piece.regions) : located(piece, row_count);
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      const Region& region = regions[i];
       const std::byte* data = region.bytes.data() - region.skipped_bytes;
       if (!copies.empty() && copies[i].cached()) {
         data = copies[i].data().data();
@@ -480,7 +513,7 @@ struct TableStream {
         const Piece& piece = chunk.pieces[column];
         std::vector<cache::Entry> copies;
         if (self.reader != nullptr) {
-          copies = self.reader->locate(column, piece.regions);
+          copies = self.reader->locate(column, located(piece, chunk.row_count));
         }
         ArrowArray& part = exported->add_part();
         ExportedArray::write_piece(self.table, piece, chunk.row_count, std::move(copies), part);
@@ -569,10 +602,11 @@ bool Table::is_movable(std::uint32_t column) const {
   return content_->types[column].layout != Layout::whole;
 }
 
-Bytes Table::movable(std::uint32_t column) const {
+Bytes Table::movable(std::uint32_t column, bool with_views) const {
   std::uint64_t total = 0;
   for (const Chunk& chunk : content_->chunks) {
-    for (const Region& region : chunk.pieces[column].regions) {
+    const Piece& piece = chunk.pieces[column];
+    for (const Region& region : with_views ? located(piece, chunk.row_count) : piece.regions) {
       if (region.bytes.size() >= kRegionMin.count()) total += region.bytes.size();
     }
   }
@@ -580,7 +614,8 @@ Bytes Table::movable(std::uint32_t column) const {
 }
 
 std::span<const Region> Table::regions(std::uint32_t chunk_index, std::uint32_t column) const {
-  return content_->chunks[chunk_index].pieces[column].regions;
+  const Chunk& chunk = content_->chunks[chunk_index];
+  return located(chunk.pieces[column], chunk.row_count);
 }
 
 Result<void> Table::open_stream(std::vector<std::uint32_t> columns,
@@ -602,7 +637,7 @@ Result<void> Table::open_stream(std::vector<std::uint32_t> columns,
 void Table::invalidate(cache::Cache& cache) const {
   for (const Chunk& chunk : content_->chunks) {
     for (const Piece& piece : chunk.pieces) {
-      for (const Region& region : piece.regions) {
+      for (const Region& region : located(piece, chunk.row_count)) {
         if (region.bytes.size() >= kRegionMin.count()) cache.invalidate(region.bytes);
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prefetcher: moves the columns that a query will read, in the order in which it will read them.
-// The query reads through streams of the prefetcher and never waits for a move, unless asked.
+// The query reads through streams of the prefetcher and never waits for a move.
 #pragma once
 
 #include <chrono>
@@ -29,11 +29,6 @@ struct PlannedScan {
 
 /// Scans in the order in which the query starts them.
 using Plan = std::vector<PlannedScan>;
-
-struct PrefetcherOptions {
-  /// Streams wait for copies in flight instead of reading the source.
-  bool wait = false;
-};
 
 /// Reads of one column by streams.
 struct ColumnStatistics {
@@ -71,7 +66,7 @@ class HEADRACE_API Prefetcher {
   /// Fails: capacity_exceeded if the thread cannot be started; out_of_range for a column that a
   ///        table does not have.
   [[nodiscard]] static Result<std::unique_ptr<Prefetcher>> start(
-      std::shared_ptr<cache::Cache> cache, Plan plan, PrefetcherOptions options = {});
+      std::shared_ptr<cache::Cache> cache, Plan plan);
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
   /// As stop().

@@ -76,8 +76,9 @@ class HEADRACE_API Table : public std::enable_shared_from_this<Table> {
   [[nodiscard]] std::uint32_t chunk_rows(std::uint32_t chunk_index) const;
   [[nodiscard]] std::uint32_t column_count() const;
   [[nodiscard]] std::string_view column_name(std::uint32_t column) const;
-  /// Bytes of the column that a prefetcher can move.
-  [[nodiscard]] Bytes movable(std::uint32_t column) const;
+  /// Bytes of the column that a prefetcher can move. For the strings of views each row is read, so
+  /// they may be left out.
+  [[nodiscard]] Bytes movable(std::uint32_t column, bool with_views = true) const;
   /// False for nested and other types that are read from the source.
   [[nodiscard]] bool is_movable(std::uint32_t column) const;
   /// Regions of one chunk, in buffer order.

@@ -17,6 +17,16 @@ Eviction = Literal["s3_fifo", "lru"]
 PrefetchMode = Literal["off", "auto", "on"]
 """Whether columns are copied ahead of a query; auto: where that is expected to pay."""
 PREFETCH_MODES: tuple[PrefetchMode, ...] = get_args(PrefetchMode)
+
+
+def prefetch_mode(text: str) -> PrefetchMode:
+    """Check a mode."""
+    if text not in PREFETCH_MODES:
+        cause, remedy = "there is no such mode", "use off, auto or on"
+        raise InvalidArgumentError(f"prefetch {text!r}", cause, remedy)
+    return text
+
+
 NODE_MAX = 2**32 - 2
 """The largest node number that the library accepts."""
 COUNT_MAX = 2**63 - 1

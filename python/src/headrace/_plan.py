@@ -27,6 +27,7 @@ class PlannedScan:
     Attributes:
         filter_columns: Columns that the filter tests; moved first.
         other_columns: The other columns that the query reads.
+        movable_bytes: From a plan that runs, without the strings of views.
         ranges: Ranges that a row must lie in to pass the filter, from its simple conditions. Chunks
             outside of them are not moved.
     """
@@ -107,7 +108,7 @@ def _scan(
         table=name,
         filter_columns=tested,
         other_columns=tuple(each for each in columns if each not in tested),
-        movable_bytes=tables[name].movable_bytes(columns),
+        movable_bytes=tables[name].movable_bytes(columns, with_views=False),
         ranges=_ranges(filters),
     )
 

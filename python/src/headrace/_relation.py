@@ -18,10 +18,17 @@ class Relation(DuckDBPyRelation):
 
     __slots__ = ()
 
-    def _derive(self, *args: Any, **kwargs: Any) -> Any:
-        derived = super()._derive(*args, **kwargs)
-        derived.__class__ = Relation
-        return derived
+    def _derive(self, step: Any, *args: Any, **kwargs: Any) -> Any:
+        self._need(repr(step))
+        return _ours(super()._derive(step, *args, **kwargs))
+
+    def query(self, virtual_table_name: str, sql_query: str) -> Any:
+        self._need(sql_query)
+        return _ours(super().query(virtual_table_name, sql_query))
+
+    def _need(self, text: str) -> None:
+        if (connection := PREFETCHING.get(id(self._con))) is not None:
+            connection.need(text)
 
     def _submit(self, *args: Any, **kwargs: Any) -> Any:
         return self._prefetched(super()._submit, *args, **kwargs)
@@ -34,6 +41,12 @@ class Relation(DuckDBPyRelation):
         if connection is None:
             return run(*args, **kwargs)
         return connection._run(*self._statement(), run, *args, **kwargs)  # noqa: SLF001
+
+
+def _ours(made: Any) -> Any:
+    if isinstance(made, DuckDBPyRelation):
+        made.__class__ = Relation
+    return made
 
 
 __name__ = DuckDBPyRelation.__module__

@@ -5,6 +5,7 @@ import functools
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ import duckdb
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import PREFETCH_MODES, instance_of, whole_number
+from headrace._arguments import instance_of, prefetch_mode, whole_number
 from headrace._arrow_source import ArrowSource
 from headrace._gain import GAIN_MIN, Learned, Reading
 from headrace._plan import PlannedScan, read_plan
 from headrace._prefetched import ColumnRead, ExplainedColumn, Prefetched, ScanRead
 from headrace.cache import Cache
-from headrace.errors import ClosedError, InvalidArgumentError
+from headrace.errors import ClosedError
 from headrace.machine import Machine, topo
 from headrace.table import Table
 
@@ -84,15 +85,10 @@ class Shared:
     which counts their changes.
     """
 
-    def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
-        if mode not in PREFETCH_MODES:
-            raise InvalidArgumentError(
-                f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
-            )
+    def __init__(self, mode: str, cache: Cache | None, *, chunk_rows: int) -> None:
         if cache is not None:
             instance_of(cache, Cache, _TRIED)
-        self.mode = mode
-        self.wait = wait
+        self.mode = prefetch_mode(mode)
         self.chunk_rows: int = whole_number(chunk_rows, _TRIED, 1, 2**31)
         self.machine: Machine = cache.machine if cache is not None else topo()
         allowed = os.sched_getaffinity(0)
@@ -114,8 +110,8 @@ class Shared:
         self.words: dict[str, set[str]] = {}
         """Names of tables by their first words in lower case, which a text must have."""
         self.version = 0
-        self.views: set[str] = set()
-        """Views and macros that statements here have made: they may read tables."""
+        self.views: dict[str, set[str]] = {}
+        """The words in the definitions of views and macros that statements here have made."""
         self.functions: set[str] = set()
         self.notes: dict[str, None] = {}
         self.plans: dict[str, list[PlannedScan]] = {}
@@ -136,26 +132,38 @@ class Shared:
         )
 
     def named(self, text: str) -> dict[str, Table]:
-        """The tables that a statement names, and all if it names a view."""
-        words = [*_WORD.findall(text.lower()), ""]
+        """The tables that a statement names, itself or by a view."""
+        lowered = text.lower()
+        words = [*_WORD.findall(lowered), ""]
         with self.lock:
             if words[0] in _SCHEMA_CHANGES:
                 self.plans.clear()
-                self.views.update(_VIEW.findall(text.lower()))
+                for view in _VIEW.findall(lowered):
+                    self.views.setdefault(view, set()).update(words)
             if not self.functions.isdisjoint(words):
                 self.note(f"planning would call a Python function: {text[:_NOTE_TEXT]}")
                 return {}
-            if not self.views.isdisjoint(words):
-                return dict(self.tables)
-            return {name: self.tables[name] for word in words for name in self.words.get(word, ())}
+            return {
+                name: self.tables[name] for name in self._names_by(words) if name in self.tables
+            }
+
+    def sources_in(self, text: str) -> list[tuple[str, object]]:
+        """What DuckDB reads the tables from that a text names."""
+        with self.lock:
+            names = self._names_by([*_WORD.findall(text.lower()), ""])
+            return [(name, self.sources[name]) for name in names]
+
+    def _names_by(self, words: list[str]) -> list[str]:
+        known, following = dict.fromkeys(words), list(words)
+        while following:
+            more = [each for each in self.views.get(following.pop(), ()) if each not in known]
+            known.update(dict.fromkeys(more))
+            following += more
+        return [name for word in known for name in self.words.get(word, ())]
 
     def all_tables(self) -> dict[str, Table]:
         with self.lock:
             return dict(self.tables)
-
-    def all_sources(self) -> list[tuple[str, object]]:
-        with self.lock:
-            return list(self.sources.items())
 
     def learned_of(self, text: str) -> Learned:
         with self.lock:
@@ -164,11 +172,9 @@ class Shared:
             return self.learned.setdefault(text, Learned())
 
     def reading(self, scans: Sequence[PlannedScan]) -> Reading:
-        tables, found = self.all_tables(), dict[int | None, int]()
+        tables, found = self.all_tables(), Counter[int | None]()
         for scan in scans:
-            for nodes in tables[scan.table].where(scan.columns, samples=_SAMPLES).values():
-                for node, byte_count in nodes.items():
-                    found[node] = found.get(node, 0) + byte_count
+            found += tables[scan.table].bytes_by_node(scan.columns, samples=_SAMPLES)
         return Reading(self.machine, self.worker, self.threads, self.target, found)
 
     def gains(self) -> list[str]:
@@ -222,7 +228,7 @@ class Shared:
         for name, table in tables.items():
             if table.lies_in_file:
                 self.note(f"'{name}' is a mapped file, which others can truncate: read in place")
-        return any(table.movable_bytes() for table in tables.values())
+        return any(table.movable_bytes(with_views=False) for table in tables.values())
 
     def keep_plan(self, text: str, version: int, scans: list[PlannedScan], plan_ns: int) -> None:
         with self.lock:
@@ -301,7 +307,7 @@ class Shared:
                 for scan in scans
             ]
             try:
-                started = _core.Prefetcher(cache.native(), native, self.wait)
+                started = _core.Prefetcher(cache.native(), native)
             except ClosedError:
                 self.note("the cache is closed")
                 return None
@@ -313,6 +319,8 @@ class Shared:
         with self.lock, suppress(ValueError):
             self.running.remove(running)
         running.native.stop()
+        for table in running.tables.values():  # Not beside the statement.
+            table.learn_bounds()
 
     def stream(self, table: Table, columns: list[int]) -> object:
         """Open a stream of `columns` for the statement that expects it."""

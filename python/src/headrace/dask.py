@@ -4,7 +4,8 @@
 The task graph is the plan. A `distributed` plug-in observes which tasks the scheduler assigned to a
 worker, finds `Partition`s and Arrow tables in their arguments, and lets an engine copy them to the
 nearest fast memory. A task reads them by `read`: from copies that are ready, else from the source,
-so results do not depend on prefetching.
+so results do not depend on prefetching. With ``ahead="decode"`` the worker also runs the functions
+of the next tasks that read files, such as those of `dask.dataframe.read_parquet`.
 
 Example:
     with distributed.LocalCluster(n_workers=4) as cluster, cluster.get_client() as client:
@@ -14,6 +15,7 @@ Example:
 """
 
 import asyncio
+import functools
 import heapq
 import importlib
 import itertools
@@ -22,7 +24,8 @@ import os
 import queue
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -31,18 +34,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace import _core
-from headrace._arguments import PREFETCH_MODES, PrefetchMode, whole_number
+from headrace._arguments import PrefetchMode, prefetch_mode, whole_number
 from headrace._arrow_source import reader_of
 from headrace._extras import missing_package
 from headrace.cache import Cache
 from headrace.engine import Engine
-from headrace.errors import InvalidArgumentError, IoFailedError, UnsupportedError
+from headrace.errors import IoFailedError, UnsupportedError
 from headrace.machine import Machine, Node, topo
 from headrace.table import Table
 
 try:
-    import dask
     import distributed
+    from dask._task_spec import GraphNode, Task
 except ModuleNotFoundError as _problem:
     raise missing_package("prefetch for Dask", _problem) from _problem
 
@@ -207,7 +210,6 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         prefetch: PrefetchMode = "auto",
         capacity: int | str = "256MiB",
         ahead: int | Literal["decode"] = 4,
-        wait: bool = False,
         pin: bool = True,
     ) -> None:
         """Choose how workers prefetch.
@@ -217,29 +219,25 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
                 memory. Without faster memory, "on" copies within the same memory, for no gain.
             capacity: Bytes of copies per worker, in addition to the memory that Dask counts.
             ahead: Inputs per worker that are open or being moved at the same time; or "decode":
-                four, whose files are read and decoded ahead also where nothing is moved.
-            wait: Tasks wait for copies in progress instead of reading the source.
+                four, whose files are read and decoded ahead also where nothing is moved, by
+                functions of Dask, of `dask.dataframe.from_map`, and of tasks annotated by
+                ``dask.annotate(ahead="decode")``. They run in a thread that is no task's.
             pin: Pin workers to nodes.
 
         Raises:
             InvalidArgumentError: The mode is unknown.
         """
-        if prefetch not in PREFETCH_MODES:
-            raise InvalidArgumentError(
-                f"prefetch {prefetch!r}", "there is no such mode", "use off, auto or on"
-            )
-        self.prefetch = prefetch
+        self.prefetch = prefetch_mode(prefetch)
         self.capacity = capacity
         self.ahead: int | Literal["decode"] = (
             "decode" if ahead == "decode" else whole_number(ahead, "prefetch for Dask", 1)
         )
-        self.wait = wait
         self.pin = pin
         self.running: _Running | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        return _made_of, (options,)
+        options = {name: getattr(self, name) for name in ("prefetch", "capacity", "ahead", "pin")}
+        return functools.partial(Prefetch, **options), ()
 
     def setup(self, worker: distributed.Worker) -> None:
         """Start on a worker; called by Dask."""
@@ -257,24 +255,23 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
     def transition(self, key: Any, start: str, finish: str, **_options: Any) -> None:
         """Queue a change of a task's state; called by Dask in its event loop, so must not block."""
         del start
+        running = self.running
         # Waking the thread needlessly would take the GIL from the tasks.
-        if self.running is not None and self.running.is_looking_ahead:
-            self.running.events.put((key, finish))
+        if running is None or not running.is_looking_ahead:
+            return
+        if finish == "waiting" and running.is_decoding:
+            running.view.serve(key, running.take)
+        running.events.put((key, finish))
 
 
 _DECODED = 4
-_OPTIONS = ("prefetch", "capacity", "ahead", "wait", "pin")
-
-
-def _made_of(options: dict[str, Any]) -> Prefetch:
-    return Prefetch(**options)
 
 
 @dataclass
 class _Input:
-    """An open input and the tasks that will read it."""
+    """An open input, or the result of a `_Reading`, and the tasks that will read it."""
 
-    table: Table
+    table: Any
     prefetcher: _core.Prefetcher | None
     keys: set[Any]
 
@@ -289,6 +286,13 @@ class _Input:
             sum(each["bytes_from_copies"] for each in columns),
             sum(each["bytes_from_source"] for each in columns),
         )
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A function of a task that reads its data."""
+
+    run: Callable[[], Any]
 
 
 @dataclass(order=True)
@@ -337,8 +341,8 @@ class _Running:
                 "fastest" if has_faster else "local",
                 recycle=True,
             )
-        is_decoding = options.ahead == "decode" and options.prefetch != "off"
-        self.is_looking_ahead: bool = is_decoding or self.cache is not None
+        self.is_decoding: bool = options.ahead == "decode" and options.prefetch != "off"
+        self.is_looking_ahead: bool = self.is_decoding or self.cache is not None
         self.ahead: int = options.ahead if options.ahead != "decode" else _DECODED
         self.thread: threading.Thread = threading.Thread(
             target=self._run, name="headrace.dask", daemon=True
@@ -360,6 +364,13 @@ class _Running:
             columns = list(range(len(found.table.column_names)))
             capsule = found.prefetcher.stream(native, columns)
         return reader_of(capsule)
+
+    def take(self, reading: _Reading) -> Any:
+        """The result of a function that the thread has run, or is running; else runs it."""
+        with self.lock:
+            self.opened.wait_for(lambda: self.opening != id(reading))
+            found = self.inputs.pop(id(reading), None)
+        return reading.run() if found is None else found.table
 
     def statistics(self) -> WorkerStatistics:
         """The totals, including open inputs."""
@@ -478,17 +489,8 @@ class _Running:
                 return
             self.opening = identity
         opened = None
-        try:
-            data = wanted.data
-            table = Table(data.table() if isinstance(data, Partition) else data)
-            columns = list(range(len(table.column_names)))
-            started = None
-            if self.cache is not None:
-                plan = [(table.native(), list[int](), columns, list[bool]())]
-                started = _core.Prefetcher(self.cache.native(), plan, self.options.wait)
-            opened = _Input(table, started, {wanted.key})
-        except Exception:  # noqa: BLE001, S110 - The task opens it again and raises the error.
-            pass
+        with suppress(Exception):  # The task opens it again and raises the error.
+            opened = self._opened(wanted.data, wanted.key)
         with self.lock:
             self.opening = None
             self.opened.notify_all()
@@ -497,6 +499,17 @@ class _Running:
             else:
                 self.totals["inputs_prefetched"] += 1
                 self.inputs[identity] = opened
+
+    def _opened(self, data: Any, key: object) -> _Input:
+        if isinstance(data, _Reading):
+            return _Input(data.run(), None, {key})
+        table = Table(data.table() if isinstance(data, Partition) else data)
+        started = None
+        if self.cache is not None:
+            columns = list(range(len(table.column_names)))
+            plan = [(table.native(), list[int](), columns, list[bool]())]
+            started = _core.Prefetcher(self.cache.native(), plan)
+        return _Input(table, started, {key})
 
 
 def _identity(data: object) -> object:
@@ -524,10 +537,51 @@ class _View:
             found += _inputs_in(data.get(dependency.key))
         return tuple(task.priority or ()), found
 
+    def serve(self, key: object, take: Callable[[_Reading], Any]) -> None:
+        """Let a task ask `take` for what its reading functions return.
+
+        Only the worker's copy of the task is replaced; the graph of the user stays as it is.
+        """
+        task = self._worker.state.tasks[key]
+        spec = task.run_spec
+        served = {each.key: Task(each.key, take, _Reading(each)) for each in _readings_in(task)}
+        if served and spec.has_subgraph():
+            inner, *others = spec.args
+            task.run_spec = Task(spec.key, spec.func, {**inner, **served}, *others)
+        elif served:
+            task.run_spec = served[spec.key]
+
+
+def _readings_in(task: Any) -> list[Task]:
+    """Functions of a task that read data, and need nothing of other tasks.
+
+    Dask marks those of `dask.dataframe` and of arrays. Those with inputs that `read` serves are
+    left out: these are opened ahead.
+    """
+    spec, marks = task.run_spec, task.annotations or {}
+    if not isinstance(spec, Task) or "executor" in marks:  # It may be another process.
+        return []
+    is_marked = marks.get("ahead") == "decode"
+    parts = spec.args[0].values() if spec.has_subgraph() else [spec]
+    return [
+        each
+        for each in parts
+        if isinstance(each, Task)
+        and not (each.dependencies or each.is_coro)
+        and (is_marked or _is_producer(each))
+        and next(_inputs_in(each), None) is None
+    ]
+
+
+def _is_producer(task: Task) -> bool:
+    return task.data_producer or any(
+        isinstance(each, Task) and _is_producer(each) for each in task.args
+    )
+
 
 def _inputs_in(value: object) -> Iterator[Any]:
     """Partitions and tables in the arguments of a task, including nested ones."""
-    if isinstance(value, (Partition, pa.Table)):
+    if isinstance(value, (Partition, pa.Table, _Reading)):
         yield value
         return
     parts: Iterable[Any] = ()
@@ -535,7 +589,7 @@ def _inputs_in(value: object) -> Iterator[Any]:
         parts = value
     elif isinstance(value, Mapping):
         parts = value.values()
-    elif isinstance(value, dask._task_spec.GraphNode):  # noqa: SLF001
+    elif isinstance(value, GraphNode):
         names = ("args", "kwargs", "value")
         parts = (getattr(value, name, None) for name in names)
     for each in parts:

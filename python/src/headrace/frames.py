@@ -40,25 +40,23 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
     Threading: shared.
     """
 
-    def __new__(cls, _table: Table, _cache: Cache, *, wait: bool = False) -> Self:
+    def __new__(cls, _table: Table, _cache: Cache) -> Self:
         """Create without arguments, as required by pyarrow's classes."""
-        del wait
         made: Self = super().__new__(cls)
         return made
 
-    def __init__(self, table: Table, cache: Cache, *, wait: bool = False) -> None:
+    def __init__(self, table: Table, cache: Cache) -> None:
         """Read `table` through copies in `cache`.
 
         Args:
             table: The table. String view columns are converted, which copies them once, because
                 pyarrow cannot filter them.
             cache: Keeps the copies; it must stay open.
-            wait: Wait for copies in progress instead of reading the source.
         """
         table = _without_views(instance_of(table, Table, "make a dataset"))
         super().__init__(table.arrow)
         self._table = table
-        self._scans = _Scans(table, cache, wait=wait)
+        self._scans = _Scans(table, cache)
 
     def scanner(
         self,
@@ -106,13 +104,12 @@ class _Fragment:
         return self._dataset.scanner(**options)
 
 
-def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFrame":
+def lazy_frame(table: Table, cache: Cache) -> "pl.LazyFrame":
     """Return a Polars lazy frame over a table, whose scans prefetch their columns.
 
     Args:
         table: The table.
         cache: Keeps the copies; it must stay open while the frame is used.
-        wait: Wait for copies in progress instead of reading the source.
 
     Raises:
         UnsupportedError: Polars is not installed.
@@ -124,7 +121,7 @@ def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFra
         raise UnsupportedError(
             "make a Polars frame", "Polars is not installed", "run 'pip install polars'"
         ) from problem
-    scans = _Scans(table, cache, wait=wait)
+    scans = _Scans(table, cache)
 
     def read(
         with_columns: list[str] | None,
@@ -157,10 +154,9 @@ class _Scans:
     Threading: shared. `running` is guarded by `lock`.
     """
 
-    def __init__(self, table: Table, cache: Cache, *, wait: bool) -> None:
+    def __init__(self, table: Table, cache: Cache) -> None:
         self.table = instance_of(table, Table, "scan a table")
         self.cache = instance_of(cache, Cache, "scan a table")
-        self.wait = wait
         self.lock = threading.Lock()
         self.running: list[_core.Prefetcher] = []
 
@@ -172,7 +168,7 @@ class _Scans:
         """A record batch reader over these columns."""
         native = self.table.native()
         filters, rest = self.table.indexes(tested), self.table.indexes(others)
-        prefetcher = _core.Prefetcher(self.cache.native(), [(native, filters, rest, [])], self.wait)
+        prefetcher = _core.Prefetcher(self.cache.native(), [(native, filters, rest, [])])
         chunks = native.chunk_count()
         with self.lock:
             self.running.append(prefetcher)

@@ -13,16 +13,14 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
 
-from headrace._arguments import (
-    PrefetchMode,
-    not_picklable,
-)
+from headrace._arguments import PrefetchMode, not_picklable
 from headrace._closing import Closing
 from headrace._gain import Learned
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
@@ -58,7 +56,6 @@ def connect(
     *,
     prefetch: PrefetchMode = "auto",
     cache: Cache | None = None,
-    wait: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> "Connection":
     """Open a DuckDB database whose queries prefetch; see `Connection`."""
@@ -66,7 +63,6 @@ def connect(
         duckdb.connect(database, read_only, config or {}),
         prefetch=prefetch,
         cache=cache,
-        wait=wait,
         chunk_rows=chunk_rows,
     )
 
@@ -76,13 +72,10 @@ def wrap(
     *,
     prefetch: PrefetchMode = "auto",
     cache: Cache | None = None,
-    wait: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> "Connection":
     """Let the queries of an open DuckDB connection prefetch; see `Connection`."""
-    return Connection(
-        connection, Shared(prefetch, cache, wait=wait, chunk_rows=chunk_rows), owner=True
-    )
+    return Connection(connection, Shared(prefetch, cache, chunk_rows=chunk_rows), owner=True)
 
 
 class Connection(Closing):
@@ -115,7 +108,8 @@ class Connection(Closing):
         self._opened = connection
         self._shared = shared
         self._owner = owner
-        self._lacks_tables = not owner
+        self._registered: set[str] = set()
+        """Tables that a cursor has; it gets each when a statement first names it."""
         self._current: Running | None = None
         self._learned: Learned | None = None
         """Of the current statement; None if nothing is to be learned."""
@@ -126,12 +120,13 @@ class Connection(Closing):
         PREFETCHING[id(connection)] = self
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        found = getattr(self._opened, name)
         if not callable(found) or (self._learned is None and name.startswith("fetch")):
             return found
 
         @functools.wraps(found)
         def method(*args: Any, **kwargs: Any) -> Any:
+            self.need(*args, *kwargs.values())
             begin_ns = time.perf_counter_ns()
             result = found(*args, **kwargs)
             self._spent_ns += time.perf_counter_ns() - begin_ns
@@ -156,18 +151,18 @@ class Connection(Closing):
         return duckdb.DuckDBPyConnection
 
     @property
-    def _inner(self) -> duckdb.DuckDBPyConnection:
-        """The wrapped connection; the tables are registered in a cursor when it is first used."""
-        if self._lacks_tables:
-            self._lacks_tables = False
-            for name, source in self._shared.all_sources():
-                self._opened.register(name, source)
-        return self._opened
-
-    @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The wrapped DuckDB connection."""
-        return self._inner
+        self.need(*self._shared.all_tables())
+        return self._opened
+
+    def need(self, *texts: object) -> None:
+        """Register the tables that texts name, if this is a cursor that lacks them."""
+        for text in texts if not self._owner else ():
+            for name, source in self._shared.sources_in(str(getattr(text, "query", text))):
+                if name not in self._registered:
+                    self._opened.register(name, source)
+                    self._registered.add(name)
 
     @property
     def machine(self) -> Machine:
@@ -206,32 +201,34 @@ class Connection(Closing):
         if is_ours:
             table = data if isinstance(data, Table) else self._shared.table_of(data)
             source = self._shared.source_of(table)
-            self._inner.register(name, source)  # May refuse it: then the earlier one stays.
+            self._opened.register(name, source)  # May refuse it: then the earlier one stays.
             self._end()
             self._shared.add(name, table, source)
         else:
-            self._inner.register(name, data)
+            self._opened.register(name, data)
             self._end()
             self._shared.remove(name)
         return self
 
     def unregister(self, view_name: str) -> "Connection":
         """Unregister a table and drop its copies."""
-        self._inner.unregister(view_name)
+        self.need(view_name)
+        self._opened.unregister(view_name)
         self._end()
         self._shared.remove(view_name)
         return self
 
     def create_function(self, name: str, *args: Any, **kwargs: Any) -> "Connection":
         """As DuckDB's. Statements that call the function run without prefetching."""
-        self._inner.create_function(name, *args, **kwargs)
+        self._opened.create_function(name, *args, **kwargs)
         if not kwargs.get("side_effects", False):  # Planning calls it for constants.
             self._shared.functions.add(name.lower())
         return self
 
     def execute(self, query: object, parameters: object = None) -> Any:
         """Run a statement; read its result with the `fetch` methods. None if there is none."""
-        run = self._inner.execute
+        self.need(query)
+        run = self._opened.execute
         return self if self._run(query, parameters, run, query, parameters) is not None else None
 
     def cursor(self) -> "Connection":
@@ -251,7 +248,12 @@ class Connection(Closing):
         text = self._text(query)
         if text is None:
             return []
-        return self._ask(self._shared.named(text) or self._shared.all_tables(), text, parameters)[0]
+        scans = self._ask(self._shared.named(text), text, parameters, is_asked=True)[0]
+        tables = self._shared.all_tables()
+        return [
+            replace(each, movable_bytes=tables[each.table].movable_bytes(each.columns))
+            for each in scans
+        ]
 
     def explain_prefetch(self, query: Statement, parameters: object = None) -> Explained:
         """Tell which columns of a statement are prefetched, which not and why, and the gain.
@@ -343,17 +345,16 @@ class Connection(Closing):
         version = shared.version
         tables = shared.named(text)
         scans, plan_ns = shared.plans.get(text), 0
-        if scans is None and not tables and is_asked:
-            tables = shared.all_tables()
         if shared.mode == "auto" and tables and not is_asked:
             self._learned = shared.learned_of(text)
             if not shared.is_worth_a_plan(self._learned):
                 return None
         if scans is None:
-            statement = self._text(query) if shared.can_move(tables) else None
+            can_move = shared.can_move(tables) or (is_asked and not tables)
+            statement = self._text(query) if can_move else None
             if statement is None:
                 return None
-            scans, plan_ns = self._ask(tables, statement, parameters)
+            scans, plan_ns = self._ask(tables, statement, parameters, is_asked=is_asked)
             shared.keep_plan(text, version, scans, plan_ns)
         if not any(scan.movable_bytes for scan in scans):
             return None
@@ -366,7 +367,7 @@ class Connection(Closing):
         statements = (
             [query]
             if isinstance(query, duckdb.Statement)
-            else self._inner.extract_statements(query)
+            else self._opened.extract_statements(query)
         )
         if len(statements) > 1:
             self._shared.note("several statements at once run without prefetching")
@@ -375,42 +376,31 @@ class Connection(Closing):
         return str(statements[0].query)
 
     def _ask(
-        self, tables: dict[str, Table], statement: str, parameters: object
+        self, tables: dict[str, Table], statement: str, parameters: object, *, is_asked: bool
     ) -> tuple[list[PlannedScan], int]:
         begin_ns = time.perf_counter_ns()
-        with self._opened.cursor() as planner:
-            self._planner = planner
-            try:
-                text = self._explained(planner, tables, statement, parameters)
-            finally:
-                self._planner = None
+        try:
+            text = self._explained(tables, statement, parameters)
+        except duckdb.CatalogException:
+            if not is_asked:
+                raise
+            tables = self._shared.all_tables()  # A view or a macro made elsewhere may read them.
+            text = self._explained(tables, statement, parameters)
         scans = read_plan(text, tables, statement)
         return scans, time.perf_counter_ns() - begin_ns
 
-    def _explained(
-        self,
-        planner: duckdb.DuckDBPyConnection,
-        tables: dict[str, Table],
-        statement: str,
-        parameters: object,
-    ) -> str:
-        """The plan; adds the other tables if the statement needs them, too."""
-        explain = f"EXPLAIN (FORMAT JSON) {statement}"
-        others = self._shared.all_tables()
-        wanted = tables
-        while True:
-            for name in wanted:
-                planner.register(name, self._shared.sources[name])
-                others.pop(name, None)
+    def _explained(self, tables: dict[str, Table], statement: str, parameters: object) -> str:
+        with self._opened.cursor() as planner:
+            self._planner = planner
             try:
-                return str(planner.execute(explain, parameters).fetchall()[0][1])
+                for name in tables:
+                    planner.register(name, self._shared.sources[name])
+                planner.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+                return str(planner.fetchall()[0][1])
             except IndexError as problem:
                 raise UnreadablePlanError("EXPLAIN gave nothing") from problem
-            except duckdb.CatalogException:
-                if not others:
-                    raise
-                tables |= others  # A view or a macro may read them.
-                wanted = dict(others)
+            finally:
+                self._planner = None
 
     def _end(self) -> None:
         if self._learned is not None and self._spent_ns > 0:

@@ -4,7 +4,9 @@
 import datetime as dt
 import functools
 import os
+import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,7 +27,7 @@ from headrace.machine import Machine, topo
 CHUNK_ROWS = 131_072
 """1 MiB of an 8-byte column, and the rows that a query engine gives to one thread at a time."""
 
-_MAP_FIELDS, _FILE = 5, b"/"
+_FILE_MAPPING = re.compile(rb"^(\w+)-(\w+) \S+ \S+ \S+ \d+ +/", re.MULTILINE)
 _TRIED = "make a table"
 _PLACE_TRIED = "place columns of a table"
 
@@ -77,8 +79,9 @@ class Table:
         self._lock = threading.Lock()
         self._imported: _core.Table | None = None
         self._indexes = {name: index for index, name in enumerate(names)}
-        self._bounds: dict[str, list[tuple[Any, Any]] | None] = {}
-        """None while they are looked for."""
+        self._bounds: dict[str, list[tuple[Any, Any]]] = {}
+        self._asked: list[str] = []
+        """Columns whose bounds are not known yet, for `learn_bounds`."""
 
     def __repr__(self) -> str:
         return (
@@ -129,27 +132,26 @@ class Table:
         """Whether a column can be prefetched; nested columns and mapped files cannot."""
         return not self.lies_in_file and self.native().is_movable(self._indexes[name])
 
-    def movable_bytes(self, names: Sequence[str] | None = None) -> int:
-        """Bytes that a prefetcher would move of these columns, or of all."""
+    def movable_bytes(self, names: Sequence[str] | None = None, *, with_views: bool = True) -> int:
+        """Bytes that a prefetcher would move of these columns, or of all.
+
+        Each row is read for the strings of views; they may be left out.
+        """
         if self.lies_in_file:
             return 0
         chosen = self._indexes if names is None else names
-        return sum(self.native().movable_bytes(self._indexes[name]) for name in chosen)
+        native = self.native()
+        return sum(native.movable_bytes(self._indexes[name], with_views) for name in chosen)
 
     @functools.cached_property
     def lies_in_file(self) -> bool:
         """Whether a column is a part of a mapped file, which other programs can truncate."""
         native = self.native()
         columns = range(len(self._indexes))
-        first = {region[0] for column in columns for region in native.addresses(column)[:1]}
-        with Path("/proc/self/maps").open("rb") as file:
-            for line in file:
-                area, *rest = line.split(None, 5)
-                if len(rest) == _MAP_FIELDS and rest[-1].startswith(_FILE):
-                    begin, end = (int(each, 16) for each in area.split(b"-"))
-                    if any(begin <= each < end for each in first):
-                        return True
-        return False
+        first = {region[0] for column in columns for region in native.addresses(column, 1)[:1]}
+        mapped = _FILE_MAPPING.findall(Path("/proc/self/maps").read_bytes())
+        areas = [(int(begin, 16), int(end, 16)) for begin, end in mapped]
+        return any(begin <= each < end for begin, end in areas for each in first)
 
     def where(
         self, columns: Sequence[str] | None = None, *, samples: int | None = None
@@ -169,6 +171,15 @@ class Table:
                 byte_count = sum(each[1] for each in regions[first : first + step])
                 nodes[node] = nodes.get(node, 0) + byte_count
             found[name] = nodes
+        return found
+
+    def bytes_by_node(
+        self, columns: Sequence[str] | None = None, *, samples: int | None = None
+    ) -> Counter[int | None]:
+        """As `where`, of all the columns together."""
+        found: Counter[int | None] = Counter()
+        for nodes in self.where(columns, samples=samples).values():
+            found.update(nodes)
         return found
 
     def place(
@@ -220,8 +231,8 @@ class Table:
     def excluded_chunks(self, ranges: Sequence[Range], *, wait: bool = False) -> list[bool]:
         """For each chunk, whether no row can lie in all of these ranges.
 
-        Compares with the minimum and maximum of each chunk, for integer and date columns only. When
-        a column is first used, a thread computes them; without `wait`, later calls know them.
+        Compares with the minimum and maximum of each chunk, for integer and date columns only.
+        Without `wait` they are known after `learn_bounds`.
         """
         excluded = [False] * self.native().chunk_count()
         for each in ranges:
@@ -245,17 +256,20 @@ class Table:
         return bool(pa.types.is_date32(kind) if of_dates else pa.types.is_integer(kind))
 
     def _bounds_of(self, name: str, *, wait: bool) -> list[tuple[Any, Any]]:
-        found = self._bounds.get(name)
-        if found is not None:
-            return found
         if wait:
             return self._find_bounds(name)
         with self._lock:
-            is_looked_for = name in self._bounds
-            self._bounds[name] = self._bounds.get(name)
-        if not is_looked_for:
-            threading.Thread(target=self._find_bounds, args=(name,)).start()
-        return []
+            if name not in self._bounds:
+                self._bounds[name] = []
+                self._asked.append(name)
+            return self._bounds[name]
+
+    def learn_bounds(self) -> None:
+        """Compute in a thread the bounds that `excluded_chunks` lacked."""
+        with self._lock:
+            asked, self._asked = self._asked, []
+        if asked:
+            threading.Thread(target=lambda: [self._find_bounds(name) for name in asked]).start()
 
     def _find_bounds(self, name: str) -> list[tuple[Any, Any]]:
         native, column, bounds, first = self.native(), self.arrow[name], [], 0

@@ -17,6 +17,7 @@ import itertools
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -240,11 +241,9 @@ def run_study(
             connections = {DUCKDB: plain, STORAGE: storage, **ours}
             _measure(query, answers.pop(name), connections, settings)
             progress((index + 1) / len(queries))
-        nodes: dict[int | None, int] = {}
+        nodes = Counter[int | None]()
         for table in registered.values():
-            for places in table.where().values():
-                for node, byte_count in places.items():
-                    nodes[node] = nodes.get(node, 0) + byte_count
+            nodes += table.bytes_by_node()
         statistics_ = engine.statistics
         return Study(
             settings=settings,
