@@ -182,7 +182,7 @@ class Run {
             std::span(task.slot != nullptr ? task.slot->held.words : worker.words)
                 .first(words_for(columns.ship_date.size()));
         const auto begin = timeline_.now();
-        scan(kernel_, parameters_, columns, words);
+        scan(parameters_, columns, words);
         record(Pipeline::scan, task, worker, begin);
         if (task.slot == nullptr) aggregate(task, columns, words, worker, tally);
         return;
@@ -238,7 +238,6 @@ class Run {
   cache::Cache* cache_;
   std::deque<Schedule>& schedules_;
   Timeline& timeline_;
-  ScanKernel kernel_ = available_scan_kernels().front();
 };
 
 /// Processors for the workers: those of the caller's node first, where its data most likely is.

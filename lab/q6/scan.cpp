@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scan.hpp"
 
-#include <array>
 #include <bit>
 #include <cstring>
 
 #include "headrace/base/check.hpp"
-#include "headrace/platform/cpu.hpp"
 
 namespace headrace::query::lab {
 
@@ -22,22 +20,17 @@ constexpr std::size_t kRowsPerLine = 8;
   std::uint64_t word = 0;
   for (unsigned octet = 0; octet < 8; ++octet) {
     std::uint64_t eight = 0;
-    if constexpr (std::endian::native == std::endian::little) {
-      std::memcpy(&eight, flags + std::size_t{8} * octet, sizeof(eight));
-    } else {
-      for (unsigned j = 0; j < 8; ++j) eight |= std::uint64_t{flags[8 * octet + j]} << (8 * j);
-    }
+    std::memcpy(&eight, flags + std::size_t{8} * octet, sizeof(eight));  // Little-endian.
     // The multiplication adds up copies of `eight`, shifted so that byte j lands in bit 56 + j.
     word |= ((eight * 0x0102040810204080U) >> 56U) << (8 * octet);
   }
   return word;
 }
 
-/// The body of the kernels: plain loops, which the compiler vectorizes with the instructions of the
-/// kernel that they are inlined into.
-[[gnu::always_inline]] inline void scan_words(const Q6Parameters& parameters,
-                                              const Q6Columns& columns, std::size_t word_count,
-                                              std::uint64_t* words) {
+/// Sets `words[i]` to the selection of rows [64 i, 64 i + 64): bit j is row 64 i + j. Plain loops
+/// for the baseline: AVX2 and AVX-512 gain nothing, because the scan waits for memory.
+void scan_words(const Q6Parameters& parameters, const Q6Columns& columns, std::size_t word_count,
+                std::uint64_t* words) {
   // Copies, because stores to `words` could alias references.
   const std::int32_t begin = parameters.ship_date_begin;
   const std::int32_t end = parameters.ship_date_end;
@@ -76,37 +69,14 @@ constexpr std::size_t kRowsPerLine = 8;
   }
 }
 
-void scan_baseline(const Q6Parameters& parameters, const Q6Columns& columns, std::size_t word_count,
-                   std::uint64_t* words) {
-  scan_words(parameters, columns, word_count, words);
-}
-
-#if HEADRACE_LAB_HAS_AVX2
-/// 256-bit compares; AVX-512 gains nothing, because the scan waits for memory.
-[[gnu::target("avx2")]] void scan_avx2(const Q6Parameters& parameters, const Q6Columns& columns,
-                                       std::size_t word_count, std::uint64_t* words) {
-  scan_words(parameters, columns, word_count, words);
-}
-#endif
-
 }  // namespace
 
-std::span<const ScanKernel> available_scan_kernels() {
-#if HEADRACE_LAB_HAS_AVX2
-  static constexpr std::array<ScanKernel, 2> kKernels{&scan_avx2, &scan_baseline};
-  return std::span(kKernels).subspan(platform::cpu_features().avx2 ? 0 : 1);
-#else
-  static constexpr std::array<ScanKernel, 1> kKernels{&scan_baseline};
-  return kKernels;
-#endif
-}
-
-void scan(ScanKernel kernel, const Q6Parameters& parameters, const Q6Columns& columns,
+void scan(const Q6Parameters& parameters, const Q6Columns& columns,
           std::span<std::uint64_t> words) {
   const std::size_t row_count = columns.ship_date.size();
   HEADRACE_DCHECK(words.size() == words_for(row_count), "one bit per row", words.size(), row_count);
   const std::size_t whole_count = row_count / kRowsPerWord;
-  kernel(parameters, columns, whole_count, words.data());
+  scan_words(parameters, columns, whole_count, words.data());
   if (whole_count == words.size()) return;
   std::uint64_t word = 0;
   for (std::size_t row = whole_count * kRowsPerWord; row < row_count; ++row) {

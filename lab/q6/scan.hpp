@@ -17,15 +17,9 @@ constexpr std::size_t words_for(std::size_t row_count) {
   return row_count / kRowsPerWord + (row_count % kRowsPerWord != 0 ? 1 : 0);
 }
 
-/// Sets `words[i]` to the selection of rows [64 i, 64 i + 64): bit j is row 64 i + j.
-using ScanKernel = void (*)(const Q6Parameters& parameters, const Q6Columns& columns,
-                            std::size_t word_count, std::uint64_t* words);
-/// Kernels that this build has and this processor can run, the fastest first.
-[[nodiscard]] std::span<const ScanKernel> available_scan_kernels();
-
-/// Selects among all rows of `columns`; `words` holds words_for(rows), bits beyond the rows are 0.
-void scan(ScanKernel kernel, const Q6Parameters& parameters, const Q6Columns& columns,
-          std::span<std::uint64_t> words);
+/// Selects among all rows of `columns`: bit j of `words[i]` is row 64 i + j. `words` holds
+/// words_for(rows); bits beyond the rows are 0.
+void scan(const Q6Parameters& parameters, const Q6Columns& columns, std::span<std::uint64_t> words);
 
 /// Adds price * discount of the selected rows to `sum`; returns how many there are. Prices and
 /// discounts of rows that are not selected are not touched.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <span>
@@ -39,38 +38,34 @@ inline constexpr double kGainMin = 0.02;
                                                          std::span<const ColumnReads> columns,
                                                          NodeId workers, std::size_t worker_count,
                                                          NodeId target) {
-  struct Load {
-    std::map<NodeId, double> bytes;  ///< By node.
-    double waits = 0;                ///< Bytes that workers read, times latency.
-    bool known = true;
-  };
-  const auto use = [&](Load& load, NodeId node, double bytes, bool by_worker) {
-    const topo::Access* const access = machine.access(workers, node);
-    load.known = load.known && access != nullptr && access->bandwidth.has_value();
-    load.bytes[node] += bytes;
-    if (!by_worker || access == nullptr || !access->latency.has_value()) return;
-    load.waits += bytes * static_cast<double>(access->latency->count());
-  };
-  const auto row_ns = [&](const Load& load) {
-    double ns =
-        load.waits / (kBytesUnderWay * static_cast<double>(std::max<std::size_t>(1, worker_count)));
-    for (const auto& [node, bytes] : load.bytes) {
-      ns = std::max(ns, bytes / machine.access(workers, node)->bandwidth->count() * 1e9);
+  const auto row_ns = [&](bool is_moving) -> std::optional<double> {
+    std::map<NodeId, double> bytes;  // By node.
+    double ns = 0;
+    const auto use = [&](NodeId node, double count, bool by_worker) {
+      bytes[node] += count;
+      const topo::Access* const access = machine.access(workers, node);
+      if (!by_worker || access == nullptr || !access->latency.has_value()) return;
+      ns += count * static_cast<double>(access->latency->count()) /
+            (kBytesUnderWay * static_cast<double>(std::max<std::size_t>(1, worker_count)));
+    };
+    for (const ColumnReads& column : columns) {
+      if (!is_moving || column.is_scanned) use(column.home, column.bytes, true);
+      if (!is_moving || !column.is_moved) continue;
+      use(column.home, column.bytes, false);
+      use(target, column.bytes, false);
+      use(target, column.bytes, true);
+    }
+    for (const auto& [node, count] : bytes) {
+      const topo::Access* const access = machine.access(workers, node);
+      if (access == nullptr || !access->bandwidth.has_value()) return std::nullopt;
+      ns = std::max(ns, count / access->bandwidth->count() * 1e9);
     }
     return ns;
   };
-  Load off;
-  Load on;
-  for (const ColumnReads& column : columns) {
-    use(off, column.home, column.bytes, true);
-    if (column.is_scanned) use(on, column.home, column.bytes, true);
-    if (!column.is_moved) continue;
-    use(on, column.home, column.bytes, false);
-    use(on, target, column.bytes, false);
-    use(on, target, column.bytes, true);
-  }
-  if (!off.known || !on.known) return std::nullopt;
-  return row_ns(off) / row_ns(on) - 1;
+  const std::optional<double> off = row_ns(false);
+  const std::optional<double> on = row_ns(true);
+  if (!off.has_value() || !on.has_value()) return std::nullopt;
+  return *off / *on - 1;
 }
 
 }  // namespace headrace::query::detail

@@ -14,13 +14,6 @@ from headrace_lab.tpch.study import DUCKDB, Study
 
 _NOTES_MAX = 3
 
-_NAMES = {
-    "off": "prefetch off",
-    "auto": "prefetch auto",
-    "on": "prefetch on",
-    DUCKDB: "DuckDB",
-}
-
 
 def summary_of(study: Study) -> dict[str, Any]:
     """The key figures; times are those of the chosen mode."""
@@ -60,7 +53,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             "prefetch": settings.prefetch,
             "chunk_bytes": settings.chunk_bytes,
             "thread_count": settings.thread_count,
-            "round_count": study.chosen.round_count,
+            "round_count": len(study.chosen.runs),
             "capacity_bytes": study.capacity_bytes,
             "placement": study.placement,
             "path": settings.path,
@@ -132,7 +125,7 @@ def print_report(study: Study, path: Path, plot: Output | None) -> None:
     report.say()
     report.table(_COLUMNS, [_row(study, mode) for mode in study.series])
     report.say(
-        f"Medians of {counted(study.chosen.round_count, 'round')}, "
+        f"Medians of {counted(len(study.chosen.runs), 'round')}, "
         "each mode once per round in shuffled order; the cache is empty before each run, but keeps "
         "its memory."
     )
@@ -155,7 +148,7 @@ def _row(study: Study, mode: str) -> list[str]:
     ours = mode != DUCKDB
     is_chosen = mode == study.settings.prefetch
     cells = [
-        _NAMES[mode] + (" *" if is_chosen else ""),
+        (f"prefetch {mode}" if ours else "DuckDB") + (" *" if is_chosen else ""),
         f"{series.median_ns / 1e6:.2f}",
         f"{min(series.times_ns) / 1e6:.2f}",
         f"{max(series.times_ns) / 1e6:.2f}",

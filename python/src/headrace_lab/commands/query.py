@@ -34,19 +34,15 @@ from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
 from headrace._gather import gather
 from headrace._words import counted
+from headrace.cache import Cache
 from headrace.engine import MoverPath
-from headrace.errors import HardwareAbsentError, InvalidArgumentError
+from headrace.errors import HardwareAbsentError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, replay, topo
 from headrace_lab.commands._query_report import print_report, results_of, summary_of
 from headrace_lab.sim.advice import predict_query
 from headrace_lab.tpch.lineitem import check_memory, read_lineitem
 from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN
-from headrace_lab.tpch.study import (
-    Settings,
-    Study,
-    make_engine,
-    run_study,
-)
+from headrace_lab.tpch.study import Settings, Study, make_engine, run_study
 from headrace_lab.tpch.table import (
     ROWS_PER_SCALE_FACTOR,
     SCALE_FACTOR_MAX,
@@ -187,8 +183,7 @@ def command(
         refuse("--scale-factor cannot be given with --data, which names the table")
     simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
     machine = topo() if measured is None else _measured(measured)
-    _check_node(settings, machine)
-    _check_capacity(settings, machine)
+    _check_cache(settings, machine)
     check_path(path, machine)
     file = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
     with progress("reading the columns") as share:
@@ -256,36 +251,16 @@ def _generated(scale_factor: float, directory: str | None) -> Path:
         )
 
 
-def _nodes_named(settings: Settings) -> list[int]:
-    placement = settings.placement
-    if isinstance(placement, dict):
-        return [node for worker, nodes in placement.items() for node in (worker, *nodes)]
-    return [placement] if isinstance(placement, int) else []
-
-
-def _check_node(settings: Settings, machine: Machine) -> None:
-    for node in _nodes_named(settings):
-        if machine.node(node) is not None:
-            continue
-        there = ", ".join(str(known.id) for known in machine.nodes)
-        raise HardwareAbsentError(
-            f"place copies on node {node}",
-            f"this machine has only node {there}",
-            "choose one of these by --placement",
-        )
-
-
-def _check_capacity(settings: Settings, machine: Machine) -> None:
-    wanted = settings.capacity_bytes or 0
-    named = _nodes_named(settings)
-    nodes = [node for node in machine.nodes if not named or node.id in named]
-    largest = max(nodes, key=lambda node: node.capacity_bytes)
-    if 0 < largest.capacity_bytes < wanted:
-        refuse_value(
-            "--capacity",
-            f"{_core.bytes_text(wanted)} is wanted and node {largest.id} has "
-            f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity",
-        )
+def _check_cache(settings: Settings, machine: Machine) -> None:
+    """Refuse what the cache will refuse, before the table is made and read."""
+    place = "local" if settings.placement is None else settings.placement
+    try:
+        with make_engine(machine, "cpu") as engine:
+            Cache(engine, settings.capacity_bytes or 1, place).close()
+    except InvalidArgumentError as problem:
+        refuse_value("--capacity", f"{problem.cause}; {problem.remedy}")
+    except NotFoundError as problem:
+        raise HardwareAbsentError(problem.tried, problem.cause, problem.remedy) from problem
 
 
 def check_path(path: MoverPath, machine: Machine) -> None:

@@ -56,11 +56,6 @@ class Columns:
         """Rows of each column."""
         return len(self.ship_date)
 
-    @property
-    def column_bytes(self) -> int:
-        """Bytes of all columns together."""
-        return sum(array.nbytes for array in self.arrays().values())
-
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by their names in the file."""
         return {

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from headrace._arguments import PREFETCH_MODES, instance_of, whole_number
+from headrace._arguments import instance_of, prefetch_mode, whole_number
 from headrace.cache import Cache
 from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.machine import Machine, topo
@@ -84,24 +84,17 @@ def run_q6(
         thread_count: Workers; None is one per processor that this process may use.
         record_timeline: Whether to record events.
     """
-    if prefetch not in PREFETCH_MODES:
-        known = ", ".join(PREFETCH_MODES)
-        raise InvalidArgumentError(
-            f"prefetch by '{prefetch}'", "there is no such mode", f"use one of {known}"
-        )
-    if cache is not None:
-        instance_of(cache, Cache, "take the cache of query 6")
+    prefetch_mode(prefetch)
     for name, array in columns.arrays().items():
         _check_column(name, array)
+        if cache is not None:
+            instance_of(cache, Cache, "take the cache of query 6").guard(array)
     chunk_bytes = whole_number(chunk_bytes, "take the bytes per chunk of query 6", 1)
     if thread_count is not None:
         thread_count = whole_number(thread_count, "take the thread count of query 6", 1, _THREADS)
     if machine is None:
         machine = cache.machine if cache is not None else topo()
     instance_of(machine, Machine, "take the machine of query 6")
-    if cache is not None:
-        for array in columns.arrays().values():
-            cache.guard(array)
     found = _lab.run_q6(
         machine.native(),
         cache.native() if cache is not None else None,

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 
-from headrace import _core
 from headrace._apps.memory import peak_bytes
 from headrace._apps.top import bytes_of_emulated_devices
 from headrace._arguments import PREFETCH_MODES
@@ -30,6 +29,7 @@ from headrace.engine import Engine, MoverPath, Thresholds
 from headrace.engine_statistics import DeviceStatistics, OperationStatistics
 from headrace.errors import CorruptDataError
 from headrace.machine import Machine
+from headrace.table import Table
 from headrace_lab.tpch.baseline import Baseline
 from headrace_lab.tpch.lineitem import Columns
 from headrace_lab.tpch.q6 import Q6Run, run_q6
@@ -39,6 +39,7 @@ MEASURE_S = 8.0
 """Approximate time of all measured rounds, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
 ORDER_SEED = 6
+_SAMPLES, _SAMPLED_ROWS = 64, 8192
 TIMELINE_RUN_COUNT = 5
 """Runs after the measured ones, of which the fastest gives the timeline."""
 
@@ -103,11 +104,6 @@ class Series:
     def times_ns(self) -> list[int]:
         """Times in the order of the rounds."""
         return [run.time_ns for run in self.runs]
-
-    @property
-    def round_count(self) -> int:
-        """Number of counted rounds."""
-        return len(self.runs)
 
     @property
     def median_ns(self) -> float:
@@ -236,6 +232,7 @@ def run_study(
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
         timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
         copy_node = _node_of_last_copy(columns, cache, settings)
+        sampled = Table(pa.table(columns.arrays()), chunk_rows=_SAMPLED_ROWS)
         cache.clear()
         return Study(
             machine=machine,
@@ -258,7 +255,7 @@ def run_study(
                 for kind, totals in engine.statistics.operations.items()
                 if totals.latencies
             },
-            column_nodes=_nodes_of(columns, machine),
+            column_nodes=sampled.bytes_by_node(samples=_SAMPLES),
             copy_node=copy_node,
             timelines=timelines,
             memory_bytes_peak=peak_bytes(),
@@ -369,9 +366,8 @@ class _Rounds:
     def _run_baseline(self) -> Measured:
         if self._baseline is None:
             raise AssertionError
-        run = self._baseline.run()
-        self.answer_baseline = run.answer
-        return Measured(run.time_ns)
+        self.answer_baseline, time_ns = self._baseline.run()
+        return Measured(time_ns)
 
 
 def _bytes_moved_at_most(columns: Columns, machine: Machine, settings: Settings) -> int:
@@ -389,17 +385,3 @@ def _node_of_last_copy(columns: Columns, cache: Cache, settings: Settings) -> in
     entry = cache.access(columns.extended_price[begin:])
     entry.wait()
     return entry.node
-
-
-def _nodes_of(columns: Columns, machine: Machine) -> dict[int | None, int]:
-    """Bytes by node, estimated from some pages of every column."""
-    pages_asked = 64
-    found: dict[int | None, int] = {}
-    for array in columns.arrays().values():
-        page_count = max(array.nbytes // machine.page_bytes, 1)
-        pages = np.unique(np.linspace(0, page_count - 1, min(pages_asked, page_count), dtype=int))
-        for page in pages:
-            address = array.ctypes.data + int(page) * machine.page_bytes
-            node = _core.node_of_address(address)
-            found[node] = found.get(node, 0) + array.nbytes // len(pages)
-    return found

@@ -22,12 +22,7 @@ from headrace import _core
 from headrace._files import is_there
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace._temporary import temporary_folder
-from headrace.errors import (
-    CapacityExceededError,
-    Error,
-    IoFailedError,
-    NotFoundError,
-)
+from headrace.errors import CapacityExceededError, Error, IoFailedError, NotFoundError
 
 SCALE_FACTOR_MIN = 0.001
 SCALE_FACTOR_MAX = 100_000.0
