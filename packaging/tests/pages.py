@@ -38,6 +38,7 @@ NOT_RUN = [
     ("guide/machine", "dpkg -x", "unpacks that kernel"),
     ("guide/machine", "HEADRACE_KERNEL=", "boots a machine in QEMU; tests/guest does"),
     ("guide/machine", "MEMKIND_HBW", "boots a machine in QEMU; tests/guest does"),
+    ("guide/dask", "import dask\n", "needs pandas; test_dask.py runs it"),
     ("guide/doctor", "sudo accel-config", "configures real devices"),
     ("guide/start", "cmake ", "scripts/test_consumer builds the examples"),
     ("guide/nixl", "cmake ", "needs NIXL's headers; make integrations builds it"),

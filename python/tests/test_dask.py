@@ -292,6 +292,23 @@ def test_a_reading_that_fails_ahead_fails_its_task_alone(client: distributed.Cli
     assert client.gather([holding, good]) == [None, 7]
 
 
+def test_the_guides_graphs_of_dask_run_as_scripts(tmp_path: Path) -> None:
+    text = (ROOT / "docs/guide/dask.md").read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        script = tmp_path / "guide.py"
+        script.write_text(block)
+        done = subprocess.run(
+            [sys.executable, script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=True,
+        )
+        assert done.stdout.count(f"{8 * sum(range(100_000))}\n") == block.count(".sum(") > 0
+        assert re.search(r"inputs_prefetched=[1-9]", done.stdout)
+
+
 def test_the_gain_can_be_measured(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "dask_ahead.py"), "--rounds", "1", "--cold"]
     done = subprocess.run(
