@@ -23,7 +23,8 @@ constexpr const char* kTried = "replay the trace";
 /// EngineOptions::piece of an engine; an operation has at most kPiecesMax.
 constexpr double kPieceBytes = 256 << 10;
 constexpr double kPiecesMax = 64;
-/// A thread sleeps after it has spun for so long (WaitHistory::kSpinMax).
+/// A thread that waits, and a worker with nothing to do, sleep after they have looked for so long
+/// (WaitHistory::kSpinMax).
 constexpr double kSpinNs = 50e3;
 constexpr double kLineBytes = 64;
 /// The program computes for more than this share of its time: nothing else bounds it.
@@ -92,7 +93,11 @@ class Replayer {
   };
   /// Worker threads of a socket.
   struct Pool {
-    std::vector<ResourceIndex> idle;  ///< They sleep.
+    struct Idle {
+      ResourceIndex core = 0;
+      double since_ns = -kSpinNs;
+    };
+    std::vector<Idle> idle;  ///< The last one has worked last.
     struct Task {
       std::uint32_t index = 0;
       double bytes = 0;  ///< Of a piece.
@@ -164,7 +169,7 @@ class Replayer {
       const std::uint32_t count =
           options_.workers != 0 ? options_.workers
                                 : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
-      for (std::uint32_t i = 0; i < count; ++i) pool.idle.push_back(world_.add_core());
+      for (std::uint32_t i = 0; i < count; ++i) pool.idle.push_back({world_.add_core()});
       busy_max += count;
       processor_count += socket.core_count;
     }
@@ -394,14 +399,16 @@ class Replayer {
   }
   double wake(Pool& pool) {
     if (pool.idle.empty()) return 0;
-    const ResourceIndex worker = pool.idle.back();
+    const auto [worker, since_ns] = pool.idle.back();
     pool.idle.pop_back();
-    world_.fluid().after(std::max(model_.core.wake_ns, model_.core.handover_ns),
-                         [this, &pool, worker] { work(pool, worker); });
-    return model_.core.waking_ns;
+    const bool sleeps = world_.fluid().now_ns() - since_ns >= kSpinNs;
+    const double wake_ns = sleeps ? model_.core.wake_ns : 0;
+    world_.fluid().after(std::max(wake_ns, model_.core.handover_ns),
+                         [this, &pool, worker = worker] { work(pool, worker); });
+    return sleeps ? model_.core.waking_ns : 0;
   }
   void work(Pool& pool, ResourceIndex worker) {
-    if (pool.tasks.empty()) return pool.idle.push_back(worker);
+    if (pool.tasks.empty()) return pool.idle.push_back({worker, world_.fluid().now_ns()});
     const auto [index, bytes, pieces] = pool.tasks.front();
     pool.tasks.pop_front();
     if (pieces > 1) pool.tasks.push_back({index, bytes, pieces - 1});

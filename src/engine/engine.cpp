@@ -153,7 +153,8 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                          .thread_count = threads,
                                          .piece_bytes = options.piece.count(),
                                          .queue_depth_max = options.queue_depth_max,
-                                         .check_memory = options.check_memory}));
+                                         .check_memory = options.check_memory,
+                                         .waiting = options.waiting}));
     movers.push_back(std::move(*mover));
   }
   HEADRACE_TAKE_WITHIN(kTried, devices, open_dsa_queues(machine, options.devices));

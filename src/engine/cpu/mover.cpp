@@ -10,6 +10,7 @@
 #include "../completions.hpp"
 #include "../memory_access.hpp"
 #include "../software/software.hpp"
+#include "../waiter.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
@@ -84,7 +85,7 @@ class CpuMover final : public Mover {
       request.bytes_finished = 0;
       held_count_.store_relaxed(held_count + 1);  // As above.
       push(request);
-      wake = idle_count_ > 0;
+      wake = idle_count_ > 0 && looking_count_ == 0;
     }
     if (wake) arrivals_.notify_one();
     return Submit::accepted;
@@ -121,11 +122,13 @@ class CpuMover final : public Mover {
 
   void run_worker(std::size_t worker_index) {
     platform::name_this_thread(fmt::format("hr-{}-{}", info_.node->value(), worker_index));
+    WaitHistory history;
     mutex_.lock();
     while (true) {
       while (head_ == nullptr && !stopping_) {
-        ++idle_count_;
         const std::uint32_t seen = arrivals_.load_relaxed();  // Written under the lock only.
+        if (options_.waiting != Waiting::sleep && look_for(history, seen)) continue;
+        ++idle_count_;
         mutex_.unlock();
         // edge: work-arrived (acquire)
         arrivals_.wait_acquire(seen);
@@ -136,7 +139,7 @@ class CpuMover final : public Mover {
       const Piece piece = take();
       Request& request = *piece.request;
       if (piece.begins) {
-        const bool more_for_others = head_ != nullptr && idle_count_ > 0;
+        const bool more_for_others = head_ != nullptr && idle_count_ > 0 && looking_count_ == 0;
         mutex_.unlock();
         if (more_for_others) arrivals_.notify_one();
         const Completion outcome = carry_out(piece);
@@ -157,6 +160,25 @@ class CpuMover final : public Mover {
       mutex_.lock();
     }
     mutex_.unlock();
+  }
+
+  /// Looks without the lock whether a request arrives, as long as recently paid off: being woken
+  /// takes a worker and its poster some 10 microseconds each.
+  bool look_for(WaitHistory& history, std::uint32_t seen) HEADRACE_REQUIRES(mutex_) {
+    ++looking_count_;
+    mutex_.unlock();
+    const std::uint64_t begin = platform::ticks();
+    const std::uint64_t ticks_max = history.begin();
+    std::uint64_t ticks = 0;
+    // edge: work-arrived (acquire)
+    while (arrivals_.load_acquire() == seen && (ticks = platform::ticks() - begin) < ticks_max) {
+      platform::pause();
+    }
+    mutex_.lock();
+    --looking_count_;
+    const bool found = arrivals_.load_relaxed() != seen;  // Written under the lock only.
+    history.end(ticks, found);
+    return found;
   }
 
   [[nodiscard]] Piece take() HEADRACE_REQUIRES(mutex_) {
@@ -217,7 +239,8 @@ class CpuMover final : public Mover {
   Request* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   /// Requests accepted and not completed. Written under mutex_, read by policies without it.
   Atomic<std::size_t> held_count_{0};
-  std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;     ///< Workers that sleep ...
+  std::size_t looking_count_ HEADRACE_GUARDED_BY(mutex_) = 0;  ///< ... and that look for work.
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
 
   /// Written by start() and stop(), which do not overlap.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "headrace/base/result.hpp"
+#include "headrace/engine/job.hpp"
 #include "headrace/engine/mover.hpp"
 
 namespace headrace::engine {
@@ -20,6 +21,9 @@ struct CpuMoverOptions {
   /// Maximum requests in the queue; not 0.
   std::size_t queue_depth_max = 1024;
   bool check_memory = false;  ///< As in EngineOptions.
+  /// As in EngineOptions: with adaptive and spin a worker that finds nothing looks again for as
+  /// long as recently paid off before it sleeps.
+  Waiting waiting = Waiting::adaptive;
 };
 
 /// Starts the workers and pins each.

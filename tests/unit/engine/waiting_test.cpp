@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -250,6 +251,48 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
     }
     platform::replace_line_wait(nullptr);
   }
+}
+
+/// The thread of this process with this name; 0 if there is none.
+int thread_named(const std::string& wanted) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream comm(task.path() / "comm");
+    std::string name;
+    if (std::getline(comm, name) && name == wanted) return std::stoi(task.path().filename());
+  }
+  return 0;
+}
+
+/// How often the worker of an engine slept meanwhile, of a thousand jobs that come 20 us after the
+/// end of the one before.
+std::uint64_t sleeps_between_jobs() {
+  const auto engine = test::make_engine({.threads_per_node = 1});
+  test::Buffers buffers(64);
+  int worker = 0;
+  std::uint64_t before = 0;
+  for (int i = 0; i <= 1000; ++i) {
+    if (i == 1) {  // It names itself before its first job.
+      worker = thread_named("hr-0-0");
+      EXPECT_NE(worker, 0);
+      before = sleep_count(worker);
+    }
+    Job job;
+    EXPECT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    job.wait();
+    const auto until = std::chrono::steady_clock::now() + microseconds(20);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  }
+  return sleep_count(worker) - before;
+}
+
+TEST(Waiting, AWorkerLooksForTheNextJobBeforeItSleeps) {
+  std::uint64_t adaptive = 1000;
+  // On a busy machine other threads come between.
+  for (int tries = 0; tries < 20 && adaptive >= 300; ++tries) {
+    adaptive = sleeps_between_jobs();
+  }
+  EXPECT_LT(adaptive, 300U);
 }
 
 bool tells_of_umwait(const Engine& engine) {
