@@ -119,7 +119,9 @@ def lazy_frame(table: Table, cache: Cache) -> "pl.LazyFrame":
         from polars.io.plugins import register_io_source  # noqa: PLC0415
     except ModuleNotFoundError as problem:
         raise UnsupportedError(
-            "make a Polars frame", "Polars is not installed", "run 'pip install polars'"
+            "make a Polars frame",
+            "Polars is not installed",
+            "run 'pip install polars' in a virtual environment",
         ) from problem
     scans = _Scans(table, cache)
 

@@ -119,7 +119,9 @@ def _find_generator(tried: str) -> str:
     found = shutil.which("tpchgen-cli", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
         raise NotFoundError(
-            tried, "the program tpchgen-cli is not installed", "run 'pip install tpchgen-cli'"
+            tried,
+            "the program tpchgen-cli is not installed",
+            "run 'pip install tpchgen-cli' in a virtual environment",
         )
     return found
 
