@@ -163,7 +163,8 @@ class CpuMover final : public Mover {
   }
 
   /// Looks without the lock whether a request arrives, as long as recently paid off: being woken
-  /// takes a worker and its poster some 10 microseconds each.
+  /// takes a worker and its poster some 10 microseconds each. Nobody is woken for a request that
+  /// arrives meanwhile; the last look is under the lock, so that none is missed.
   bool look_for(WaitHistory& history, std::uint32_t seen) HEADRACE_REQUIRES(mutex_) {
     ++looking_count_;
     mutex_.unlock();
