@@ -184,16 +184,17 @@ std::vector<Leaf> leaves_of(std::span<const Range> ranges, Move fallback, const 
     // A head and a tail of half of the longest.
     const int longest = whole != 0 && end % kLineBytes == 0 ? static_cast<int>(end) : whole;
     Leaf leaf{.bytes_max = end, .end_bytes = longest / 2, .compares_max = kAnyCompares};
+    // To eight of its registers the C library takes one jump less than to four.
+    const bool is_near = whole == 8 * own.register_bytes_max;
+    const int weight = whole == straight ? 64 : is_near ? 16 : 3;
     if (stays && end <= own.bytes_max) {
       leaf.register_bytes = std::min(leaf.end_bytes, own.register_bytes_max);
       leaf.compares_max = own_compares(whole) + kStayingCompares;
-      // To eight of its registers the C library takes one jump less than to four.
-      const bool is_near = whole == 8 * own.register_bytes_max;
-      leaf.weight = whole == straight ? 64 : is_near ? 16 : whole <= 64 ? 4 : 3;
+      leaf.weight = std::max(weight, whole <= 64 ? 4 : 3);
     } else if (ends_by != 0) {
       leaf.register_bytes = ends_by;
       if (whole <= 256) leaf.compares_max = own_compares(whole);
-      leaf.weight = whole == straight ? 64 : 3;
+      leaf.weight = weight;
     } else {
       leaf.move = stays ? fallback : range->move;
     }
