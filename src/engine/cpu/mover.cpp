@@ -162,9 +162,10 @@ class CpuMover final : public Mover {
     mutex_.unlock();
   }
 
-  /// Looks without the lock whether a request arrives, as long as recently paid off: being woken
-  /// takes a worker and its poster some 10 microseconds each. Nobody is woken for a request that
-  /// arrives meanwhile; the last look is under the lock, so that none is missed.
+  /// Looks without the lock whether a request arrives, as long as recently paid off: to wake a
+  /// sleeping worker takes some 10 microseconds of the poster's time, and as long until it runs.
+  /// Nobody is woken for a request that arrives meanwhile; the last look is under the lock, so that
+  /// none is missed.
   bool look_for(WaitHistory& history, std::uint32_t seen) HEADRACE_REQUIRES(mutex_) {
     ++looking_count_;
     mutex_.unlock();

@@ -21,7 +21,7 @@ struct CpuMoverOptions {
   /// Maximum requests in the queue; not 0.
   std::size_t queue_depth_max = 1024;
   bool check_memory = false;  ///< As in EngineOptions.
-  /// As in EngineOptions: with adaptive and spin a worker that finds nothing looks again for as
+  /// As in EngineOptions: except with sleep, a worker that finds nothing looks again for as
   /// long as recently paid off before it sleeps.
   Waiting waiting = Waiting::adaptive;
 };
