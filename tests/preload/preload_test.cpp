@@ -135,7 +135,10 @@ class Preload : public ::testing::Test {
                                  [](const auto& each) { return each.variant.has_value(); });
     write(copy::to_json(kProfile));
   }
-  void TearDown() override { std::filesystem::remove(path_); }
+  void TearDown() override {
+    std::filesystem::remove(path_);
+    std::filesystem::remove(path_.string() + ".counts");
+  }
 
   void write(const std::string& text) const { std::ofstream(path_) << text; }
   [[nodiscard]] virtual Environment with(Environment more = {}) const {
@@ -590,31 +593,43 @@ struct Cost {
   double loads = 0;
 };
 
-std::vector<std::string> under_valgrind(const std::vector<std::string>& words) {
-  std::vector<std::string> all{"valgrind", "--tool=callgrind", "--cache-sim=yes",
-                               "--callgrind-out-file=/dev/null"};
+std::vector<std::string> under_valgrind(const std::vector<std::string>& words,
+                                        const std::filesystem::path& output = "/dev/null") {
+  std::vector<std::string> all{"valgrind",
+                               "--tool=callgrind",
+                               "--cache-sim=yes",
+                               "--dump-after=headrace_counted_until_here",
+                               "--combine-dumps=yes",
+                               "--callgrind-out-file=" + output.string()};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
 
-/// Of one call, by the difference of two programs.
-Cost cost_of(const char* scenario, std::size_t byte_count, const Environment& environment) {
-  std::array<Cost, 2> totals;
+/// Of one call with each length, in one program: to start valgrind takes longer than to count.
+std::vector<Cost> costs_of(const std::string& scenario, const std::vector<std::size_t>& lengths,
+                           const Environment& environment, const std::filesystem::path& output) {
   constexpr int kCount = 1000;
-  for (int i = 0; i < 2; ++i) {
-    const Ending ending = run(under_valgrind({HEADRACE_VICTIM, scenario, std::to_string(byte_count),
-                                              std::to_string((i + 1) * kCount)}),
-                              environment);
-    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
-    const std::size_t found = ending.said.find("Collected :");
-    EXPECT_NE(found, std::string::npos) << ending.said;
-    if (found == std::string::npos) return {};
-    std::istringstream numbers(ending.said.substr(found + 11));
-    numbers >> totals[static_cast<std::size_t>(i)].instructions >>
-        totals[static_cast<std::size_t>(i)].loads;
+  std::vector<std::string> words{HEADRACE_VICTIM, scenario};
+  for (const std::size_t length : lengths) words.push_back(std::to_string(length));
+  words.push_back(std::to_string(kCount));
+  const Ending ending = run(under_valgrind(words, output), environment);
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  std::ifstream dumps(output);
+  std::vector<Cost> costs;
+  for (std::string line; std::getline(dumps, line);) {
+    if (!line.starts_with("summary:")) continue;
+    std::istringstream numbers(line.substr(8));
+    Cost& cost = costs.emplace_back();
+    numbers >> cost.instructions >> cost.loads;
+    cost.instructions /= kCount;
+    cost.loads /= kCount;
   }
-  return {.instructions = (totals[1].instructions - totals[0].instructions) / kCount,
-          .loads = (totals[1].loads - totals[0].loads) / kCount};
+  // Before, and of, each length; and the end of the program.
+  EXPECT_EQ(costs.size(), 2 * lengths.size() + 1) << ending.said;
+  costs.resize(2 * lengths.size() + 1);
+  for (std::size_t i = 0; i < lengths.size(); ++i) costs[i] = costs[2 * i + 1];
+  costs.resize(lengths.size());
+  return costs;
 }
 
 /// With a profile for the processor that valgrind makes.
@@ -642,46 +657,55 @@ class PreloadInstructions : public Preload {
                         {.bytes_max = 1024, .variant = variant("xmm", 1)},
                         {.bytes_max = 2048, .variant = {}}};
   }
-  /// A call takes at most so many instructions more than the C library's, and no more loads.
-  void expect_more(const char* scenario, std::size_t byte_count, int more,
+  [[nodiscard]] std::vector<Cost> costs(const std::string& scenario,
+                                        const std::vector<std::size_t>& lengths,
+                                        const Environment& environment) const {
+    return costs_of(scenario, lengths, environment, path_.string() + ".counts");
+  }
+  /// Calls take at most so many instructions more than the C library's, and no more loads.
+  void expect_more(const std::string& scenario,
+                   const std::vector<std::pair<std::size_t, int>>& more_by_length,
                    const Environment& environment) {
     write(copy::to_json(profile_));
-    const Cost libc = cost_of(scenario, byte_count, {});
-    const Cost ours = cost_of(scenario, byte_count, environment);
-    EXPECT_LE(ours.instructions, libc.instructions + more) << scenario << byte_count;
-    EXPECT_LE(ours.loads, libc.loads) << scenario << byte_count << ": only the bytes are loaded";
+    std::vector<std::size_t> lengths;
+    for (const auto& [length, more] : more_by_length) lengths.push_back(length);
+    const std::vector<Cost> libc = costs(scenario, lengths, {});
+    const std::vector<Cost> ours = costs(scenario, lengths, environment);
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      const int more = more_by_length[i].second;
+      EXPECT_GT(libc[i].instructions, 4) << scenario << lengths[i];
+      EXPECT_LE(ours[i].instructions, libc[i].instructions + more) << scenario << lengths[i];
+      EXPECT_LE(ours[i].loads, libc[i].loads) << scenario << lengths[i] << ": only the bytes";
+    }
   }
 
   copy::Profile profile_;
 };
 
 TEST_F(PreloadInstructions, ACopyThatStaysTakesFourMoreAndAShortOneOfOursNone) {
-  for (const std::size_t byte_count : {3U, 16U, 32U, 64U, 128U, 256U, 512U, 2048U}) {
-    const bool short_one = byte_count == 128 || byte_count == 256;
-    expect_more("copy_repeatedly", byte_count, short_one ? 0 : 4, with());
-  }
-  EXPECT_GT(cost_of("copy_repeatedly", 1024, with()).instructions,
-            cost_of("copy_repeatedly", 1024, {}).instructions + 20)
+  expect_more("copy_repeatedly",
+              {{3, 4}, {16, 4}, {32, 4}, {64, 4}, {128, 0}, {256, 0}, {512, 4}, {2048, 4}}, with());
+  EXPECT_GT(costs("copy_repeatedly", {1024}, with())[0].instructions,
+            costs("copy_repeatedly", {1024}, {})[0].instructions + 20)
       << "the profile is used";
   const Environment unused{{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_PROFILE", "none"}};
   EXPECT_EQ(run({HEADRACE_VICTIM, "some_lengths"}, unused).exit_code(), 0);
-  expect_more("copy_repeatedly", 64, 4, unused);
+  expect_more("copy_repeatedly", {{64, 4}}, unused);
 }
 
 TEST_F(PreloadInstructions, AFillIsInlineUpTo256BytesAndAComparisonTheCLibrarys) {
-  for (const std::size_t byte_count : {1U, 3U, 5U, 8U, 16U, 32U, 64U, 128U, 256U, 512U}) {
-    expect_more("fill_repeatedly", byte_count, 4, with());
-  }
-  for (const std::size_t byte_count : {8U, 64U, 512U}) {
-    expect_more("compare_repeatedly", byte_count, 0,
-                {{"LD_PRELOAD", HEADRACE_PRELOAD_COPIES}, {"HEADRACE_PROFILE", path_.string()}});
-  }
+  expect_more(
+      "fill_repeatedly",
+      {{1, 4}, {3, 4}, {5, 4}, {8, 4}, {16, 4}, {32, 4}, {64, 4}, {128, 4}, {256, 4}, {512, 4}},
+      with());
+  expect_more("compare_repeatedly", {{8, 0}, {64, 0}, {512, 0}},
+              {{"LD_PRELOAD", HEADRACE_PRELOAD_COPIES}, {"HEADRACE_PROFILE", path_.string()}});
 }
 
 TEST_F(PreloadInstructions, ALongCopyThatStaysTakesFourMore) {
   profile_.classes = {{.bytes_max = 4096, .variant = {}},
                       {.bytes_max = 16384, .variant = profile_.classes[0].variant}};
-  for (const auto n : {64U, 512U, 4096U, 32768U}) expect_more("copy_repeatedly", n, 4, with());
+  expect_more("copy_repeatedly", {{64, 4}, {512, 4}, {4096, 4}, {32768, 4}}, with());
 }
 
 TEST_F(PreloadInstructions, LongClassesPutNoComparesInFrontOfShortCopies) {
@@ -690,9 +714,7 @@ TEST_F(PreloadInstructions, LongClassesPutNoComparesInFrontOfShortCopies) {
     profile_.classes.push_back({.bytes_max = bytes_max, .variant = {}});
     if (std::countr_zero(bytes_max) % 2 == 0) profile_.classes.back().variant = variant;
   }
-  for (const auto& [byte_count, more] : {std::pair{64U, 2}, {128U, 0}, {2048U, 4}}) {
-    expect_more("copy_repeatedly", byte_count, more, with());
-  }
+  expect_more("copy_repeatedly", {{64, 2}, {128, 0}, {2048, 4}}, with());
 }
 
 }  // namespace
