@@ -2,77 +2,95 @@
 """Which kernels are chosen to fill and compare, on machines that are made up, and on this one."""
 
 import json
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from headrace import _core
 from headrace._apps.tune import kernels as copy_kernels
-from headrace._apps.tune.kernels import CELLS, KINDS, PASSES, Logs, choose, tune_kernels
-from headrace._apps.tune.search import Cell, StoppedError
+from headrace._apps.tune.kernels import KINDS, PASSES, KernelChoice, tune_kernels
+from headrace._apps.tune.search import LIBC, StoppedError
 from headrace.errors import CapacityExceededError, Error, OutOfMemoryError
 
 NOISE = 0.01
 
-
-def passes_of(gains: dict[str, dict[str, float]], seed: int = 1) -> list[Logs]:
-    """What would be measured, of kernels that gain so much (as logarithms) hot and cold."""
-    generator = np.random.default_rng(seed)
-    return [
-        {
-            kernel: {
-                cell: [
-                    by_temperature[cell.temperature] + float(each)
-                    for each in generator.normal(0, NOISE, 24)
-                ]
-                for cell in CELLS
-            }
-            for kernel, by_temperature in gains.items()
-        }
-        for _ in range(PASSES)
-    ]
+Gains = dict[str, dict[str, float]]
+Chosen = Callable[..., KernelChoice]
 
 
-def test_what_gains_most_is_chosen() -> None:
-    chosen = choose(
-        4096,
-        passes_of({"ymm": {"hot": 0.1, "cold": 0.1}, "rep_stosb": {"hot": 0.3, "cold": 0.0}}),
-    )
-    assert chosen.kernel == "rep_stosb"
-    assert chosen.ratios["hot fixed"] == pytest.approx(1.35, abs=0.02)
+class Meter:
+    """Measures kernels that gain so much (as logarithms) hot and cold."""
+
+    def __init__(self, gains: Gains, seed: int) -> None:
+        self.gains = gains | {LIBC: {"hot": 0.0, "cold": 0.0}}
+        self.generator = np.random.default_rng(seed)
+
+    def kernels(self) -> list[str]:
+        return [each for each in self.gains if each != LIBC]
+
+    def measure_round(
+        self, subjects: Sequence[str], *, temperature: str, aligned: bool, **_: int
+    ) -> list[float]:
+        condition = f"{temperature} {'fixed' if aligned else 'random'}"
+        return [
+            100 * math.exp(float(self.generator.normal(0, NOISE)) - by.get(condition, by["cold"]))
+            if temperature == "cold"
+            else 100 * math.exp(float(self.generator.normal(0, NOISE)) - by["hot"])
+            for by in map(self.gains.__getitem__, subjects)
+        ]
 
 
-def test_what_loses_anywhere_is_not_chosen() -> None:
-    chosen = choose(
-        4096, passes_of({"ymm": {"hot": 0.9, "cold": -0.1}, "ymm_prefetch": {"hot": 0, "cold": 0}})
-    )
-    assert chosen.kernel is None
-    assert "loses" in chosen.reason
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
+    """What is chosen for lengths up to `bytes_max`; the last pass may gain less."""
+
+    def choose(gains: Gains, bytes_max: int = 4096, last: Gains | None = None) -> KernelChoice:
+        def make(_bytes_max: int, _kind: str, seed: int) -> Meter:
+            return Meter(last if last and seed == PASSES else gains, seed)
+
+        monkeypatch.setattr(copy_kernels, "_make_meter", make)
+        return tune_kernels([bytes_max], 1, lambda: None, lambda _: None).choices["fills"][0]
+
+    return choose
 
 
-def test_what_loses_in_one_pass_is_not_chosen() -> None:
-    passes = passes_of({"ymm": {"hot": 0.2, "cold": 0.2}})
-    assert choose(4096, passes).kernel == "ymm"
-    passes[1]["ymm"][Cell("cold", True, 1, 1.0)] = [-0.1] * 24
-    chosen = choose(4096, passes)
-    assert chosen.kernel is None
-    assert "in one pass when cold fixed" in chosen.reason
+def test_what_gains_most_is_chosen(chosen: Chosen) -> None:
+    found = chosen({"ymm": {"hot": 0.1, "cold": 0.1}, "rep_stosb": {"hot": 0.3, "cold": 0.0}})
+    assert found.kernel == "rep_stosb"
+    assert found.ratios["hot fixed"] == pytest.approx(1.35, abs=0.03)
 
 
-def test_a_gain_that_may_be_luck_is_none() -> None:
-    assert choose(4096, passes_of({"ymm": {"hot": 0.02, "cold": 0.02}})).kernel is None
+def test_what_loses_anywhere_is_not_chosen(chosen: Chosen) -> None:
+    found = chosen({"ymm": {"hot": 0.9, "cold": -0.05}, "ymm_prefetch": {"hot": 0, "cold": 0}})
+    assert found.kernel is None
+    assert "loses" in found.reason
 
 
-def test_short_calls_through_wide_registers_have_to_gain_more() -> None:
-    passes = passes_of({"zmm": {"hot": 0.09, "cold": 0.09}})
-    assert choose(4096, passes).kernel is None
-    assert choose(1 << 20, passes).kernel == "zmm"
+def test_what_loses_in_one_pass_is_not_chosen(chosen: Chosen) -> None:
+    gains = {"ymm": {"hot": 0.2, "cold": 0.2}}
+    assert chosen(gains).kernel == "ymm"
+    last = {"ymm": {"hot": 0.2, "cold": 0.2, "cold fixed": -0.1}}
+    found = chosen(gains, last=last)
+    assert found.kernel is None
+    assert "when cold fixed" in found.reason
+
+
+def test_a_gain_that_may_be_luck_is_none(chosen: Chosen) -> None:
+    assert chosen({"ymm": {"hot": 0.02, "cold": 0.02}}).kernel is None
+
+
+def test_short_calls_through_wide_registers_have_to_gain_more(chosen: Chosen) -> None:
+    gains = {"zmm": {"hot": 0.09, "cold": 0.09}}
+    assert chosen(gains).kernel is None
+    assert chosen(gains, 1 << 20).kernel == "zmm"
     # What is told is what was measured.
-    assert choose(4096, passes).ratio == pytest.approx(1.094, abs=0.01)
+    assert chosen(gains).ratio == pytest.approx(1.094, abs=0.01)
 
 
-def test_without_kernels_nothing_is_chosen() -> None:
-    assert choose(4096, [{}] * PASSES).kernel is None
+def test_without_kernels_nothing_is_chosen(chosen: Chosen) -> None:
+    assert chosen({}).kernel is None
 
 
 def test_tuning_here_makes_members_that_a_profile_may_have() -> None:

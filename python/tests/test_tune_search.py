@@ -92,6 +92,39 @@ def test_the_reference_stays_where_nothing_is_faster_for_certain() -> None:
     assert tune.search(SPACE, machine, reference=BEST, measurements=300).best == BEST
 
 
+def test_what_loses_under_a_condition_is_not_chosen() -> None:
+    machine = Machine()
+    times = {
+        "plain": {"warm": 1.0, "cold": 3.0},
+        "bypassing": {"warm": 1.3, "cold": 1.0},
+        "prefetching": {"warm": 0.95, "cold": 2.0},
+    }
+
+    def measure(way: str, condition: str) -> float:
+        return times[way][condition] * machine(**BEST)
+
+    everything = {"way": list(times)}
+    found = tune.search(everything, measure, conditions=["warm", "cold"], measurements=300)
+    assert found.best == found.rival == {"way": "prefetching"}
+    assert found.speeds == pytest.approx({"warm": 1.05, "cold": 1.5}, rel=0.05)
+    assert found.speed == pytest.approx(math.sqrt(1.5 / 0.95), rel=0.05)
+    assert found.reason == "it is the fastest"
+    del times["prefetching"]
+    without = {"way": list(times)}
+    found = tune.search(without, measure, conditions=["warm", "cold"], measurements=200)
+    assert found.best == {"way": "plain"}
+    assert found.rival == {"way": "bypassing"}
+    assert re.fullmatch("another one loses 2[0-6]% when warm", found.reason)
+    assert found.speed == found.interval[0] == 1
+    by_command = tune.search(
+        {"level": [2, 1]},
+        ["sh", "-c", "echo {level}; test {condition} = cold"],
+        conditions=["cold"],
+        measurements=30,
+    )
+    assert by_command.best == {"level": 1}
+
+
 def test_a_constraint_leaves_settings_out() -> None:
     machine = Machine()
     found = tune.search(

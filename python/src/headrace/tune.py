@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, cast
 
 import numpy as np
@@ -35,10 +36,11 @@ from headrace._files import Output, read_file
 from headrace._temporary import run_child
 from headrace._trials import (
     CANDIDATES,
+    LOSS_MAX,
     Trials,
     Vectors,
+    drawn,
     halved,
-    interval,
     screen_by_model,
     typical,
 )
@@ -83,9 +85,14 @@ class Result:
     Attributes:
         best: The fastest setting; the reference, unless another one is faster for certain.
         reference: The setting that all are compared with.
+        rival: The fastest of the other settings, which is `best` if it is faster for certain; empty
+            if none was compared often enough.
+        speeds: Speed of `rival` relative to the reference under each condition.
+        reason: Why `best` is the best, as a clause.
         speed: Speed of `best` relative to the reference.
         interval: Its 95 % confidence interval, from rounds that did not select `best`.
-        time: Typical time of `best`, in the unit of the measure.
+        time: Typical time of `best`, in the unit of the measure; with several conditions, their
+            geometric mean.
         measured: Typical time of every measured setting, fastest relative to the reference first;
             settings whose round was not completed come last.
         setting_count: Valid settings in the space.
@@ -105,6 +112,9 @@ class Result:
     measurement_count: int
     seconds: float
     complete: bool
+    rival: Setting = field(default_factory=dict)
+    speeds: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
 
 
 class SearchError(Error, RuntimeError):
@@ -132,6 +142,7 @@ def search(  # noqa: PLR0913
     space: Mapping[str, Iterable[Value]],
     measure: Measure | Sequence[str],
     *,
+    conditions: Sequence[str] = (),
     constraint: Callable[..., bool] | None = None,
     reference: Mapping[str, Value] | None = None,
     seconds: float | None = None,
@@ -150,6 +161,9 @@ def search(  # noqa: PLR0913
         measure: Called with a setting as keywords; returns one or more times. Or a command line in
             which ``{name}`` stands for a value: the numbers that it prints are the times, and a
             command that prints nothing is timed itself.
+        conditions: Names of conditions under which settings are measured, such as with warm and
+            with cold caches: `measure` gets one as the keyword ``condition``. What counts is the
+            mean over all of them, and a setting that loses more than 2 % under one is not chosen.
         constraint: Called with a setting as keywords; false leaves it out.
         reference: The setting to compare with, such as today's; the first valid one if not given.
         seconds: Budget in seconds; 60 if no budget is given. No measurement begins later.
@@ -169,7 +183,7 @@ def search(  # noqa: PLR0913
     budget = _Budget(seconds, measurements, progress)
     settings = _Settings(space, constraint, reference)
     output = None if save is None else Output(save, _SAVE.format(os.fspath(save)))
-    trials = _Measured(settings, _caller(measure), budget, seed)
+    trials = _Measured(settings, _caller(measure), budget, seed, conditions)
     failed: SearchError | None = None
     try:
         with suppress(_SpentError):
@@ -360,11 +374,10 @@ Point = tuple[Value, ...]
 
 def _caller(measure: Measure | Sequence[str]) -> Caller:
     if callable(measure):
-        return lambda setting: measure(**setting)
+        return lambda words: measure(**words)
     if isinstance(measure, str) or not measure:
         raise InvalidArgumentError(_TRIED, "the measure is no function or list of words", "")
-    words = list(measure)
-    return lambda setting: _times_of_command([each.format(**setting) for each in words])
+    return lambda words: _times_of_command([each.format(**words) for each in measure])
 
 
 def _times_of_command(words: list[str]) -> list[float]:
@@ -378,28 +391,36 @@ def _times_of_command(words: list[str]) -> list[float]:
     return [float(each) for each in done.stdout.split()] or [spent_s]
 
 
-class _Measured(Trials[Point, None]):
-    """Trials of settings, under one condition."""
+class _Measured(Trials[Point, str]):
+    """Trials of settings; without conditions, under one that has no name."""
 
-    def __init__(self, settings: _Settings, caller: Caller, budget: _Budget, seed: int) -> None:
+    def __init__(
+        self,
+        settings: _Settings,
+        caller: Caller,
+        budget: _Budget,
+        seed: int,
+        conditions: Sequence[str],
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._caller = caller
         self._budget = budget
         self._draw = random.Random(seed)  # noqa: S311 - Nothing is secret here.
+        self.conditions = tuple(conditions) or ("",)
         self.complete = False
-        self.times: dict[Point, list[float]] = {}
+        self.times: dict[Point, dict[str, list[float]]] = {}
         self.chosen: Point | None = None
-        self.final: list[float] = []
+        self.final: dict[str, list[float]] = {each: [] for each in self.conditions}
 
-    def compare(self, chunk: Sequence[Point], _condition: None) -> list[float]:
+    def compare(self, chunk: Sequence[Point], condition: str) -> list[float]:
         """The reference at both ends: a drift of the machine cancels."""
         order = self._draw.sample(list(chunk), len(chunk))
         times = {}
-        first = self._time_of(self._settings.reference)
+        first = self._time_of(self._settings.reference, condition)
         for setting in order:
-            times[setting] = self._time_of(setting)
-        base = math.sqrt(first * self._time_of(self._settings.reference))
+            times[setting] = self._time_of(setting, condition)
+        base = math.sqrt(first * self._time_of(self._settings.reference, condition))
         return [math.log(base / times[setting]) for setting in chunk]
 
     def encode(self, candidates: Sequence[Point]) -> Vectors:
@@ -409,16 +430,16 @@ class _Measured(Trials[Point, None]):
         at = draw.randrange(len(candidate))
         return (*candidate[:at], other[at], *candidate[at + 1 :])
 
-    def screening(self, _index: int) -> Sequence[None]:
-        return (None,)
+    def screening(self, _index: int) -> Sequence[str]:
+        return self.conditions
 
-    def _time_of(self, point: Point) -> float:
+    def _time_of(self, point: Point, condition: str) -> float:
         setting = self._settings.named(point)
         if self.times and self._budget.is_over():
             raise _SpentError
         self._budget.count += 1
         try:
-            told = self._caller(setting)
+            told = self._caller(setting | ({"condition": condition} if condition else {}))
         except Exception as problem:
             cause = f"it raised {type(problem).__name__}: {problem}"
             raise SearchError(setting, cause, "leave it out by the constraint") from problem
@@ -433,21 +454,32 @@ class _Measured(Trials[Point, None]):
         for each in times:
             if not (math.isfinite(each) and each > 0):
                 raise SearchError(setting, f"its time is {each}", "return positive numbers")
-        self.times.setdefault(point, []).extend(times)
+        self.times.setdefault(point, {}).setdefault(condition, []).extend(times)
         return typical(times)
+
+    def typical_time(self, point: Point) -> float:
+        return math.exp(fmean(math.log(typical(each)) for each in self.times[point].values()))
 
     def finish(self, finalists: Sequence[Point]) -> None:
         """Select the best finalist, and measure it again: rounds that select are biased by luck."""
-        share = self._budget.count_left / 2 / (len(finalists) + 2)
-        logs: dict[Point, list[float]] = {each: [] for each in finalists}
-        while len(finalists) > 1 and len(logs[finalists[0]]) < min(share, SELECTING_ROUNDS_MAX):
-            for each, log in zip(finalists, self.compare(finalists, None), strict=True):
-                logs[each].append(log)
-        scores = {each: typical(logs[each]) if logs[each] else 0.0 for each in finalists}
-        self.chosen = max(finalists, key=lambda each: scores[each])
+        share = self._budget.count_left / 2 / (len(finalists) + 2) / len(self.conditions)
+        rounds = math.ceil(min(share, SELECTING_ROUNDS_MAX)) if len(finalists) > 1 else 0
+        logs: dict[Point, dict[str, list[float]]] = {
+            each: {condition: [] for condition in self.conditions} for each in finalists
+        }
+        for _, condition in itertools.product(range(rounds), self.conditions):
+            for each, log in zip(finalists, self.compare(finalists, condition), strict=True):
+                logs[each][condition].append(log)
+        scores = {
+            each: self.judged({name: typical(values) for name, values in by_name.items()})
+            for each, by_name in logs.items()
+            if rounds
+        }
+        self.chosen = max(finalists, key=lambda each: scores.get(each, 0.0))
         for _ in range(FINAL_ROUNDS_MAX):
-            self.final += self.compare([self.chosen], None)
-            self.complete = len(self.final) >= FINAL_ROUNDS_MIN
+            for condition in self.conditions:
+                self.final[condition] += self.compare([self.chosen], condition)
+            self.complete = len(self.final[self.conditions[-1]]) >= FINAL_ROUNDS_MIN
 
     def result(self) -> Result | None:
         """What is known so far; None if nothing is."""
@@ -455,30 +487,46 @@ class _Measured(Trials[Point, None]):
             return None
         named, best = self._settings.named, self._settings.reference
         speed, low, high = 0.0, 0.0, 0.0
-        if self.chosen is not None and self.complete and interval(self.final)[0] > 0:
-            best, speed = self.chosen, typical(self.final)
-            low, high = interval(self.final)
+        speeds: dict[str, float] = {}
+        reason = "the others were not compared often enough"
+        if self.chosen is not None and self.complete:
+            speeds = {name: typical(logs) for name, logs in self.final.items()}
+            draws = np.mean([drawn(each, i) for i, each in enumerate(self.final.values())], axis=0)
+            low, high = map(float, np.quantile(draws, (0.025, 0.975)))
+            worst = min(speeds, key=lambda name: speeds[name])
+            reason = "it is the fastest"
+            if len(speeds) > 1 and speeds[worst] < -LOSS_MAX:
+                reason = f"another one loses {1 - math.exp(speeds[worst]):.0%} when {worst}"
+            elif low <= 0:
+                reason = "no other is faster for certain"
+            else:
+                best, speed = self.chosen, fmean(speeds.values())
+        if best == self._settings.reference:
+            low, high = 0.0, 0.0
         return Result(
             best=named(best),
             reference=named(self._settings.reference),
             speed=math.exp(speed),
             interval=(math.exp(low), math.exp(high)),
-            time=typical(self.times[best]),
+            time=self.typical_time(best),
             measured=[
-                (named(each), typical(self.times[each]))
+                (named(each), self.typical_time(each))
                 for each in dict.fromkeys([*self.best(len(self.logs)), *self.times])
             ],
             setting_count=len(self._settings.all),
             measurement_count=self._budget.count,
             seconds=self._budget.spent_s,
             complete=self.complete,
+            rival=named(self.chosen) if speeds and self.chosen is not None else {},
+            speeds={name: math.exp(each) for name, each in speeds.items()},
+            reason=reason,
         )
 
 
 def _run(trials: _Measured, settings: _Settings, budget: _Budget, seed: int) -> None:
     candidates = [each for each in settings.all if each != settings.reference]
     if not candidates:
-        trials.compare([], None)
+        trials.compare([], trials.conditions[0])
         trials.complete = True
         return
     draw = random.Random(seed)  # noqa: S311 - As above.
@@ -498,4 +546,5 @@ def _run(trials: _Measured, settings: _Settings, budget: _Budget, seed: int) -> 
         stages = []
     left = halved(trials, stages, FINALISTS, lambda: budget.is_over(_HALVING_SHARE))
     # As many as half of the rest lets compare often enough; the reference takes two.
-    trials.finish(left[: max(1, int(budget.count_left / 2 / FINAL_ROUNDS_MIN) - 2)])
+    rounds = budget.count_left / 2 / len(trials.conditions)
+    trials.finish(left[: max(1, int(rounds / FINAL_ROUNDS_MIN) - 2)])
