@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs under the preload: correct in every situation and with every profile, and counted.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
