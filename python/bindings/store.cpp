@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 
 #include "bindings.hpp"
@@ -146,6 +147,7 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
 }
 
 using List = nb::typed<nb::list, nb::any>;
+using Flat = nb::typed<nb::callable, nb::any(nb::any)>;
 
 /// The bytes of a bytes object, or the UTF-8 of a str; the object owns them.
 std::string_view key_of(nb::handle object) {
@@ -164,31 +166,65 @@ std::string_view key_of(nb::handle object) {
   return {first, static_cast<std::size_t>(length)};
 }
 
-/// Holds the buffers of a batch; returns `make(key, buffer)` for each pair.
+/// Whether the export of an object's buffer protects its memory, which is contiguous and has no
+/// references to objects.
+bool is_plain(nb::handle object, Buffer::Use use) {
+  PyObject* const it = object.ptr();
+  if (PyByteArray_CheckExact(it) || (PyBytes_CheckExact(it) && use == Buffer::Use::read)) {
+    return true;
+  }
+  static const nb::handle array =
+      nb::object(nb::module_::import_("numpy").attr("ndarray")).release();
+  static const nb::handle base_name = nb::str("base").release();
+  const auto is_array = [](nb::handle each) { return each.type().is(array); };
+  if (is_array(object)) {
+    const nb::object base = nb::getattr(object, base_name);
+    if (!base.is_none() && !(is_array(base) && nb::getattr(base, base_name).is_none())) {
+      return false;
+    }
+  } else if (!PyMemoryView_Check(it)) {
+    return false;
+  }
+  Py_buffer view;
+  const int writable = use == Buffer::Use::write ? PyBUF_WRITABLE : 0;
+  if (PyObject_GetBuffer(it, &view, PyBUF_ND | PyBUF_FORMAT | writable) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const bool has_objects = view.format != nullptr && std::strchr(view.format, 'O') != nullptr;
+  const bool is_plain = view.len != 0 && !has_objects;
+  PyBuffer_Release(&view);
+  return is_plain;
+}
+
+/// Holds the buffers of a batch, those that are not plain as `flat(buffer)`; returns `make(key,
+/// buffer)` for each pair.
 template <typename Block, typename Make>
-std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, Buffer::Use use,
-                        const Make& make) {
+std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, const Flat& flat,
+                        Buffer::Use use, const Make& make) {
   if (keys.size() != buffers.size()) {
     refuse_operation("there are not as many keys as blocks", "pass one buffer for each key");
   }
   std::vector<Block> blocks;
   blocks.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    batch.buffers.emplace_back(buffers[i], use);
+    const nb::object buffer = buffers[i];
+    batch.buffers.emplace_back(is_plain(buffer, use) ? buffer : flat(buffer), use);
     blocks.push_back(make(key_of(keys[i]), batch.buffers.back()));
   }
   return blocks;
 }
 
 std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const List& keys,
-                                    const List& sources, std::size_t tier) {
+                                    const List& sources, std::size_t tier, const Flat& flat) {
   const std::shared_ptr<store::Store> store = handle->store();
   handle->reap();
   auto batch = std::make_shared<Batch>();
-  const auto blocks = hold<store::PutBlock>(
-      *batch, keys, sources, Buffer::Use::read, [](std::string_view key, const Buffer& buffer) {
-        return store::PutBlock{.key = key, .source = buffer.bytes()};
-      });
+  const auto blocks =
+      hold<store::PutBlock>(*batch, keys, sources, flat, Buffer::Use::read,
+                            [](std::string_view key, const Buffer& buffer) {
+                              return store::PutBlock{.key = key, .source = buffer.bytes()};
+                            });
   {
     const GilReleased released;
     batch->transfer = store->put(blocks, tier);
@@ -197,14 +233,15 @@ std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, 
 }
 
 std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, const List& keys,
-                                    const List& targets) {
+                                    const List& targets, const Flat& flat) {
   const std::shared_ptr<store::Store> store = handle->store();
   handle->reap();
   auto batch = std::make_shared<Batch>();
-  const auto blocks = hold<store::GetBlock>(
-      *batch, keys, targets, Buffer::Use::write, [](std::string_view key, const Buffer& buffer) {
-        return store::GetBlock{.key = key, .target = buffer.writable_bytes()};
-      });
+  const auto blocks =
+      hold<store::GetBlock>(*batch, keys, targets, flat, Buffer::Use::write,
+                            [](std::string_view key, const Buffer& buffer) {
+                              return store::GetBlock{.key = key, .target = buffer.writable_bytes()};
+                            });
   {
     const GilReleased released;
     batch->transfer = store->get(blocks);
@@ -292,8 +329,8 @@ void bind_store(nb::module_& module) {
   nb::class_<StoreHandle>(module, "BlockStore")
       .def_static("make", &make_store, "engine"_a, nb::kw_only(), "block_bytes"_a, "tiers"_a,
                   "checksums"_a, "promote_after"_a, "inline_max"_a)
-      .def("put", &put, "keys"_a, "sources"_a, "tier"_a)
-      .def("get", &get, "keys"_a, "targets"_a)
+      .def("put", &put, "keys"_a, "sources"_a, "tier"_a, "flat"_a)
+      .def("get", &get, "keys"_a, "targets"_a, "flat"_a)
       .def("flush", &flush)
       .def(
           "length",

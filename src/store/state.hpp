@@ -147,7 +147,7 @@ class StoreState final : public Store {
   using Work = detail::Work;
 
   /// Limits of one job: bound how long it occupies a worker, and when its first blocks complete.
-  static constexpr std::size_t kChunkBytes = std::size_t{4} << 20U;
+  static constexpr std::size_t kChunkBytes = std::size_t{8} << 20U;
   static constexpr std::size_t kChunkSteps = 256;
   /// Failed moves of a block before it is dropped.
   static constexpr std::uint32_t kFailedMovesMax = 3;

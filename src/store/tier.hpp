@@ -189,20 +189,26 @@ class Tier {
   /// any.
   [[nodiscard]] SlotNumber take_free() {
     std::uint32_t list = list_of_thread();
-    if (free_[list].first == 0) {
+    if (free_[list].slots.empty()) {
       list = static_cast<std::uint32_t>(std::countr_zero(lists_with_free));
     }
-    const SlotNumber slot = free_[list].first;
-    free_[list].first = pool_[slot].older;
-    if (free_[list].first == 0) lists_with_free &= ~(std::uint32_t{1} << list);
+    std::vector<SlotNumber>& slots = free_[list].slots;
+    const SlotNumber slot = slots.back();
+    slots.pop_back();
+    if (slots.empty()) lists_with_free &= ~(std::uint32_t{1} << list);
     --free_count;
     return slot;
   }
   void add_free(SlotNumber slot) {
     const std::uint32_t mine = list_of_thread();
-    pool_[slot].older = std::exchange(free_[mine].first, slot);
+    free_[mine].slots.push_back(slot);
     lists_with_free |= std::uint32_t{1} << mine;
     ++free_count;
+  }
+  /// Prefetch for `count` times take_free(). Always inlined, as in Index.
+  [[gnu::always_inline]] void prefetch_free(std::size_t count) const {
+    const std::span<const SlotNumber> free = free_[list_of_thread()].slots;
+    for (const SlotNumber slot : free.last(std::min(count, free.size()))) prefetch_entry(slot);
   }
 
   const std::optional<NodeId> node;
@@ -237,9 +243,9 @@ class Tier {
   std::size_t low_water = 1;
 
  private:
-  /// Slots that one thread freed, chained by `older`: their bytes are in its processor's caches.
+  /// Slots that one thread freed: their bytes are in its processor's caches.
   struct alignas(64) FreeList {
-    SlotNumber first = 0;
+    std::vector<SlotNumber> slots;
   };
   explicit Tier(const TierOptions& options) : node(options.node) {}
   void start(std::byte* first, std::size_t stride_bytes, std::size_t count);

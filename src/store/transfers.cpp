@@ -67,6 +67,9 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     index_.prefetch_free(blocks.size());
+    here.prefetch_free(blocks.size());
+    detail::WaitingPut put;
+    put.batch = batch;
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const PutBlock& asked = blocks[i];
       const bool fits =
@@ -81,14 +84,16 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
       Block& block = index_.make(asked.key, detail::Index::hash_of(asked.key));
       block.byte_count = static_cast<std::uint32_t>(asked.source.size());
       block.sequence = sequences_.at_put();
-      detail::WaitingPut put{.block = &block, .source = asked.source, .batch = batch, .index = i};
+      put.block = &block;
+      put.source = asked.source;
+      put.index = i;
       bool may_wait = true;
       // Puts already waiting go first.
       const SlotNumber slot = here.waiting.empty() ? take(tier, work, may_wait) : 0;
       if (slot != 0) {
         start_put(put, tier, slot, work);
       } else if (may_wait) {
-        here.waiting.push_back(std::move(put));
+        here.waiting.push_back(put);
       } else {
         index_.give_back(block);
         end(batch, i, Outcome::full, 0, work);

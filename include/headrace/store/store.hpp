@@ -215,7 +215,7 @@ class HEADRACE_API Store {
   /// Starts copying blocks into `tier` and returns. A block in a file is done when it is durable.
   /// If the tier is full, the put waits until blocks are evicted; the caller does not wait.
   ///
-  /// Cost: one engine job per 4 MiB of a submission. The calling thread copies only what
+  /// Cost: one engine job per 8 MiB of a submission. The calling thread copies only what
   ///       engine::route assigns to it: transfers of at most StoreOptions::inline_max and, on an
   ///       engine with devices, jobs of at most 64 KiB that are too short for a device.
   [[nodiscard]] virtual Transfer put(std::span<const PutBlock> blocks, std::size_t tier = 0,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -38,8 +39,6 @@ Key = bytes | str
 _NUMBER_MAX = 2**31
 _WAIT_S_MAX = 1e9
 _TRIED = "make a store"
-_PLAIN = frozenset({bytes, bytearray})
-"""Types that are always contiguous, without object references or a mask."""
 _ERRORS: dict[str, type[Error]] = {
     "unknown_key": NotFoundError,
     "bad_key": InvalidArgumentError,
@@ -354,9 +353,7 @@ class Store(Closing):
             InvalidArgumentError: The numbers of keys and blocks differ, or a block has no buffer.
         """
         number = whole_number(tier, "put into a tier", 0, _NUMBER_MAX)
-        names = list(keys)
-        flat = [each if type(each) in _PLAIN else _flat(each, "block") for each in blocks]
-        return StoreTransfer(self._native.put(names, flat, number), self)
+        return StoreTransfer(self._native.put(list(keys), list(blocks), number, _flat), self)
 
     def get_many(self, keys: Sequence[Key], targets: Sequence[Memory]) -> StoreTransfer:
         """Start copying blocks into `targets` and return.
@@ -369,11 +366,7 @@ class Store(Closing):
             InvalidArgumentError: The numbers of keys and targets differ, or a target is not
                 writable.
         """
-        flat = [
-            each if type(each) is bytearray else _flat(each, "target", writable=True)
-            for each in targets
-        ]
-        return StoreTransfer(self._native.get(list(keys), flat), self)
+        return StoreTransfer(self._native.get(list(keys), list(targets), _flat_target), self)
 
     def length(self, key: Key) -> int | None:
         """Length of a block; None if there is none."""
@@ -473,27 +466,15 @@ class Store(Closing):
                 future.set_result(None)
 
 
-def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
-    """As `flat_bytes`, but refuse Fortran order: a store keeps no shape to restore it from.
-
-    A value whose buffer export protects its memory is returned as it is.
-    """
-    if type(value) is np.ndarray:
-        flags, base = value.flags, value.base
-        is_own = base is None or (type(base) is np.ndarray and base.base is None)
-        is_usable = flags.writeable or not writable
-        is_plain = flags.c_contiguous and value.size != 0 and not value.dtype.hasobject
-        if is_own and is_usable and is_plain:
-            return value
-    elif type(value) is memoryview:
-        with suppress(ValueError):  # A released memoryview: refused below.
-            is_usable = not (value.readonly and writable)
-            if is_usable and value.c_contiguous and value.nbytes != 0 and "O" not in value.format:
-                return value
+def _flat(value: object, role: str = "block", *, writable: bool = False) -> Memory:
+    """As `flat_bytes`, but refuse Fortran order: a store keeps no shape to restore it from."""
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         cause, remedy = "it has gaps, or is in Fortran order", "pass an array in C order"
         raise InvalidArgumentError(f"use the {role}", cause, remedy)
     return flat_bytes(value, role, writable=writable)
+
+
+_flat_target = partial(_flat, role="target", writable=True)
 
 
 def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, int, int | None]:
