@@ -33,8 +33,10 @@ inline constexpr std::size_t kSlotHeaderBytes = 256;
 inline constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 50U;
 /// From 1; 0 is none.
 using SlotNumber = std::uint32_t;
-/// Lock byte of the file.
+/// Lock bytes of the file: one is held until the kernel has ended every request of a process, the
+/// other only while the process lives.
 inline constexpr std::uint64_t kOwnerLock = 0;
+inline constexpr std::uint64_t kProcessLock = 1;
 
 /// Little endian.
 struct Head {

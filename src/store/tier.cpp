@@ -12,6 +12,7 @@
 
 #include "../engine/software/software.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/base/clock.hpp"
 #include "headrace/platform/file.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/wait.hpp"
@@ -61,12 +62,13 @@ std::uint64_t boot_of(const platform::SharedFile& file) {
   return digest.value(kMagic) | 1U;
 }
 
-/// Waits a second: requests of a killed process hold the lock until the kernel has ended them.
-Result<bool> lock_soon(const platform::SharedFile& file) {
-  constexpr int kTries = 200;
-  for (int i = 1;; ++i) {
-    Result<bool> locked = file.try_lock(kOwnerLock);
-    if (!locked || *locked || i == kTries) return locked;
+/// Takes a lock of the file, which may become free within `time_max`.
+Result<bool> lock_soon(const platform::SharedFile& file, std::uint64_t lock,
+                       std::chrono::nanoseconds time_max) {
+  const std::chrono::nanoseconds until = steady_clock().now() + time_max;
+  while (true) {
+    Result<bool> locked = file.try_lock(lock);
+    if (!locked || *locked || steady_clock().now() >= until) return locked;
     platform::sleep(std::chrono::milliseconds(5));
   }
 }
@@ -86,10 +88,19 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     if (!made && !platform::SharedFile::identity_at(options.path)) return fail(made.error());
   }
   HEADRACE_TAKE_WITHIN(tried, file, platform::SharedFile::open(options.path, true));
-  HEADRACE_TAKE_WITHIN(tried, locked, lock_soon(*file));
-  if (!*locked) {
+  HEADRACE_TAKE_WITHIN(tried, again, platform::SharedFile::open(options.path, true));
+  // A process that is being killed closes its files before long.
+  HEADRACE_TAKE_WITHIN(tried, is_only, lock_soon(*again, kProcessLock, std::chrono::seconds(1)));
+  if (!*is_only) {
     return fail(Code::capacity_exceeded, tried, "another process, or another store, has it open",
                 "end that one first, or name another file");
+  }
+  // The kernel ends the requests of a killed process as slowly as the disk answers.
+  HEADRACE_TAKE_WITHIN(tried, locked, lock_soon(*file, kOwnerLock, options.deadline));
+  if (!*locked) {
+    return fail(Code::capacity_exceeded, tried,
+                "the disk still has requests of a store that has ended",
+                "check the disk, and try again when it answers");
   }
   Result<Head> head = Head{};
   if (file->is_device()) {
@@ -129,14 +140,16 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
       file->unlock(kOwnerLock);  // The threads of the disk still have the file for a moment.
       return fail(disk.error());
     }
-    made = std::make_unique<TierFile>(std::move(*file), std::move(*disk));
+    made = std::make_unique<TierFile>(std::move(*file), std::move(*again), std::nullopt,
+                                      std::move(*disk), *head);
     Disk& on_disk = *made->disk;
     is_adopted = adopt_file(
         *made, on_disk.medium(),
         [&](SlotNumber slot, const SlotHeader& header) { return on_disk.matches(slot, header); });
     if (!flushes) on_disk.medium().stop_flushing();
   } else {
-    made = std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
+    made = std::make_unique<TierFile>(std::move(*file), std::move(*again), std::move(*mapping),
+                                      nullptr, *head);
     // Not the mapping's medium, which flushes nothing if the durability is process.
     Atomic<std::uint32_t> fault{0};
     pmem::Medium medium({.granularity = made->mapping->platform_granularity(),

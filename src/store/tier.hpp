@@ -36,12 +36,13 @@ struct Io;
 ///
 /// Ownership: the lock is released on destruction and at the end of the process.
 struct TierFile {
-  TierFile(platform::SharedFile open_file, pmem::Mapping mapped, const Head& head)
+  TierFile(platform::SharedFile open_file, platform::SharedFile opened_again,
+           std::optional<pmem::Mapping> mapped, std::unique_ptr<Disk> on_disk, const Head& head)
       : lock(std::move(open_file)),
+        process_lock(std::move(opened_again)),
         mapping(std::move(mapped)),
-        slots{.bytes = mapping->bytes(), .head = head} {}
-  TierFile(platform::SharedFile open_file, std::unique_ptr<Disk> on_disk)
-      : lock(std::move(open_file)), disk(std::move(on_disk)), slots(disk->slots()) {}
+        disk(std::move(on_disk)),
+        slots(disk != nullptr ? disk->slots() : Slots{.bytes = mapping->bytes(), .head = head}) {}
   TierFile(const TierFile&) = delete;
   TierFile& operator=(const TierFile&) = delete;
   ~TierFile() {
@@ -57,7 +58,8 @@ struct TierFile {
     return use(medium);
   }
 
-  platform::SharedFile lock;
+  platform::SharedFile lock;          ///< kOwnerLock. Requests of the disk use it.
+  platform::SharedFile process_lock;  ///< kProcessLock.
   std::optional<pmem::Mapping> mapping;
   std::unique_ptr<Disk> disk;
   const Slots slots;
@@ -68,6 +70,7 @@ struct TierFile {
   std::uint64_t stamp = 0;    ///< The last one. Of the thread that flushes the tier.
   Atomic<std::uint32_t> forked{0};
   platform::ForkGuard fork_guard{lock.descriptor(), forked, 1};
+  platform::ForkGuard process_guard{process_lock.descriptor(), forked, 1};
 };
 
 /// A slot whose header the flusher must invalidate before it is free.
