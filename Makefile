@@ -8,7 +8,7 @@ help:
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; soak, packages, manual, mutations;'
 	@echo '                PART= one part (scripts/check --list names them)'
 	@echo 'make package    Debian packages and a wheel, in build/package'
-	@echo 'make release    what is published of a commit, for Debian 12 and 13, with checksums, in build/published'
+	@echo 'make release    what is published of a commit, for Debian 12 and 13, with checksums, in build/release/published'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
 	@echo 'make guest      machines of 16 nodes and of persistent memory, in QEMU; 4 minutes'
 	@echo 'make mutations  take out the fixes of known bugs one by one: their tests must fail'

@@ -82,7 +82,16 @@ def test_ten_lines_do_for_every_machine(name: str, profile: str) -> None:
     assert len(shown) == 10
     assert all(len(line) <= 80 for line in shown)
     assert ("headrace tune" in "".join(shown)) != bool(profile)
-    assert ("emulate -- accel-config" in "".join(shown)) != bool(machine.dsa_devices)
+    assert ("headrace emulate" in "".join(shown)) != bool(machine.dsa_devices)
+
+
+def test_alone_it_suggests_only_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = headrace.replay(MACHINES / "bare-node.json")
+    assert "headrace query" in "\n".join(_first.lines(machine, ""))
+    monkeypatch.setattr(_first, "find_spec", lambda _: None)
+    shown = list(_first.lines(machine, ""))
+    assert len(shown) == 10
+    assert "headrace query" not in "\n".join(shown)
 
 
 def test_a_command_imports_no_other(command_path: Path) -> None:

@@ -2,6 +2,7 @@
 """Output of ``headrace`` alone: this machine, what Headrace can do on it, what to try first."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import click
 
@@ -40,19 +41,18 @@ def lines(machine: Machine, profile: str) -> Iterator[str]:
     yield _fact("DSA", _devices(machine))
     yield _fact("Copies", f"tuned by {profile}" if profile else "not tuned yet: memmove is used")
     yield ""
-    tried = {
-        "headrace dsa list": "show the DSA devices and their queues",
-        "headrace emulate -- accel-config list": "run a program on emulated DSAs",
-        "headrace tune": "find the fastest copies",
-        "headrace run -- CMD": "run a program with tuned copies",
-    }
-    chosen = [
-        "headrace dsa list" if machine.dsa_devices else "headrace emulate -- accel-config list",
-        "headrace run -- CMD" if profile else "headrace tune",
-    ]
-    yield f"{'headrace query --scale-factor 0.1':{_COMMAND_WIDTH}}prefetch for TPC-H query 6"
-    for command in chosen:
-        yield f"{command:{_COMMAND_WIDTH}}{tried[command]}"
+    query = ("headrace query --scale-factor 0.1", "prefetch for TPC-H query 6")
+    topo = ("headrace topo", "show the nodes and what moves data")
+    devices = ("headrace dsa list", "show the DSA devices and their queues")
+    emulated = ("headrace emulate -- headrace dsa list", "run a program on emulated DSAs")
+    for command, does in (
+        query if find_spec("tpchgen_cli") else topo,  # The Debian package has no laboratory.
+        devices if machine.dsa_devices else emulated,
+        ("headrace run -- CMD", "run a program with tuned copies")
+        if profile
+        else ("headrace tune", "find the fastest copies"),
+    ):
+        yield f"{command:{_COMMAND_WIDTH}}{does}"
     yield "'headrace --help' lists all commands, 'headrace doctor' explains the DSA."
 
 
