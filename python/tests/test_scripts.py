@@ -98,3 +98,50 @@ def test_a_build_directory_copied_with_its_checkout_is_made_again(tmp_path: Path
         assert result.returncode == 0
         assert build.exists() == is_kept
         assert ("made for another directory" in result.stdout) != is_kept
+
+
+def put_bootstrap(tree: Path, *packages: str) -> Path:
+    (tree / "scripts").mkdir(parents=True)
+    (tree / "pyproject.toml").write_text(
+        f"[project]\ndependencies = {list(packages)}\noptional-dependencies = {{dev = []}}\n"
+        "[build-system]\nrequires = []\n"
+    )
+    return Path(shutil.copy(ROOT / "scripts" / "bootstrap", tree / "scripts"))
+
+
+def put_program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_a_tree_whose_path_is_not_utf8_is_refused_before_anything_is_installed(
+    tmp_path: Path,
+) -> None:
+    script = put_bootstrap(Path(os.fsdecode(os.fsencode(tmp_path) + b"/a \xff")))
+    result = run(script)
+    assert result.returncode == 1
+    assert "the path of this tree is not UTF-8" in result.stderr
+    assert "move the tree" in result.stderr
+    assert not result.stdout
+
+
+def test_without_a_network_or_sudo_it_says_what_is_missing(tmp_path: Path) -> None:
+    script = put_bootstrap(tmp_path / "a tree", "headrace-nowhere==1")
+    result = run("env", "HEADRACE_PACKAGES=skip", "PIP_NO_INDEX=1", script)
+    assert result.returncode == 1
+    assert "pip cannot install them" in result.stderr
+    programs = tmp_path / "programs"
+    put_program(programs, "dpkg-query", "echo absent")
+    put_program(programs, "apt-get", "exit 100")
+    put_program(programs, "id", "echo 0")
+    result = run(script, path=programs)
+    assert result.returncode == 1
+    assert "system packages" in result.stdout
+    assert "apt cannot install them" in result.stderr
+    put_program(programs, "id", "echo 1000")
+    for name in ("bash", "dirname", "env", "iconv"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    result = run("env", f"PATH={programs}", script)
+    assert result.returncode == 1
+    assert "neither root nor sudo is at hand to install these packages: g++ cmake" in result.stderr
