@@ -9,7 +9,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
@@ -34,6 +33,7 @@
 #include "headrace/base/result.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "text.hpp"
 
 /// Also called by headrace_lab._lab, which is a shared object of its own.
 #define HEADRACE_FOR_LAB __attribute__((visibility("default")))

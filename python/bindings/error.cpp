@@ -17,9 +17,7 @@ void translate(const std::exception_ptr& exception, void* /*payload*/) {
       // The classes are defined in Python, because they also inherit from standard exceptions.
       const nb::object made =
           nb::module_::import_("headrace.errors")
-              .attr("from_code")(nb::str(code.data(), code.size()), nb::str(error.tried.c_str()),
-                                 nb::str(error.cause.c_str()), nb::str(error.remedy.c_str()),
-                                 error.os_errno);
+              .attr("from_code")(code, error.tried, error.cause, error.remedy, error.os_errno);
       PyErr_SetObject(made.type().ptr(), made.ptr());
     } catch (nb::python_error& secondary) {
       secondary.restore();

@@ -2,7 +2,6 @@
 // The extension module headrace._simulator: requests and answers are JSON text. Separate, because
 // only headrace._apps.sim loads the simulator.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include <stdexcept>
@@ -10,6 +9,7 @@
 
 #include "gil.hpp"
 #include "sim/answer.hpp"
+#include "text.hpp"
 
 namespace {
 

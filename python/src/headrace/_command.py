@@ -26,6 +26,8 @@ def main() -> None:
     stdout = sys.stdout
     # click writes bytes if a shell asks for completions.
     live = stdout is not None and (stdout.isatty() or "_HEADRACE_COMPLETE" in os.environ)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")  # Paths need not be UTF-8.
     collected = None if live else io.StringIO()
     if collected is not None:
         sys.stdout = collected

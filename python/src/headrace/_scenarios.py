@@ -150,6 +150,7 @@ def find_machine(name: str) -> Path:
     """
     known = machines()
     path = known.get(_FORMERLY.get(name, name), Path(name))
+    str(path).encode()  # What is not UTF-8 would be no JSON.
     if path.is_file():
         return path
     raise NotFoundError(

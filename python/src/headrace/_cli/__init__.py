@@ -120,7 +120,10 @@ def run_command_line() -> int:
     except OSError as problem:
         name = f" '{os.fsdecode(problem.filename)}'" if problem.filename is not None else ""
         complain(f"cannot use{name or ' a file'}: {os.strerror(problem.errno or 0)}")
-        return EXIT_FAILED
+        code = EXIT_FAILED
+    except UnicodeEncodeError as problem:
+        complain(f"cannot use '{problem.object}': it is not UTF-8, which is needed here; rename it")
+        code = EXIT_FAILED
     return code if isinstance(code, int) else EXIT_OK
 
 

@@ -12,6 +12,7 @@ from headrace.machine import Machine, topo
 
 _LABEL_WIDTH = 15
 _COMMAND_WIDTH = 41
+_QUERY_NEEDS = ("duckdb", "matplotlib")  # Not in the Debian package.
 
 
 def show() -> None:
@@ -46,7 +47,7 @@ def lines(machine: Machine, profile: str) -> Iterator[str]:
     devices = ("headrace dsa list", "show the DSA devices and their queues")
     emulated = ("headrace emulate -- headrace dsa list", "run a program on emulated DSAs")
     for command, does in (
-        query if find_spec("tpchgen_cli") else topo,  # The Debian package has no laboratory.
+        query if all(map(find_spec, _QUERY_NEEDS)) else topo,
         devices if machine.dsa_devices else emulated,
         ("headrace run -- CMD", "run a program with tuned copies")
         if profile
