@@ -15,6 +15,7 @@ import asyncio
 import inspect
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -200,7 +201,7 @@ def run_python(text: str, names: dict[str, object]) -> None:
         return
     Path("your_script.py").write_text(text, encoding="utf-8")
     if "__main__" in text:
-        run_line(f"{sys.executable} your_script.py")
+        run_line(f"{shlex.quote(sys.executable)} your_script.py")
         return
     code = compile(text, "<page>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
