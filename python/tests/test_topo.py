@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``headrace topo`` shows of the recorded machines."""
+"""What ``headrace topo`` and ``headrace`` alone show of the recorded machines."""
 
 import io
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Here
 
+from headrace._cli import _first
 from headrace._cli._report import Report
 from headrace._cli._topo_report import cpu_list, print_machine
 from headrace.errors import CorruptDataError, NotFoundError
@@ -120,3 +121,12 @@ def test_work_queues_that_are_not_set_up_are_counted() -> None:
     print_machine(Report(stream, 160), document)
     assert "up to 2 GiB; 2 more WQs without entries" in " ".join(stream.getvalue().split())
     assert "wq0.1" not in stream.getvalue()
+
+
+def test_the_command_alone_suggests_only_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replay(MACHINES / "bare-node.json")
+    assert "headrace query" in "".join(_first.lines(machine, ""))
+    monkeypatch.setattr(_first, "find_spec", lambda _: None)
+    lines = list(_first.lines(machine, ""))
+    assert len(lines) == 10
+    assert "headrace query" not in "".join(lines)
