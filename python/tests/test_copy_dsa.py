@@ -94,6 +94,7 @@ def test_a_process_measures_hot_and_cold(tmp_path: Path) -> None:
         ChildMeasure(library(), tmp_path / "none.json", -1)("cpu", LENGTHS)
 
 
+@pytest.mark.long
 def test_tune_finds_it_where_there_is_a_device_and_engines_take_it(
     command_path: Path, emulator: Path, tmp_path: Path
 ) -> None:

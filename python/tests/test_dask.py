@@ -292,6 +292,7 @@ def test_a_reading_that_fails_ahead_fails_its_task_alone(client: distributed.Cli
     assert client.gather([holding, good]) == [None, 7]
 
 
+@pytest.mark.long
 def test_the_guides_graphs_of_dask_run_as_scripts(tmp_path: Path) -> None:
     text = (ROOT / "docs/guide/dask.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
@@ -309,6 +310,7 @@ def test_the_guides_graphs_of_dask_run_as_scripts(tmp_path: Path) -> None:
         assert re.search(r"inputs_prefetched=[1-9]", done.stdout)
 
 
+@pytest.mark.long
 def test_the_gain_can_be_measured(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "dask_ahead.py"), "--rounds", "1", "--cold"]
     done = subprocess.run(

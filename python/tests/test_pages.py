@@ -37,8 +37,17 @@ def pieces_of(page: str) -> list[Any]:
     return list(runner.pieces(page, (ROOT / page).read_text()))
 
 
+# scripts/test_package runs them, too.
+LONG = ("docs/guide/measure.md", "docs/guide/start.md", "docs/tutorials/prefetch-a-query.md")
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(not each.why_not() for each in pieces_of(page))]
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.long) if page in LONG else page
+        for page in PAGES
+        if any(not each.why_not() for each in pieces_of(page))
+    ],
 )
 def test_a_page_runs_as_it_is_written(
     page: str, tmp_path: Path, command_path: Path, data_directory: Path

@@ -28,7 +28,7 @@ def test_fuzz_takes_only_a_number_of_seconds() -> None:
 def test_check_names_its_parts() -> None:
     result = run(ROOT / "scripts" / "check", "asam")
     assert result.returncode == 2
-    assert "no part 'asam': there are test guests types run soak" in result.stderr
+    assert "no part 'asam': there are test guests long run soak" in result.stderr
 
 
 def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) -> None:

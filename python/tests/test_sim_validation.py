@@ -83,6 +83,7 @@ def test_a_held_out_figure_that_one_number_of_the_model_moves_is_counted_apart(
     assert summary["error_worst"] == pytest.approx(errors[-1], abs=1e-4)
 
 
+@pytest.mark.long
 def test_what_figures_share_with_the_inputs_of_the_model_is_derived_from_the_model() -> None:
     script = Path(__file__).parents[2] / "scripts" / "sim_provenance.py"
     command = [sys.executable, str(script), "--check"]

@@ -68,6 +68,7 @@ def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) 
             assert 0 < choice["tried_count"] < choice["variant_count"]
 
 
+@pytest.mark.long
 def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_path: Path) -> None:
     done = command(*QUICK, "--output", str(tmp_path / "copy.json"))
     assert done.returncode == 0, done.stderr
@@ -186,6 +187,7 @@ def test_a_home_that_cannot_be_written_is_named_before_anything_is_measured(
     assert "save the profile '/proc/.config/headrace/copy.json'" in outcome.stderr
 
 
+@pytest.mark.long
 def test_without_memory_for_fills_and_comparisons_the_copies_are_kept(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -237,6 +239,7 @@ def test_ctrl_c_ends_tune_at_any_moment(command_path: Path, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) in ([], [path])
 
 
+@pytest.mark.long
 def test_bench_copy_reports_the_agreed_figures(
     command: Command, profile: Path, tmp_path: Path
 ) -> None:

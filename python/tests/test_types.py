@@ -93,6 +93,7 @@ def check(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checker,code", CHECKERS, ids=["mypy", "pyright"][: len(CHECKERS)])
 def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(
     checker: tuple[str, ...], code: str, tmp_path: Path
