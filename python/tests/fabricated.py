@@ -10,9 +10,10 @@ import pytest
 from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
+from headrace.machine import Node
 from headrace_lab.commands.bench import _engine_counts, injection
 from headrace_lab.commands.bench._measure import Series
-from headrace_lab.families.facts import Facts, MemoryNode, Queue
+from headrace_lab.families.facts import Facts, Queue
 from headrace_lab.families.points import Point as MoverPoint
 
 TIMES = [123_456.7, 98_765.4, 234_567.8, 87_654.3, 345_678.9, 111_111.1, 99_999.9]
@@ -49,9 +50,9 @@ FACTS = Facts(
     ),
     no_queue="",
     nodes=(
-        MemoryNode(0, "ddr", tuple(range(8))),
-        MemoryNode(1, "ddr", tuple(range(8, 16))),
-        MemoryNode(2, "hbm", ()),
+        Node(0, "ddr", "firmware", 0, 0, tuple(range(8)), None, ()),
+        Node(1, "ddr", "firmware", 0, 0, tuple(range(8, 16)), None, ()),
+        Node(2, "hbm", "firmware", 0, 0, (), None, ()),
     ),
     available_bytes=256 << 30,
     cpus=16,

@@ -10,7 +10,7 @@ from fabricated import fabricated, tuning
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace._cli._report import Column, Report, figures, table_lines
+from headrace._cli._report import Column, Report, Table, figures
 from headrace._cli._tune_report import print_report
 from headrace._samples import machine_path
 
@@ -51,7 +51,7 @@ def test_no_line_is_longer_and_every_word_is_there(
     table: tuple[list[Column], list[list[str]]], width: int
 ) -> None:
     columns, rows = table
-    lines = list(table_lines(columns, rows, width))
+    lines = list(Table(columns, rows, width).lines())
     assert all(len(line) <= width for line in lines)
     shown = " ".join(lines).split()
     # What is left out is named; every other word is somewhere, whole.
@@ -62,13 +62,13 @@ def test_no_line_is_longer_and_every_word_is_there(
 
 
 def test_what_fits_is_shown_in_one_line_a_row() -> None:
-    lines = list(table_lines([Column("name"), *figures("ns")], [["a", "1.5"], ["bcd", "10"]], 80))
+    lines = list(Table([Column("name"), *figures("ns")], [["a", "1.5"], ["bcd", "10"]], 80).lines())
     assert lines == ["name   ns", "a     1.5", "bcd    10"]
 
 
 def test_titles_and_texts_are_folded_first() -> None:
     columns = [Column("a"), Column("long title", right=True), Column("text", folds=True)]
-    lines = list(table_lines(columns, [["x", "1", "some words here"]], 16))
+    lines = list(Table(columns, [["x", "1", "some words here"]], 16).lines())
     assert lines == [
         "a   long  text",
         "   title",
@@ -80,14 +80,14 @@ def test_titles_and_texts_are_folded_first() -> None:
 
 def test_columns_of_little_use_are_left_out_and_named() -> None:
     columns = [Column("a"), Column("b", optional=1), Column("c", optional=2), Column("d")]
-    lines = list(table_lines(columns, [["1" * 10] * 4], 34))
+    lines = list(Table(columns, [["1" * 10] * 4], 34).lines())
     assert lines[0].split() == ["a", "b", "d"]
     assert lines[-1] == "(not shown at 34 columns: c)"
 
 
 def test_other_columns_stack_beside_their_keys() -> None:
     columns = [Column("key", key=True), *figures("first", "second", "third")]
-    lines = list(table_lines(columns, [["k", "1" * 10, "2" * 10, "3" * 10]], 32))
+    lines = list(Table(columns, [["k", "1" * 10, "2" * 10, "3" * 10]], 32).lines())
     assert [line.split() for line in lines] == [
         ["key", "first", "second"],
         ["k", "1" * 10, "2" * 10],
@@ -98,7 +98,7 @@ def test_other_columns_stack_beside_their_keys() -> None:
 
 
 def test_a_row_that_fits_nowhere_is_listed() -> None:
-    lines = list(table_lines([Column("name"), Column("path")], [["n", "p" * 28]], 30))
+    lines = list(Table([Column("name"), Column("path")], [["n", "p" * 28]], 30).lines())
     assert lines == ["name: n", "path:", "  " + "p" * 28]
 
 

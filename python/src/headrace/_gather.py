@@ -319,6 +319,10 @@ def _device(root: Path, folder: Path) -> Device:
     # The device's directory: the bus mixes WQs and engines of all devices.
     inside = _names(folder) or []
     index = folder.name.removeprefix("dsa")
+
+    def parts(kind: str) -> list[Path]:
+        return [folder / name for name in inside if re.fullmatch(rf"{kind}{index}\.\d+", name)]
+
     real = Path(os.path.realpath(folder))
     address = re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", real.parent.name)
     return _read(
@@ -326,19 +330,9 @@ def _device(root: Path, folder: Path) -> Device:
         folder,
         pci_address=address[0] if address else None,
         node=_integer(folder / "numa_node"),
-        groups=tuple(
-            _read(Group, folder / name)
-            for name in inside
-            if re.fullmatch(rf"group{index}\.\d+", name)
-        ),
-        engines=tuple(
-            _read(Engine, folder / name)
-            for name in inside
-            if re.fullmatch(rf"engine{index}\.\d+", name)
-        ),
-        queues=tuple(
-            _queue(root, folder / name) for name in inside if re.fullmatch(rf"wq{index}\.\d+", name)
-        ),
+        groups=tuple(_read(Group, each) for each in parts("group")),
+        engines=tuple(_read(Engine, each) for each in parts("engine")),
+        queues=tuple(_queue(root, each) for each in parts("wq")),
     )
 
 

@@ -47,6 +47,10 @@ _RENAMED = {
     "--repeat": "--rounds",
     "--seconds": "--time",
 }
+_GONE = {
+    "--apply": " is gone: run the commands that it prints",
+    "--layout": ": every ring has checksums now; leave the option out",
+}
 
 _TIMED = ("bench", "query", "sql")
 
@@ -104,8 +108,8 @@ def run_command_line() -> int:
     except click.UsageError as error:
         if isinstance(error, click.NoSuchOption) and (name := _RENAMED.get(error.option_name)):
             error = click.UsageError(f"{error.option_name} is {name} now", error.ctx)
-        elif isinstance(error, click.NoSuchOption) and error.option_name == "--apply":
-            error = click.UsageError("--apply is gone: run the commands that it prints", error.ctx)
+        elif isinstance(error, click.NoSuchOption) and (why := _GONE.get(error.option_name)):
+            error = click.UsageError(f"{error.option_name}{why}", error.ctx)
         complain(f"{_sentence(error)}; see '{_path(error)} --help'")
         return EXIT_USAGE
     except SystemExit as ended:  # Of the completion, or EndedBySignalError.

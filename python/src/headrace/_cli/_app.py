@@ -90,29 +90,25 @@ class Group(click.Group):
         """List the commands without importing them."""
         rows = list(self.summaries.items())
         # Commands added by hand are imported already.
-        rows += [(name, _first_line(each.help)) for name, each in self.commands.items()]
+        rows += [(n, (each.help or "").partition("\n")[0]) for n, each in self.commands.items()]
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def walk(
-    command: click.Command, path: tuple[str, ...] = ("headrace",)
+    command: click.Command,
+    path: tuple[str, ...] = ("headrace",),
+    parent: click.Context | None = None,
 ) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
     """Yield a command and all its subcommands, each with its full name and context."""
-    yield from _walk(command, path, None)
-
-
-def _walk(
-    command: click.Command, path: tuple[str, ...], parent: click.Context | None
-) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
     context = click.Context(command, parent=parent, info_name=path[-1], **command.context_settings)
     yield path, command, context
     if isinstance(command, Group):
         for name in command.list_commands(context):
             below = command.get_command(context, name)
             if below is not None:
-                yield from _walk(below, (*path, name), context)
+                yield from walk(below, (*path, name), context)
 
 
 @click.pass_context
@@ -120,10 +116,6 @@ def _show_help(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         context.exit(EXIT_USAGE)
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
 
 
 def unfolded(text: str) -> str:

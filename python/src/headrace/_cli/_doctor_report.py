@@ -2,6 +2,7 @@
 """Output of ``headrace doctor``: text for people, and parts of its JSON."""
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 from headrace._apps.doctor.checks_device import user_queues, way_in
@@ -72,15 +73,4 @@ def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:
 
 def results_of(diagnosis: Diagnosis) -> dict[str, Any]:
     """All findings, in the order of the checks."""
-    return {
-        "findings": [
-            {
-                "check": finding.check,
-                "state": finding.state,
-                "finding": finding.finding,
-                "cause": finding.cause,
-                "remedy": finding.remedy,
-            }
-            for finding in diagnosis.findings
-        ]
-    }
+    return {"findings": [asdict(finding) for finding in diagnosis.findings]}

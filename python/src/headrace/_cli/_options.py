@@ -263,14 +263,8 @@ def either(words: tuple[str, ...]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def option(
-    *names: str,
-    type: Value[Any],  # noqa: A002 - As click's.
-    help: str,  # noqa: A002
-    **others: Any,  # noqa: ANN401
-) -> Decorator:
-    """An option with a value; the default is given as text."""
-    return click.option(*names, type=type, help=help, **others)
+option = click.option
+"""An option with a value; the default is given as text."""
 
 
 def flag(*names: str, help: str) -> Decorator:  # noqa: A002 - As click's.

@@ -90,7 +90,7 @@ class Report:
     ) -> None:
         """Print a table."""
         width = (self.width or _PLAIN_WIDTH) - indent
-        for line in table_lines(columns, rows, width, self._painted):
+        for line in Table(columns, list(rows), width, self._painted).lines():
             self._put(" " * indent + line if line else "")
 
     def _folded(self, line: str, indent: int) -> list[str]:
@@ -110,24 +110,17 @@ class Report:
         self._stream.write(f"{line.rstrip()}\n")
 
 
-def table_lines(
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str]],
-    width: int,
-    painted: _Paint = lambda text, _style: text,
-) -> Iterator[str]:
-    """Yield the lines of a table of at most `width` columns, unless a single word is wider."""
-    return _Table(columns, [list(row) for row in rows], width, painted).lines()
-
-
 @dataclass(frozen=True, slots=True)
-class _Table:
+class Table:
+    """A table of at most `width` columns, unless a single word is wider."""
+
     columns: Sequence[Column]
-    cells: list[list[str]]
+    cells: Sequence[Sequence[str]]
     width: int
-    painted: _Paint
+    painted: _Paint = lambda text, _style: text
 
     def lines(self) -> Iterator[str]:
+        """Yield its lines."""
         shown = list(range(len(self.columns)))
         left_out: list[str] = []
         while not any(self._widths(shown, gap) for gap in (2, 1)):

@@ -9,7 +9,7 @@ from headrace._apps.memory import available_bytes
 from headrace._facts import Queue as ConfiguredQueue
 from headrace._gather import gather
 from headrace.engine import Engine
-from headrace.machine import topo
+from headrace.machine import Node, topo
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,6 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryNode:
-    """A NUMA node."""
-
-    id: int
-    tier: str
-    cpus: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """Facts of the machine.
 
@@ -54,7 +45,7 @@ class Facts:
 
     queues: tuple[Queue, ...]
     no_queue: str
-    nodes: tuple[MemoryNode, ...]
+    nodes: tuple[Node, ...]
     available_bytes: int
     cpus: int
     last_cache_bytes: int
@@ -76,7 +67,7 @@ class Facts:
         return list({queue.device: queue for queue in reversed(self.queues)}.values())[::-1]
 
     @property
-    def home(self) -> MemoryNode:
+    def home(self) -> Node:
         """The first node with processors."""
         return next((node for node in self.nodes if node.cpus), self.nodes[0])
 
@@ -114,7 +105,7 @@ def gather_facts() -> Facts:
     return Facts(
         queues=tuple(queues),
         no_queue=" ".join(notes) or "no DSA work queue was found: 'headrace doctor' shows why",
-        nodes=tuple(MemoryNode(node.id, node.tier, node.cpus) for node in machine.nodes),
+        nodes=machine.nodes,
         available_bytes=available_bytes() or 0,
         cpus=len(os.sched_getaffinity(0)),
         last_cache_bytes=max((each.capacity_bytes for each in machine.cpu_caches), default=0),

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -56,10 +56,7 @@ class Shown:
     def document(self) -> dict[str, object]:
         """Convert to JSON fields."""
         return {
-            "panel": self.place.panel,
-            "line": self.place.line,
-            "x": self.place.x,
-            "metric": self.place.metric,
+            **asdict(self.place),
             "emulated": self.emulated,
             **self.figure.document(),
             "values": list(self.values),
@@ -96,7 +93,7 @@ class Outcome:
             "memory_pinned": not self.not_pinned,
             "not_pinned": self.not_pinned,
             "figures": [each.document() for each in self.shown],
-            "left_out": [{"what": each.what, "why": each.why} for each in self.left_out],
+            "left_out": [asdict(each) for each in self.left_out],
         }
 
 

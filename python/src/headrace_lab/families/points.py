@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace._core import bytes_text
-from headrace_lab.families.facts import Facts, MemoryNode, Queue
+from headrace_lab.families.facts import Facts, Queue
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _SIZES = (64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB, GIB)
@@ -516,4 +516,4 @@ def plan_of(family: str, facts: Facts) -> Plan:
     return plan
 
 
-__all__ = ["LeftOut", "MemoryNode", "Place", "Plan", "Point", "plan_of"]
+__all__ = ["LeftOut", "Place", "Plan", "Point", "plan_of"]

@@ -6,7 +6,7 @@ Verdicts use measured figures only. Figures of emulated devices are shown, but n
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,10 +46,7 @@ class Guideline:
     def document(self) -> dict[str, object]:
         """Convert to JSON fields."""
         return {
-            "name": self.name,
-            "source": self.source,
-            "text": self.text,
-            "figure": self.figure,
+            **asdict(self),
             "verdict": self.verdict.state,
             "reason": self.verdict.reason,
         }
@@ -91,10 +88,14 @@ class Measured:
         self.no_queue = no_queue
         self.has_tiers = has_tiers
 
+    def shown(self, family: str) -> Sequence[Shown]:
+        """All figures of a family; none if it was not measured."""
+        outcome = self.outcomes.get(family)
+        return outcome.shown if outcome else ()
+
     def find(self, family: str, line: str, x: str = "", metric: str = "gb_per_s") -> Value | None:
         """Return the first figure at `x` whose line contains the words."""
-        outcome = self.outcomes.get(family)
-        for each in outcome.shown if outcome else ():
+        for each in self.shown(family):
             place = each.place
             if line in place.line and x in ("", place.x) and place.metric == metric:
                 return Value.of(each)
@@ -102,10 +103,7 @@ class Measured:
 
     def last(self, family: str, line: str) -> Value | None:
         """Return the last figure of a line on the axis."""
-        outcome = self.outcomes.get(family)
-        xs = [
-            each.place.x for each in (outcome.shown if outcome else ()) if line in each.place.line
-        ]
+        xs = [each.place.x for each in self.shown(family) if line in each.place.line]
         return self.find(family, line, xs[-1]) if xs else None
 
     def why_not(self, family: str) -> str:
@@ -176,8 +174,7 @@ def _ceiling(measured: Measured) -> Verdict:
 def _tiers(measured: Measured) -> Verdict:
     if not measured.has_tiers:
         return Verdict(UNKNOWN, "no memory here is faster than that beside the processors")
-    outcome = measured.outcomes.get("movement")
-    for each in outcome.shown if outcome else ():
+    for each in measured.shown("movement"):
         if "smart" in each.place.line and "processors" not in each.place.line:
             processors = measured.find("movement", " processor", each.place.x)
             if processors is not None:
@@ -187,10 +184,7 @@ def _tiers(measured: Measured) -> Verdict:
 
 def _remote(measured: Measured) -> Verdict:
     """Judge by copies to the source's node and to the last other node of its kind."""
-    outcome = measured.outcomes.get("movement")
-    shown = [
-        each for each in (outcome.shown if outcome else ()) if each.place.line == "brute force"
-    ]
+    shown = [each for each in measured.shown("movement") if each.place.line == "brute force"]
     # The first panel is of the node with processors.
     found = [
         (each.place.x.partition("(")[2], Value.of(each))
@@ -222,14 +216,12 @@ def _injected_too_much(measured: Measured) -> Verdict:
 
 def _gains(measured: Measured) -> list[Value]:
     """By message size, with the smallest working set."""
-    outcome = measured.outcomes.get("injection")
-    shown = outcome.shown if outcome else ()
+    shown = measured.shown("injection")
     return [Value.of(each) for each in shown if each.place.line == shown[0].place.line]
 
 
 def _tuned(measured: Measured) -> Verdict:
-    outcome = measured.outcomes.get("copies")
-    found = [Value.of(each) for each in (outcome.shown if outcome else ())]
+    found = [Value.of(each) for each in measured.shown("copies")]
     if not found:
         return Verdict(UNKNOWN, measured.why_not("copies"))
     best = max(found, key=lambda each: each.median)
@@ -237,8 +229,7 @@ def _tuned(measured: Measured) -> Verdict:
 
 
 def _per_length(measured: Measured) -> Verdict:
-    outcome = measured.outcomes.get("copies")
-    variants = {each.place.line for each in (outcome.shown if outcome else ())}
+    variants = {each.place.line for each in measured.shown("copies")}
     if not variants:
         return Verdict(UNKNOWN, measured.why_not("copies"))
     reason = f"the profile has {len(variants)} variants that beat memmove at some length"

@@ -24,11 +24,6 @@ def queues_of(facts: Facts) -> Iterator[tuple[Device, Queue]]:
                 yield device, queue
 
 
-def is_configured(device: Device) -> bool:
-    """Whether any WQ of the device has entries."""
-    return any(queue.size for queue in device.queues or ())
-
-
 def user_queues(facts: Facts) -> list[tuple[Device, Queue]]:
     """Those of `queues_of` of type user or unknown."""
     return [(device, queue) for device, queue in queues_of(facts) if queue.type in {"user", None}]

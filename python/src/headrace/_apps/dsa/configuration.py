@@ -8,7 +8,7 @@ requires: size and mode before threshold. Nothing here touches the system: see `
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from headrace._facts import Device, Facts, Queue
@@ -24,6 +24,8 @@ LABEL_LENGTH_MAX = 63
 DEVICE_COUNT_MAX = 64
 
 _GIB = 1 << 30
+# Of a WQ, and not configured.
+_SHOWN_ONLY = ("label", "state", "clients", "occupancy", "file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,29 +236,11 @@ def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> di
 
 def queue_attributes(queue: Queue) -> dict[str, Any]:
     """The present attributes of a WQ, in a configuration's format."""
-    attributes: dict[str, Any] = {
-        "dev": queue.name,
-        "mode": queue.mode,
-        "size": queue.size,
-        "group_id": queue.group_id,
-        "priority": queue.priority,
-        "block_on_fault": queue.block_on_fault,
-        "max_batch_size": queue.max_batch_size,
-        "max_transfer_size": queue.max_transfer_size,
-        "ats_disable": queue.ats_disable,
-        "type": queue.type,
-        "driver_name": queue.driver_name,
-        "name": queue.label,
-        "threshold": queue.threshold,
-    }
-    return _known(attributes)
-
-
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {
+    attributes = asdict(queue) | {"name": queue.label}
+    return {"dev": queue.name} | {
         name: value
         for name, value in attributes.items()
-        if name == "dev" or (value is not None and value != "")
+        if name not in _SHOWN_ONLY and value is not None and value != ""
     }
 
 

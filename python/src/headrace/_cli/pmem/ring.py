@@ -5,7 +5,7 @@ import click
 
 from headrace import _core
 from headrace._cli._app import Group
-from headrace._cli._options import FilePath, Size, json_option, option, refuse_value
+from headrace._cli._options import FilePath, Size, json_option, option
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
 from headrace._words import counted
@@ -27,15 +27,9 @@ command = Group(
 _file_argument = click.argument("file", type=FilePath(), metavar="FILE")
 
 
-def _refuse_layout(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        refuse_value("--layout", "every ring has checksums now; leave the option out")
-
-
 @command.command("make")
 @_file_argument
 @option("--capacity", type=Size(CAPACITY_BYTES_MIN), default="1MiB", help="Capacity of the ring.")
-@click.option("--layout", hidden=True, expose_value=False, callback=_refuse_layout)
 def make(file: str, capacity: int) -> None:
     """Make a ring in a new file, whole or not at all.
 

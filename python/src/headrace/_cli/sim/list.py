@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sim list``: the scenarios and machines."""
 
+from dataclasses import asdict
+
 import click
 
 from headrace._cli._app import Command
@@ -23,20 +25,7 @@ def command(*, as_json: bool) -> None:
             machine={},
             results={
                 "scenarios": [
-                    {
-                        "name": each.name,
-                        "question": each.question,
-                        "machine": each.machine,
-                        "parameters": [
-                            {
-                                "name": one.name,
-                                "kind": one.kind,
-                                "values": list(one.values),
-                                "allowed": list(one.allowed),
-                            }
-                            for one in each.parameters
-                        ],
-                    }
+                    {key: value for key, value in asdict(each).items() if key != "function"}
                     for each in scenarios()
                 ],
                 "machines": list(machines()),

@@ -2,6 +2,7 @@
 """``headrace sim run``: a scenario on a machine, as a table, JSON or a picture."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -69,13 +70,7 @@ def command(
             "sim-run",
             machine={"name": path.stem, "model": model},
             results=[
-                {
-                    "parameters": each.parameters,
-                    "figures": each.figures,
-                    "bound": each.bound,
-                    "notes": list(each.notes),
-                    "published": sorted(restated),
-                }
+                asdict(each) | {"published": sorted(restated)}
                 for each, restated in zip(results, published, strict=True)
             ],
             summary=_summary(name, results) | {"kind": _kind(published)},

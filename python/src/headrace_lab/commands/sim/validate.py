@@ -35,17 +35,9 @@ def command(rounds: int, *, on_this_machine: bool, as_json: bool) -> int:
             "sim-validate",
             machine={},
             results=[
-                {
-                    "series": each.series,
-                    "use": each.use,
-                    "source": each.source,
-                    "where": each.where,
-                    "metric": each.metric,
-                    "published": each.published,
-                    "simulated": each.simulated,
+                {key: value for key, value in asdict(each).items() if key != "is_echo"}
+                | {
                     "error": each.error,
-                    "flag": each.flag,
-                    "inputs": list(each.inputs),
                     "kind": "published" if each.is_echo else "simulated",
                     "restates_input": each.restates_input,
                 }
