@@ -119,9 +119,7 @@ def _bandwidth(access: _Document | None) -> str:
 
 
 def _latency(access: _Document | None) -> str:
-    if access is None or access["latency_ns"] is None:
-        return "?"
-    return str(access["latency_ns"])
+    return "?" if access is None or access["latency_ns"] is None else str(access["latency_ns"])
 
 
 def _distance(access: _Document | None) -> str:

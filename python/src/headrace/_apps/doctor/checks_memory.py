@@ -10,16 +10,12 @@ from collections import Counter
 
 from headrace._apps.doctor.checks_platform import NOT_NEEDED, registers_of
 from headrace._apps.doctor.finding import Finding, listed, note, ok, unknown
-from headrace._facts import Facts, MemoryNode
+from headrace._facts import Facts
 from headrace._words import byte_count_text, counted
 
 _ADDRESS_BITS_LIMITED = 46
 _CAP_WIDTH_SHIFT = 16
 _CAP_WIDTH_MASK = 0x3F
-
-
-def _with_processors(facts: Facts) -> list[MemoryNode]:
-    return [node for node in facts.memory_nodes or () if node.cpu_count]
 
 
 def _sizes(sizes: list[int | None]) -> str:
@@ -72,7 +68,7 @@ def check_clustering(facts: Facts) -> Finding:
     """How many nodes does a socket have, and does each have a device?"""
     if facts.platform.emulated:
         return NOT_NEEDED
-    nodes = _with_processors(facts)
+    nodes = [node for node in facts.memory_nodes or () if node.cpu_count]
     if not nodes or any(node.package is None for node in nodes) or facts.devices is None:
         return unknown("the nodes of the sockets, or the devices, cannot be seen")
     sockets = Counter(node.package for node in nodes)
