@@ -126,22 +126,10 @@ class Blocks {
   }
   void put_and_get(Series& series, const std::string& name, std::size_t store_index) {
     store::Store& store = *stores_[store_index];
-    run(series, "put_" + name, [&](std::size_t first, std::size_t count) {
-      std::array<store::PutBlock, kBatch> blocks;
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t block = order_[first + i];
-        blocks[i] = {keys_[block], std::span(source_).subspan(block * block_bytes_, block_bytes_)};
-      }
-      return store.put(std::span(blocks).first(count));
-    });
-    run(series, "get_" + name, [&](std::size_t first, std::size_t count) {
-      std::array<store::GetBlock, kBatch> blocks;
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t block = order_[first + i];
-        blocks[i] = {keys_[block], std::span(target_).subspan(block * block_bytes_, block_bytes_)};
-      }
-      return store.get(std::span(blocks).first(count));
-    });
+    run<store::PutBlock>(series, "put_" + name, source_,
+                         [&](std::span<store::PutBlock> blocks) { return store.put(blocks); });
+    run<store::GetBlock>(series, "get_" + name, target_,
+                         [&](std::span<store::GetBlock> blocks) { return store.get(blocks); });
     if (target_ != source_) die("a block has other bytes than were put");
     std::ranges::fill(target_, std::byte{0});
   }
@@ -157,8 +145,9 @@ class Blocks {
     series[name].push_back((end.clock_ns - begin.clock_ns) / count);
     series[name + "_cpu"].push_back((end.cpu_ns - begin.cpu_ns) / count);
   }
-  template <typename Submit>
-  void run(Series& series, const std::string& name, const Submit& submit) {
+  template <typename Block, typename Submit>
+  void run(Series& series, const std::string& name, std::span<std::byte> bytes,
+           const Submit& submit) {
     std::array<store::Transfer, kInFlight> transfers;
     double submit_ns = 0;
     const Times begin;
@@ -166,8 +155,14 @@ class Blocks {
     for (std::size_t first = 0; first < count_; first += kBatch) {
       store::Transfer& place = transfers[turn++ % kInFlight];
       place.wait();
+      std::array<Block, kBatch> blocks;
+      const std::size_t count = std::min(kBatch, count_ - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t block = order_[first + i];
+        blocks[i] = {keys_[block], bytes.subspan(block * block_bytes_, block_bytes_)};
+      }
       const double before = now_ns(CLOCK_MONOTONIC);
-      place = submit(first, std::min(kBatch, count_ - first));
+      place = submit(std::span(blocks).first(count));
       submit_ns += now_ns(CLOCK_MONOTONIC) - before;
     }
     for (store::Transfer& transfer : transfers) {
