@@ -59,19 +59,17 @@ std::shared_ptr<Stage> make_stage(std::size_t thread_count) {
 }  // namespace
 
 int print_own_curves(std::span<char* const> words) {
-  const auto puts = [](std::size_t threads) -> Curve::Turn {
-    return [stage = make_stage(threads)](std::size_t thread) {
-      check(stage->store->put(stage->threads[thread]->puts));
-      return kTurn;
+  const auto turns = [](const auto& submit) {
+    return [submit](std::size_t threads) -> Curve::Turn {
+      return [submit, stage = make_stage(threads)](std::size_t thread) {
+        check(submit(*stage->store, *stage->threads[thread]));
+        return kTurn;
+      };
     };
   };
-  const auto gets = [](std::size_t threads) -> Curve::Turn {
-    return [stage = make_stage(threads)](std::size_t thread) {
-      check(stage->store->get(stage->threads[thread]->gets));
-      return kTurn;
-    };
-  };
-  const std::array curves{Curve{"put_4k", puts}, Curve{"get_4k", gets}};
+  const auto put = [](store::Store& store, const Thread& own) { return store.put(own.puts); };
+  const auto get = [](store::Store& store, const Thread& own) { return store.get(own.gets); };
+  const std::array curves{Curve{"put_4k", turns(put)}, Curve{"get_4k", turns(get)}};
   return print_curves(parse_curve_settings(words), curves);
 }
 

@@ -197,66 +197,57 @@ bool is_plain(nb::handle object, Buffer::Use use) {
   return is_plain;
 }
 
-/// Holds the buffers of a batch, those that are not plain as `flat(buffer)`; returns `make(key,
-/// buffer)` for each pair.
-template <typename Block, typename Make>
-std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, const Flat& flat,
-                        Buffer::Use use, const Make& make) {
+/// Holds the buffers of a batch, those that are not plain as `flat(buffer)`.
+template <typename Block>
+std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, const Flat& flat) {
+  constexpr bool kIsPut = std::is_same_v<Block, store::PutBlock>;
+  constexpr Buffer::Use kUse = kIsPut ? Buffer::Use::read : Buffer::Use::write;
   if (keys.size() != buffers.size()) {
     refuse_operation("there are not as many keys as blocks", "pass one buffer for each key");
   }
   std::vector<Block> blocks;
   blocks.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const nb::object buffer = buffers[i];
-    batch.buffers.emplace_back(is_plain(buffer, use) ? buffer : flat(buffer), use);
-    blocks.push_back(make(key_of(keys[i]), batch.buffers.back()));
+    const nb::object object = buffers[i];
+    const Buffer& buffer =
+        batch.buffers.emplace_back(is_plain(object, kUse) ? object : flat(object), kUse);
+    if constexpr (kIsPut) blocks.push_back({key_of(keys[i]), buffer.bytes()});
+    if constexpr (!kIsPut) blocks.push_back({key_of(keys[i]), buffer.writable_bytes()});
   }
   return blocks;
 }
 
-std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const List& keys,
-                                    const List& sources, std::size_t tier, const Flat& flat) {
+/// `submit(store)` runs without the GIL.
+template <typename Submit>
+std::shared_ptr<TransferHandle> start(const std::shared_ptr<StoreHandle>& handle,
+                                      std::shared_ptr<Batch> batch, const Submit& submit) {
   const std::shared_ptr<store::Store> store = handle->store();
-  handle->reap();
-  auto batch = std::make_shared<Batch>();
-  const auto blocks =
-      hold<store::PutBlock>(*batch, keys, sources, flat, Buffer::Use::read,
-                            [](std::string_view key, const Buffer& buffer) {
-                              return store::PutBlock{.key = key, .source = buffer.bytes()};
-                            });
   {
     const GilReleased released;
-    batch->transfer = store->put(blocks, tier);
+    batch->transfer = submit(*store);
   }
   return std::make_shared<TransferHandle>(handle, std::move(batch));
+}
+
+std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const List& keys,
+                                    const List& sources, std::size_t tier, const Flat& flat) {
+  handle->reap();
+  auto batch = std::make_shared<Batch>();
+  const auto blocks = hold<store::PutBlock>(*batch, keys, sources, flat);
+  return start(handle, batch, [&](store::Store& store) { return store.put(blocks, tier); });
 }
 
 std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, const List& keys,
                                     const List& targets, const Flat& flat) {
-  const std::shared_ptr<store::Store> store = handle->store();
   handle->reap();
   auto batch = std::make_shared<Batch>();
-  const auto blocks =
-      hold<store::GetBlock>(*batch, keys, targets, flat, Buffer::Use::write,
-                            [](std::string_view key, const Buffer& buffer) {
-                              return store::GetBlock{.key = key, .target = buffer.writable_bytes()};
-                            });
-  {
-    const GilReleased released;
-    batch->transfer = store->get(blocks);
-  }
-  return std::make_shared<TransferHandle>(handle, std::move(batch));
+  const auto blocks = hold<store::GetBlock>(*batch, keys, targets, flat);
+  return start(handle, batch, [&](store::Store& store) { return store.get(blocks); });
 }
 
 std::shared_ptr<TransferHandle> flush(const std::shared_ptr<StoreHandle>& handle) {
-  const std::shared_ptr<store::Store> store = handle->store();
-  auto batch = std::make_shared<Batch>();
-  {
-    const GilReleased released;
-    batch->transfer = store->flush();
-  }
-  return std::make_shared<TransferHandle>(handle, std::move(batch));
+  return start(handle, std::make_shared<Batch>(),
+               [](store::Store& store) { return store.flush(); });
 }
 
 std::vector<nb::bytes> keys(const StoreHandle& handle) {
@@ -316,6 +307,14 @@ nb::dict inspect_file(const std::string& path, bool verifies) {
   return made;
 }
 
+/// A call of `method` with a key.
+template <typename Method>
+auto with_key(Method method) {
+  return [method](const StoreHandle& handle, nb::handle key) {
+    return (*handle.store().*method)(key_of(key));
+  };
+}
+
 }  // namespace
 
 void bind_store(nb::module_& module) {
@@ -332,24 +331,9 @@ void bind_store(nb::module_& module) {
       .def("put", &put, "keys"_a, "sources"_a, "tier"_a, "flat"_a)
       .def("get", &get, "keys"_a, "targets"_a, "flat"_a)
       .def("flush", &flush)
-      .def(
-          "length",
-          [](const StoreHandle& handle, nb::handle key) {
-            return handle.store()->length(key_of(key));
-          },
-          "key"_a.none())
-      .def(
-          "pin",
-          [](const StoreHandle& handle, nb::handle key) {
-            return handle.store()->pin(key_of(key));
-          },
-          "key"_a.none())
-      .def(
-          "unpin",
-          [](const StoreHandle& handle, nb::handle key) {
-            return handle.store()->unpin(key_of(key));
-          },
-          "key"_a.none())
+      .def("length", with_key(&store::Store::length), "key"_a.none())
+      .def("pin", with_key(&store::Store::pin), "key"_a.none())
+      .def("unpin", with_key(&store::Store::unpin), "key"_a.none())
       .def(
           "remove",
           [](const StoreHandle& handle, nb::handle key) {

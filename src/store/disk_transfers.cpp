@@ -135,7 +135,7 @@ void StoreState::end_read(Io& io, Work& work) {
   Block& block = *io.step.block;
   Tier& here = *tiers_[io.tier];
   if (outcome == Outcome::done && !io.is_late && io.purpose == Kind::get) {
-    return copy_out(io, work);
+    return start_get(io.step, io.target, io.batch, work);
   }
   if (outcome == Outcome::done && io.purpose == Kind::move) {
     return copy_move(io.step, {io.step.buffer, block.byte_count}, work);

@@ -103,15 +103,10 @@ void StoreState::keep() {
     }
     if (has_unflushed(false) || (is_ending_ && is_idle())) continue;
     flusher_sleeps_ = true;
-    if (polls) {
-      static_cast<void>(flusher_wake_.wait_for(mutex_, kPollInterval));
-    } else if (!unsent_.empty()) {
-      static_cast<void>(flusher_wake_.wait_for(mutex_, kFullInterval));
-    } else if (!disk_flushers_.empty()) {
-      static_cast<void>(flusher_wake_.wait_for(mutex_, interval_));
-    } else {
-      flusher_wake_.wait(mutex_);
-    }
+    const std::chrono::nanoseconds time_max = polls              ? kPollInterval
+                                              : !unsent_.empty() ? kFullInterval
+                                                                 : interval_;
+    static_cast<void>(flusher_wake_.wait_for(mutex_, time_max));
     flusher_sleeps_ = false;
   }
   mutex_.unlock();

@@ -243,12 +243,9 @@ class StoreState final : public Store {
   [[nodiscard]] BatchPointer begin(std::size_t block_count, const TransferOptions& options);
   void add_step(detail::Kind kind, const BatchPointer& batch, const Step& step,
                 const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
-  /// Copies the block out of the tier `step.from`.
-  [[gnu::always_inline]] inline void start_get(Step step, std::span<std::byte> target,
-                                               const BatchPointer& batch, Work& work)
+  /// Copies the block out of the tier `step.from`, or out of its buffer.
+  void start_get(Step step, std::span<std::byte> target, const BatchPointer& batch, Work& work)
       HEADRACE_REQUIRES(mutex_);
-  /// Copies the block of a get from its buffer.
-  void copy_out(const detail::Io& io, Work& work) HEADRACE_REQUIRES(mutex_);
   void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
       HEADRACE_REQUIRES(mutex_);
   void end(const BatchPointer& batch, std::uint32_t index, Outcome outcome, std::size_t byte_count,

@@ -168,10 +168,6 @@ void StoreState::start_get(Step step, std::span<std::byte> target, const BatchPo
            work);
 }
 
-void StoreState::copy_out(const detail::Io& io, Work& work) {
-  start_get(io.step, io.target, io.batch, work);
-}
-
 void StoreState::add_step(Kind kind, const BatchPointer& batch, const Step& step,
                           const engine::Operation& operation, Work& work) {
   Chunk*& open = work.open[static_cast<std::size_t>(kind)];
