@@ -38,14 +38,9 @@ struct CurveSettings {
 /// Parses "curve LIST ROUNDS MILLISECONDS", where LIST is as "1,2,4".
 [[nodiscard]] inline CurveSettings parse_curve_settings(std::span<char* const> words) {
   if (words.size() != 4) die("usage: PROGRAM curve LIST ROUNDS MILLISECONDS");
-  CurveSettings settings{.threads = {},
+  CurveSettings settings{.threads = parse_numbers(words[1]),
                          .round_count = parse_number(words[2]),
                          .each = std::chrono::milliseconds(parse_number(words[3]))};
-  for (std::string_view rest = words[1]; !rest.empty();) {
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    settings.threads.push_back(parse_number(rest.substr(0, end)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
   const auto& all = settings.threads;
   if (all.empty() || all.front() != 1 || !std::ranges::is_sorted(all, std::less_equal<>())) {
     die(fmt::format("'{}' does not ascend from 1", words[1]));

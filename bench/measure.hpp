@@ -49,13 +49,25 @@ T must(Result<T> result) {
   }
 }
 
-[[nodiscard]] inline std::uint64_t parse_number(std::string_view text) {
+[[nodiscard]] inline std::uint64_t parse_number(std::string_view text, std::uint64_t least = 1) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number == 0) {
-    die(fmt::format("'{}' is not a positive number", text));
+  if (error != std::errc() || end != text.data() + text.size() || number < least) {
+    die(fmt::format("'{}' is not a {}number", text, least == 0 ? "" : "positive "));
   }
   return number;
+}
+
+/// Parses "1,2,4".
+[[nodiscard]] inline std::vector<std::size_t> parse_numbers(std::string_view text,
+                                                            std::uint64_t least = 1) {
+  std::vector<std::size_t> numbers;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(','), text.size());
+    numbers.push_back(parse_number(text.substr(0, end), least));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return numbers;
 }
 
 /// "[1.00, 2.50]" of get(each).

@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -127,16 +126,6 @@ Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
           .misses = misses / static_cast<double>(step_count)};
 }
 
-std::vector<std::size_t> sizes(std::string_view text) {
-  std::vector<std::size_t> values;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    values.push_back(std::strtoull(std::string(text.substr(0, comma)).c_str(), nullptr, 10));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return values;
-}
-
 int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>& messages,
         const std::vector<std::size_t>& working_sets) {
   const Places places = find_places();
@@ -193,8 +182,6 @@ int main(int argc, char** argv) {
   if (argc != 5) {
     die("usage: headrace-bench-injection ROUNDS STEP_KIB MESSAGE_BYTES,... WORKING_SET_BYTES,...");
   }
-  const std::vector<std::size_t> messages = sizes(argv[3]);
-  const std::vector<std::size_t> working_sets = sizes(argv[4]);
-  return run(std::atoi(argv[1]), std::strtoull(argv[2], nullptr, 10) * 1024, messages,
-             working_sets);
+  return run(std::atoi(argv[1]), parse_number(argv[2]) * 1024, parse_numbers(argv[3]),
+             parse_numbers(argv[4], 0));
 }

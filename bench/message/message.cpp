@@ -19,13 +19,11 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "curve.hpp"

@@ -30,12 +30,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
@@ -101,13 +99,6 @@ void operator delete(void* memory, std::align_val_t) noexcept {
 }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   uncounted(memory);
-}
-
-/// Calls `work`. Valgrind counts this function by name: exported, so that stripping keeps it.
-extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
-    void (*work)(const void*), const void* what) {
-  work(what);
-  asm volatile("" ::: "memory");  // Prevents a tail call, so that `work` runs inside this function.
 }
 
 namespace {
@@ -332,19 +323,6 @@ double allocations_per_hit(const Scale& scale) {
          static_cast<double>(operations.size());
 }
 
-bool parse(std::string_view text, std::size_t& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0;
-}
-
-bool parse_all(std::span<char*> words, std::span<std::size_t* const> fields) {
-  if (words.size() > fields.size()) return false;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (!parse(words[i], *fields[i])) return false;
-  }
-  return true;
-}
-
 /// One cache of all threads. Operations beyond the entries are accesses to uncached regions.
 int print_curves(const bench::CurveSettings& settings) {
   static constexpr std::size_t kTurn = 128;
@@ -449,8 +427,7 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
   }();
   if (!work) return false;
   if (steps) bench::begin_stepping();
-  headrace_bench_counted(
-      [](const void* what) { (*static_cast<const std::function<void()>*>(what))(); }, &work);
+  bench::run_counted(work);
   const bench::Steps seen = steps ? bench::end_stepping() : bench::Steps{};
   fmt::print(R"({{"operations": {}, "evictions": {})", count, ours->cache().statistics().evictions);
   if (steps) {
@@ -468,7 +445,6 @@ int main(int argc, char** argv) {
   Scale scale;
   const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
   const std::string_view mode = words.empty() ? "" : words[0];
-  std::size_t number = 1;
   const auto fail = [] {
     std::fputs(
         "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
@@ -480,13 +456,14 @@ int main(int argc, char** argv) {
   };
   if (mode == "count") {
     const bool steps = words.size() == 4 && words[3] == std::string_view("step");
-    const bool is_right = (words.size() == 3 || steps) && parse(words[2], number);
-    return is_right && count(words[1], number, steps) ? 0 : fail();
+    const bool is_right = words.size() == 3 || steps;
+    return is_right && count(words[1], bench::parse_number(words[2]), steps) ? 0 : fail();
   }
   if (mode == "curve") return print_curves(bench::parse_curve_settings(words));
   std::size_t* const fields[] = {&scale.round_count, &scale.entry_count, &scale.operation_count,
                                  &scale.million};
-  if (!parse_all(words, fields)) return fail();
+  if (words.size() > std::size(fields)) return fail();
+  for (std::size_t i = 0; i < words.size(); ++i) *fields[i] = bench::parse_number(words[i]);
   std::vector<Scenario> scenarios{
       {"hit_1t", {hits(scale, 1)}, {}, {}},
       {"hit_2t", {hits(scale, 1), hits(scale, 2)}, {}, {}},

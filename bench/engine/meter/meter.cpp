@@ -22,13 +22,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <new>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,17 +53,11 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-/// Calls `work`. Valgrind counts this function by name: exported, so that stripping keeps it.
-extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
-    void (*work)(const void*), const void* what) {
-  work(what);
-  asm volatile("" ::: "memory");  // Prevents a tail call, so that `work` runs inside this function.
-}
-
 namespace {
 
 using headrace::bench::die;
 using headrace::bench::must;
+using headrace::bench::run_counted;
 using headrace::engine::Batch;
 using headrace::engine::Channel;
 using headrace::engine::Completion;
@@ -85,6 +75,20 @@ constexpr std::size_t kBytes = 4096;
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kTurn = 4 * kBatch;  ///< Operations of a turn of a curve.
 
+/// Writes the completion records of a descriptor, as a device would.
+void complete(const dsa::Descriptor& descriptor) noexcept {
+  const auto write = [](std::uint64_t record) {
+    auto* const status = reinterpret_cast<std::uint8_t*>(record);
+    // Relaxed: the submitting thread is the one that polls.
+    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});
+  };
+  if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
+    const auto* const list = reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr);
+    for (std::uint32_t i = 0; i < descriptor.desc_count; ++i) write(list[i].completion_addr);
+  }
+  write(descriptor.completion_addr);
+}
+
 /// Accepts everything, does nothing.
 class IdleDevice final : public dsa::Portal {
  public:
@@ -94,20 +98,9 @@ class IdleDevice final : public dsa::Portal {
     return true;
   }
   /// Completes the last submission.
-  void complete() noexcept {
-    if (last_.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
-      const auto* const list = reinterpret_cast<const dsa::Descriptor*>(last_.desc_list_addr);
-      for (std::uint32_t i = 0; i < last_.desc_count; ++i) write(list[i].completion_addr);
-    }
-    write(last_.completion_addr);
-  }
+  void complete() noexcept { ::complete(last_); }
 
  private:
-  static void write(std::uint64_t record) noexcept {
-    auto* const status = reinterpret_cast<std::uint8_t*>(record);
-    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // Relaxed: single-threaded.
-  }
-
   dsa::QueueInfo info_{.name = "idle",
                        .entry_count = 32,
                        .batch_max = kBatch,
@@ -219,12 +212,6 @@ void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevi
       "device_batch32");
 }
 
-/// Calls `work` inside headrace_bench_counted().
-template <typename Work>
-void counted(const Work& work) {
-  headrace_bench_counted([](const void* what) { (*static_cast<const Work*>(what))(); }, &work);
-}
-
 int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto portal = std::make_unique<IdleDevice>();
   IdleDevice& device = *portal;
@@ -234,10 +221,10 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto channel = must(engine->open_channel());
   Memory memory;
   // Warm-up: allocations of the first use.
-  counted([&] { carry_out(mode, *engine, *channel, device, memory, kBatch); });
+  run_counted([&] { carry_out(mode, *engine, *channel, device, memory, kBatch); });
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (steps) headrace::bench::begin_stepping();
-  counted([&] { carry_out(mode, *engine, *channel, device, memory, count); });
+  run_counted([&] { carry_out(mode, *engine, *channel, device, memory, count); });
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // Relaxed: single-threaded.
@@ -257,21 +244,11 @@ class InstantDevice final : public dsa::Portal {
  public:
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-    if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
-      const auto* const list = reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr);
-      for (std::uint32_t i = 0; i < descriptor.desc_count; ++i) end(list[i].completion_addr);
-    }
-    end(descriptor.completion_addr);
+    complete(descriptor);
     return true;
   }
 
  private:
-  static void end(std::uint64_t record) noexcept {
-    auto* const status = reinterpret_cast<std::uint8_t*>(record);
-    // Relaxed: the submitting thread is the one that polls.
-    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});
-  }
-
   dsa::QueueInfo info_{.name = "instant",
                        .entry_count = 64,
                        .batch_max = kBatch,
