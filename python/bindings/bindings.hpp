@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -138,6 +139,15 @@ class Origin {
   long process_ = current();
   static long current();
 };
+
+/// Takes the values for which `is_over` holds out of `all`, and destroys them when they are out:
+/// releasing a buffer may run Python code that comes here again.
+template <typename T, typename IsOver>
+void drop_if(std::vector<T>& all, const IsOver& is_over) {
+  const auto first = std::stable_partition(all.begin(), all.end(), std::not_fn(is_over));
+  const std::vector<T> gone(std::make_move_iterator(first), std::make_move_iterator(all.end()));
+  all.erase(first, all.end());
+}
 
 /// Leaks `value`: a forked child must not run destructors that wait for threads.
 template <typename T>
@@ -302,7 +312,6 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
 };
 
 void bind_copy(nb::module_& module);
-void bind_kernels(nb::module_& module);
 void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);

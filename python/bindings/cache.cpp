@@ -282,11 +282,10 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
-  cache::Entry entry = [&] {
-    const GilReleased released;
+  cache::Entry entry = without_gil([&] {
     return weak ? cache->access_weak(buffer->bytes(), known)
                 : cache->access(buffer->bytes(), known);
-  }();
+  });
   handle->keep(entry, buffer);
   return std::make_shared<EntryHandle>(
       EntryHandle{handle->engine(), std::move(buffer), std::move(entry), handle});
@@ -305,10 +304,8 @@ std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<Cach
     regions.push_back(buffers.back()->bytes());
   }
   const std::shared_ptr<cache::Cache> cache = handle->cache();
-  std::vector<cache::Entry> entries = [&] {
-    const GilReleased released;
-    return cache->access_many(regions, known);
-  }();
+  std::vector<cache::Entry> entries =
+      without_gil([&] { return cache->access_many(regions, known); });
   std::vector<std::shared_ptr<EntryHandle>> made;
   handle->keep_all(entries, buffers);
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -325,10 +322,8 @@ std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle,
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
-  cache::Change change = [&] {
-    const GilReleased released;
-    return value_of(cache->change(buffer->writable_bytes(), known));
-  }();
+  cache::Change change =
+      without_gil([&] { return value_of(cache->change(buffer->writable_bytes(), known)); });
   const cache::Entry entry = change.entry();
   const std::span<std::byte> data = change.data();
   return std::make_shared<ChangeHandle>(
@@ -454,24 +449,13 @@ void CacheHandle::forget_postponed() {
 }
 
 void CacheHandle::reap() {
-  // Removed from moving_ before destruction: releasing a buffer may run Python code that calls
-  // this.
-  const auto first_ended = std::partition(moving_.begin(), moving_.end(), [](const Moving& moving) {
-    return !moving.entry->try_wait();
-  });
-  const std::vector<Moving> gone(std::make_move_iterator(first_ended),
-                                 std::make_move_iterator(moving_.end()));
-  moving_.erase(first_ended, moving_.end());
+  drop_if(moving_, [](const Moving& moving) { return moving.entry->try_wait(); });
 }
 
 std::size_t CacheHandle::clear() {
   const std::shared_ptr<cache::Cache> held = cache();
   const Loans released = std::exchange(owners_, {});
-  std::size_t count = 0;
-  {
-    const GilReleased released;
-    count = held->clear();
-  }
+  const std::size_t count = without_gil([&] { return held->clear(); });
   reap();
   return count;
 }

@@ -16,9 +16,10 @@ namespace headrace::python {
 /// fork() shares memory and role with its parent, which still uses them.
 ///
 /// Threading: shared.
-template <typename Held, typename Words>
+template <typename Object, typename Words>
 class Closable {
  public:
+  using Held = Object;
   explicit Closable(Held held) : held_(std::move(held)) {}
   Closable(const Closable&) = delete;
   Closable& operator=(const Closable&) = delete;
@@ -41,6 +42,11 @@ class Closable {
       throw Failed{Error{Code::closed, 0, Words::kTried, Words::kClosed, Words::kRemedy}};
     }
     return work(*held_);
+  }
+  /// Calls a member function without arguments.
+  template <auto kMember>
+  auto call() {
+    return with([](Held& held) { return (held.*kMember)(); });
   }
   void close() {
     if (is_elsewhere()) {

@@ -42,6 +42,13 @@ class GilReleased {
   PyThreadState* const state_ = PyEval_SaveThread();
 };
 
+/// What `work` returns, called without the GIL.
+template <typename Work>
+auto without_gil(const Work& work) {
+  const GilReleased released;
+  return work();
+}
+
 /// Holds the GIL for a scope, on any thread.
 ///
 /// Threading: owned.

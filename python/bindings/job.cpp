@@ -207,11 +207,9 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
     }
   }
   engine::Completion completion;
-  Submit answer = Submit::full;
-  {
-    const GilReleased released;
-    answer = engine.engine().run(submission->operations[0]->what(), completion, options.made());
-  }
+  const Submit answer = without_gil([&] {
+    return engine.engine().run(submission->operations[0]->what(), completion, options.made());
+  });
   if (answer != Submit::accepted) {
     refuse_answer(answer, submission->operations);
   }
@@ -326,13 +324,9 @@ void EngineHandle::reap() {
   if (!orphans_.empty() && !origin_.is_elsewhere()) {
     engine_->poll();
   }
-  const auto first_ended = std::partition(orphans_.begin(), orphans_.end(),
-                                          [](const std::shared_ptr<Submission>& orphan) {
-                                            return orphan->job.state() == JobState::running;
-                                          });
-  const std::vector<std::shared_ptr<Submission>> gone(std::make_move_iterator(first_ended),
-                                                      std::make_move_iterator(orphans_.end()));
-  orphans_.erase(first_ended, orphans_.end());
+  drop_if(orphans_, [](const std::shared_ptr<Submission>& orphan) {
+    return orphan->job.state() != JobState::running;
+  });
 }
 
 void EngineHandle::close() {

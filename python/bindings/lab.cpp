@@ -105,11 +105,8 @@ nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_
     }
     return true;
   };
-  pmem::lab::CheckReport report;
-  {
-    const GilReleased released;
-    report = value_of(pmem::lab::check_subject(subject, options));
-  }
+  const pmem::lab::CheckReport report =
+      without_gil([&] { return value_of(pmem::lab::check_subject(subject, options)); });
   if (interrupted) throw nb::python_error();
   nb::dict result;
   result["states_tried"] = report.states_tried;

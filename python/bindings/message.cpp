@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -179,15 +178,10 @@ void bind_message(nb::module_& module) {
                 value_of(message::Queue::from_descriptor(descriptor, owner)));
           },
           "descriptor"_a, "owner"_a.none())
-      .def("descriptor",
-           [](QueueHandle& handle) {
-             return handle.with([](message::Queue& queue) { return queue.descriptor(); });
-           })
+      .def("descriptor", &QueueHandle::call<&message::Queue::descriptor>)
       .def(
           "state",
-          [](QueueHandle& handle) {
-            return to_dict(handle.with([](message::Queue& queue) { return queue.state(); }));
-          },
+          [](QueueHandle& handle) { return to_dict(handle.call<&message::Queue::state>()); },
           nb::sig("def state(self) -> dict[str, typing.Any]"))
       .def("producer",
            [](QueueHandle& handle) {
@@ -201,8 +195,7 @@ void bind_message(nb::module_& module) {
                return std::make_shared<ReceiverHandle>(value_of(queue.consumer()));
              });
            })
-      .def("end",
-           [](QueueHandle& handle) { handle.with([](message::Queue& queue) { queue.close(); }); })
+      .def("end", &QueueHandle::call<&message::Queue::close>)
       .def("close", &QueueHandle::close);
 }
 

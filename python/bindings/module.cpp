@@ -14,7 +14,6 @@ NB_MODULE(_core, module) {
   bind_errors();
   bind_machine(module);
   bind_copy(module);
-  bind_kernels(module);
   bind_engine(module);
   bind_exporter(module);
   bind_cache(module);

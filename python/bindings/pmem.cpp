@@ -52,17 +52,13 @@ nb::dict to_dict(const pmem::RingState& state) {
 
 template <typename Handle>
 void bind_common(nb::class_<Handle>& type) {
+  using End = typename Handle::Held;
   type.def("close", &Handle::close)
-      .def("note", [](Handle& handle) { return handle.with([](auto& end) { return end.note(); }); })
-      .def("is_persistent_memory",
-           [](Handle& handle) {
-             return handle.with([](auto& end) { return end.is_persistent_memory(); });
-           })
+      .def("note", &Handle::template call<&End::note>)
+      .def("is_persistent_memory", &Handle::template call<&End::is_persistent_memory>)
       .def(
           "recovered",
-          [](Handle& handle) {
-            return to_dict(handle.with([](auto& end) { return end.recovered(); }));
-          },
+          [](Handle& handle) { return to_dict(handle.template call<&End::recovered>()); },
           nb::sig("def recovered(self) -> dict[str, typing.Any]"));
 }
 
@@ -108,13 +104,8 @@ void bind_pmem(nb::module_& module) {
           "path"_a, "granularity"_a.none(), "flush"_a.none(), "prefault"_a)
       .def("enqueue", &enqueue, "entries"_a, "Outcome: done, full, too_large or lost.",
            nb::sig("def enqueue(self, entries: list[typing.Any]) -> str"))
-      .def("next_ordinal",
-           [](ProducerHandle& handle) {
-             return handle.with([](auto& end) { return end.next_ordinal(); });
-           })
-      .def("entry_bytes_max", [](ProducerHandle& handle) {
-        return handle.with([](auto& end) { return end.entry_bytes_max(); });
-      });
+      .def("next_ordinal", &ProducerHandle::call<&pmem::Producer::next_ordinal>)
+      .def("entry_bytes_max", &ProducerHandle::call<&pmem::Producer::entry_bytes_max>);
   bind_common(producer);
 
   auto consumer = nb::class_<ConsumerHandle>(module, "RingConsumer");
@@ -130,8 +121,7 @@ void bind_pmem(nb::module_& module) {
           },
           "path"_a, "granularity"_a.none(), "flush"_a.none(), "lazy"_a, "prefault"_a)
       .def("next", &next, "Outcome (entry, empty, damaged or lost), ordinal and a copy.")
-      .def("acknowledge",
-           [](ConsumerHandle& handle) { handle.with([](auto& end) { end.acknowledge(); }); });
+      .def("acknowledge", &ConsumerHandle::call<&pmem::Consumer::acknowledge>);
   bind_common(consumer);
 
   module.def(
@@ -144,27 +134,20 @@ void bind_pmem(nb::module_& module) {
   module.def(
       "inspect_ring",
       [](const std::string& path) {
-        std::optional<pmem::RingState> state;
-        {
-          const GilReleased released;
-          state = value_of(pmem::inspect_ring(path));
-        }
-        return to_dict(*state);
+        return to_dict(without_gil([&] { return value_of(pmem::inspect_ring(path)); }));
       },
       "path"_a, nb::sig("def inspect_ring(path: str) -> dict[str, typing.Any]"));
   module.def(
       "salvage_ring",
       [](const std::string& path) {
-        pmem::Salvage found;
         std::vector<std::pair<std::uint64_t, std::string>> entries;
-        {
-          const GilReleased released;
-          found = value_of(pmem::salvage_ring(path, [&](const pmem::Entry& entry) {
+        const pmem::Salvage found = without_gil([&] {
+          return value_of(pmem::salvage_ring(path, [&](const pmem::Entry& entry) {
             entries.emplace_back(
                 entry.ordinal,
                 std::string(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()));
           }));
-        }
+        });
         nb::list list;
         for (const auto& [ordinal, data] : entries) {
           nb::dict entry;

@@ -40,6 +40,14 @@ NicFunction function_of(const nanobind::callable& place) {
   };
 }
 
+/// Answers a request in which `place` is the NIC.
+template <std::string (*kAnswer)(const std::string& request, const NicFunction& nic)>
+std::string with_nic(const std::string& request, const nanobind::callable& place) {
+  const NicFunction nic = function_of(place);
+  const headrace::python::GilReleased released;
+  return kAnswer(request, nic);
+}
+
 }  // namespace
 
 NB_MODULE(_simulator, module) {
@@ -48,28 +56,14 @@ NB_MODULE(_simulator, module) {
   module.def("scenarios", &headrace::sim::list_scenarios, "All scenarios as JSON.");
   module.def("answer", &headrace::sim::answer, "request"_a,
              nanobind::call_guard<headrace::python::GilReleased>(), "Run points of a scenario.");
-  module.def(
-      "replay",
-      [](const std::string& request, const nanobind::callable& place) {
-        const NicFunction nic = function_of(place);
-        const headrace::python::GilReleased released;
-        return headrace::sim::answer_replay(request, nic);
-      },
-      "request"_a, "place"_a,
-      nanobind::sig(
-          "def replay(request: str, place: collections.abc.Callable[..., object]) -> str"),
-      "Replay a trace.");
-  module.def(
-      "inject",
-      [](const std::string& request, const nanobind::callable& place) {
-        const NicFunction nic = function_of(place);
-        const headrace::python::GilReleased released;
-        return headrace::sim::answer_inject(request, nic);
-      },
-      "request"_a, "place"_a,
-      nanobind::sig(
-          "def inject(request: str, place: collections.abc.Callable[..., object]) -> str"),
-      "Receive messages through a NIC.");
+  module.def("replay", &with_nic<headrace::sim::answer_replay>, "request"_a, "place"_a,
+             nanobind::sig(
+                 "def replay(request: str, place: collections.abc.Callable[..., object]) -> str"),
+             "Replay a trace.");
+  module.def("inject", &with_nic<headrace::sim::answer_inject>, "request"_a, "place"_a,
+             nanobind::sig(
+                 "def inject(request: str, place: collections.abc.Callable[..., object]) -> str"),
+             "Receive messages through a NIC.");
   module.def("measure", &headrace::sim::measure, "request"_a,
              nanobind::call_guard<headrace::python::GilReleased>(), "Measure this machine.");
 }

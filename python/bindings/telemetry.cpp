@@ -40,11 +40,8 @@ nb::dict dict_of(const telemetry::Process& process) {
 }
 
 nb::dict read_telemetry(const std::string& directory) {
-  telemetry::Everything everything;
-  {
-    const GilReleased released;
-    everything = value_of(telemetry::read_all(directory));
-  }
+  const telemetry::Everything everything =
+      without_gil([&] { return value_of(telemetry::read_all(directory)); });
   nb::list processes;
   for (const telemetry::Process& each : everything.processes) processes.append(dict_of(each));
   nb::list unreadable;
