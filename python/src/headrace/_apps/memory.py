@@ -14,13 +14,7 @@ _MEMORY_SHARE = 0.7
 
 def available_bytes() -> int | None:
     """Memory available without swapping, by the kernel's estimate; None if unknown."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
+    return _bytes_in("/proc/meminfo", "MemAvailable:")
 
 
 def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
@@ -54,12 +48,12 @@ def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
 
 def resident_bytes() -> int | None:
     """Resident memory of this process; None if unknown."""
-    return _status_bytes("VmRSS:")
+    return _bytes_in("/proc/self/status", "VmRSS:")
 
 
 def peak_bytes() -> int | None:
     """Peak resident memory of this process since `begin_peak`, or since its start."""
-    return _status_bytes("VmHWM:")
+    return _bytes_in("/proc/self/status", "VmHWM:")
 
 
 def begin_peak() -> bool:
@@ -71,9 +65,9 @@ def begin_peak() -> bool:
     return True
 
 
-def _status_bytes(field: str) -> int | None:
+def _bytes_in(path: str, field: str) -> int | None:
     try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        for line in Path(path).read_text(encoding="ascii").splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) * 1024
     except OSError:

@@ -40,7 +40,7 @@ from headrace.errors import HardwareAbsentError, InvalidArgumentError, NotFoundE
 from headrace.machine import Machine, replay, topo
 from headrace_lab.commands._query_report import print_report, results_of, summary_of
 from headrace_lab.sim.advice import predict_query
-from headrace_lab.tpch.lineitem import check_memory, read_lineitem
+from headrace_lab.tpch.lineitem import BYTES_PER_ROW, check_memory, read_lineitem
 from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN
 from headrace_lab.tpch.study import Settings, Study, make_engine, run_study
 from headrace_lab.tpch.table import (
@@ -243,7 +243,7 @@ def _measured(path: str) -> Machine:
 def _generated(scale_factor: float, directory: str | None) -> Path:
     check_memory(
         f"run query 6 at scale factor {scale_factor:g}",
-        math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR),
+        math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR) * BYTES_PER_ROW,
     )
     with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
         return ensure_lineitem(

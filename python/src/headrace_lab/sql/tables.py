@@ -9,14 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace import _core
-from headrace._apps.memory import available_bytes
-from headrace.errors import (
-    CapacityExceededError,
-    InvalidArgumentError,
-    IoFailedError,
-    NotFoundError,
-)
+from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
+from headrace_lab.tpch.lineitem import check_memory
 from headrace_lab.tpch.table import TABLES, ensure_tables
 
 QUERY_COUNT = 22
@@ -36,14 +30,10 @@ def tpch_tables(
     scale_factor: float, directory: Path, progress: Callable[[float], None]
 ) -> dict[str, Any]:
     """Read the tables of TPC-H into memory, generating them if missing."""
-    needed, free = round(scale_factor * _MEMORY_PER_SCALE_FACTOR), available_bytes()
-    if free is not None and needed > free:
-        raise CapacityExceededError(
-            f"measure TPC-H at scale factor {scale_factor:g}",
-            f"it takes about {_core.bytes_text(needed)} of memory and "
-            f"{_core.bytes_text(free)} are free",
-            "use a smaller scale factor",
-        )
+    check_memory(
+        f"measure TPC-H at scale factor {scale_factor:g}",
+        round(scale_factor * _MEMORY_PER_SCALE_FACTOR),
+    )
     paths = ensure_tables(TABLES, scale_factor, directory, progress)
     return {name: _read(path) for name, path in paths.items()}
 

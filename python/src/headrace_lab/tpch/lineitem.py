@@ -86,22 +86,16 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
         with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             _check_types(path, file.schema_arrow)
             return _read(path, file, progress)
-    except pa.ArrowException as problem:
+    except (pa.ArrowException, OSError) as problem:
+        if (code := getattr(problem, "errno", None)) is not None:
+            raise IoFailedError(
+                f"read '{path}'", "it cannot be opened", "check its permissions", code
+            ) from problem
+        # Arrow reports damage inside a file as an OSError without errno.
         raise CorruptDataError(
             f"read '{path}'",
             f"it is not a Parquet file, or is damaged ({_first_sentence(problem)})",
             "generate or download it again",
-        ) from problem
-    except OSError as problem:
-        # Arrow reports damage inside a file as an OSError without errno.
-        if problem.errno is None:
-            raise CorruptDataError(
-                f"read '{path}'",
-                f"it is damaged ({_first_sentence(problem)})",
-                "generate or download it again",
-            ) from problem
-        raise IoFailedError(
-            f"read '{path}'", "it cannot be opened", "check its permissions", problem.errno
         ) from problem
 
 
@@ -134,7 +128,7 @@ def _read(path: Path, file: pq.ParquetFile, progress: Callable[[float], None]) -
     row_count = file.metadata.num_rows
     if row_count == 0:
         raise CorruptDataError(f"read '{path}'", "it has no rows", "give a file with data")
-    check_memory(f"read '{path}'", row_count)
+    check_memory(f"read '{path}'", row_count * BYTES_PER_ROW)
     columns = Columns(
         ship_date=np.empty(row_count, np.int32),
         discount=np.empty(row_count, np.int64),
@@ -171,32 +165,24 @@ def _store(path: Path, name: str, chunk: pa.Array, target: npt.NDArray[Any]) -> 
         days = np.frombuffer(chunk.buffers()[1], np.int32)
         target[:] = days[chunk.offset : chunk.offset + len(chunk)]
         return
-    if not _store_decimals(chunk, target):
+    try:  # As hundredths.
+        exact = pc.multiply(chunk.cast(pa.decimal128(_DIGITS_MAX, _SCALE)), _HUNDRED)
+        target[:] = exact.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as problem:
         raise TypeMismatchError(
             f"read column {name} of '{path}'",
             "a value has more than 18 digits",
             f"write it with CAST({name} AS DECIMAL(15,2))",
-        )
+        ) from problem
 
 
-def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
-    """Store the values as hundredths; return False if one does not fit 64 bits."""
-    try:
-        exact = pc.multiply(chunk.cast(pa.decimal128(_DIGITS_MAX, _SCALE)), _HUNDRED)
-        target[:] = exact.cast(pa.int64()).to_numpy()
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def check_memory(tried: str, row_count: int) -> None:
-    """Check that the columns of `row_count` rows fit in available memory."""
-    needed = row_count * BYTES_PER_ROW
+def check_memory(tried: str, needed: int) -> None:
+    """Check that so many bytes of tables fit in available memory."""
     free = available_bytes()
     if free is not None and needed > free:
         raise CapacityExceededError(
             tried,
-            f"its columns take {_core.bytes_text(needed)} of memory and "
+            f"it takes about {_core.bytes_text(needed)} of memory and "
             f"{_core.bytes_text(free)} are free",
             "use a smaller scale factor",
         )
