@@ -362,7 +362,7 @@ def test_another_duckdb_is_read_without_prefetching_and_a_note_says_so(
     def refuse(*_: object) -> None:
         raise UnreadablePlanError("it is in a new form")
 
-    _sql_state.cannot_prefetch.cache_clear()
+    _sql_state.suitable.clear()
     monkeypatch.setattr(_sql_state, "read_plan", refuse)
     try:
         with headrace.sql.connect(prefetch="on") as connection:
@@ -372,7 +372,7 @@ def test_another_duckdb_is_read_without_prefetching_and_a_note_says_so(
             assert len(connection.notes) == 1
             assert "is read without prefetching: it is in a new form" in connection.notes[0]
     finally:
-        _sql_state.cannot_prefetch.cache_clear()
+        _sql_state.suitable.clear()
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[1]", '[{"name": "X"}]', '{"name": 3}', "[[]]"])

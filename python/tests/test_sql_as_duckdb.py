@@ -364,3 +364,23 @@ def test_a_table_may_be_registered_again_while_its_rows_are_read() -> None:
         connection.register("facts", FACTS.slice(5))
         assert first + other.fetchall() == [(row,) for row in range(ROWS)]
         assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS - 5,)]
+
+
+def test_a_database_closes_with_its_connection(tmp_path: Path) -> None:
+    path = tmp_path / "data.duckdb"
+    numbers = pa.table({"n": range(10_000)})
+    opened = duckdb.connect(path)
+    wrapped = headrace.sql.wrap(opened, prefetch="on").register("numbers", numbers)
+    ours = headrace.sql.connect(tmp_path / "ours.duckdb", prefetch="on").register(
+        "numbers", numbers
+    )
+    for connection in (wrapped, ours, ours):
+        connection.execute("SELECT sum(n) FROM numbers WHERE n > 1").fetchall()
+        assert connection.prefetched is not None
+    opened.close()
+    ours.close()
+    for each in tmp_path.iterdir():  # Refused while it is open.
+        subprocess.run(
+            [sys.executable, "-c", "import duckdb, sys; duckdb.connect(sys.argv[1])", each],
+            check=True,
+        )

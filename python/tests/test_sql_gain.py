@@ -2,6 +2,8 @@
 """Mode "auto": the expected and measured gain of copies, and the reasons that it gives."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -210,3 +212,19 @@ def test_a_user_is_told_why_a_column_is_not_moved() -> None:
     with headrace.sql.connect(prefetch="off") as connection:
         connection.register("facts", FACTS)
         assert connection.explain_prefetch(QUERY).answer == "no: prefetching is off"
+
+
+def test_connecting_imports_and_starts_nothing_slow() -> None:
+    code = (
+        "import sys, pathlib, headrace.sql\n"
+        "connection = headrace.sql.connect()\n"
+        "tasks = pathlib.Path('/proc/self/task').iterdir()\n"
+        "print(connection.notes, *(each.joinpath('comm').read_text() for each in tasks))\n"
+        "print(*sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *started, imported = found.stdout.splitlines()
+    assert started[0].startswith("[]")
+    assert not {"pandas", "pyarrow.compute", "pyarrow.parquet"}.intersection(imported.split())
+    if not headrace.topo().has_faster_node():
+        assert not [each for each in started if each.strip().startswith("hr-")]

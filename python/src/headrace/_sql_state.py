@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cursors of a connection of `headrace.sql` share: tables, plans and what runs taught."""
 
-import functools
 import os
 import re
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +26,7 @@ from headrace.machine import Machine, topo
 from headrace.table import Table
 
 NOTES_MAX = 100
+_Raw = duckdb.DuckDBPyConnection
 _VIEW = re.compile(r"\b(?:view|macro|function)\s+(?:if\s+not\s+exists\s+)?(?:\w+\.)*\"?(\w+)")
 _SCHEMA_CHANGES = {"alter", "attach", "create", "detach", "drop", "use"}
 _WORD = re.compile(r"\w+")
@@ -85,7 +86,7 @@ class Shared:
     which counts their changes.
     """
 
-    def __init__(self, mode: str, cache: Cache | None, *, chunk_rows: int) -> None:
+    def __init__(self, mode: str, cache: Cache | None, opened: _Raw, *, chunk_rows: int) -> None:
         if cache is not None:
             instance_of(cache, Cache, _TRIED)
         self.mode = prefetch_mode(mode)
@@ -119,8 +120,9 @@ class Shared:
         self.lock: threading.Lock = threading.Lock()
         self.plan_ns: int = _PLAN_NS_EXPECTED
         self.learned: dict[str, Learned] = {}
-        if (reason := cannot_prefetch()) is not None:
-            self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {reason}")
+        self.problem = cannot_prefetch(opened)
+        if self.problem is not None:
+            self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {self.problem}")
             self.is_bypassed = True
 
     def is_prefetching(self) -> bool:
@@ -188,13 +190,13 @@ class Shared:
 
     def reason(self, scans: Sequence[PlannedScan], reading: Reading, learned: Learned) -> str:
         """Why the next run of a statement is prefetched, or not."""
-        problem, first = cannot_prefetch(), learned.off_ns is None
+        first = learned.off_ns is None
         unknown = (
             "the bandwidths of this machine's memory are unknown; measure them by "
             "'headrace topo --measure --record FILE' and pass Cache(machine=replay(FILE))"
         )
         causes = (
-            (problem is not None, problem),
+            (self.problem is not None, self.problem),
             (not any(scan.movable_bytes for scan in scans), "it reads no column that can be moved"),
             (self.mode == "off", "prefetching is off"),
             (self.mode == "on", None),
@@ -356,25 +358,35 @@ class _Probe:
         return table.native().stream(columns)
 
 
-@functools.cache
-def cannot_prefetch() -> str | None:
+suitable: set[str] = set()
+"""Versions of DuckDB with which prefetching works."""
+
+
+def cannot_prefetch(connection: _Raw) -> str | None:
     """Why prefetching does not work with this DuckDB; None if it does.
 
     DuckDB must read a registered table by columns, through `ArrowSource`, and report its scans in
-    the plan. No version guarantees that, so a small query tests it.
+    the plan. No version guarantees that, so a small query tests it, on a cursor: to open another
+    database takes longer.
     """
+    if duckdb.__version__ in suitable:
+        return None
     probe = _Probe()
-    table = Table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}))
-    query = "SELECT sum(c) FROM probe WHERE a > 1"
+    # From buffers: to convert lists, pyarrow imports pandas.
+    numbers = pa.py_buffer(array("q", [7, 8, 9]))
+    column = pa.Array.from_buffers(pa.int64(), 3, [None, numbers])
+    table = Table(pa.Table.from_arrays([column] * 3, ["a", "b", "c"]))
+    query = "SELECT sum(c) FROM probe WHERE a > 7"
     try:
-        with duckdb.connect() as connection:
-            connection.register("probe", ArrowSource(table, probe))
-            found = connection.execute(query).fetchall()
-            plan = connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
+        with connection.cursor() as cursor:
+            cursor.register("probe", ArrowSource(table, probe))
+            found = cursor.execute(query).fetchall()
+            plan = cursor.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
             scans = read_plan(plan, {"probe": table}, query)
     except Exception as problem:  # noqa: BLE001 - Other versions may raise anything.
         return (str(problem).splitlines() or [type(problem).__name__])[0]
     read = [sorted(scan.columns) for scan in scans]
     if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:
         return "it does not read tables as version 2.0 does"
+    suitable.add(duckdb.__version__)
     return None

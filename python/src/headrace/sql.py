@@ -75,7 +75,8 @@ def wrap(
     chunk_rows: int = CHUNK_ROWS,
 ) -> "Connection":
     """Let the queries of an open DuckDB connection prefetch; see `Connection`."""
-    return Connection(connection, Shared(prefetch, cache, chunk_rows=chunk_rows), owner=True)
+    shared = Shared(prefetch, cache, connection, chunk_rows=chunk_rows)
+    return Connection(connection, shared, owner=True)
 
 
 class Connection(Closing):
@@ -116,7 +117,9 @@ class Connection(Closing):
         self._spent_ns = 0
         """Time of the current statement inside DuckDB."""
         self._planner: duckdb.DuckDBPyConnection | None = None
-        """The cursor that is asked for a plan at the moment."""
+        """The cursor that is asked for plans; to register tables takes as long as planning."""
+        self._planned: tuple[int, set[str]] = (-1, set())
+        """The version of the tables for which it has these."""
         PREFETCHING[id(connection)] = self
 
     def __getattr__(self, name: str) -> Any:
@@ -202,11 +205,11 @@ class Connection(Closing):
             table = data if isinstance(data, Table) else self._shared.table_of(data)
             source = self._shared.source_of(table)
             self._opened.register(name, source)  # May refuse it: then the earlier one stays.
-            self._end()
+            self._leave()
             self._shared.add(name, table, source)
         else:
             self._opened.register(name, data)
-            self._end()
+            self._leave()
             self._shared.remove(name)
         return self
 
@@ -214,7 +217,7 @@ class Connection(Closing):
         """Unregister a table and drop its copies."""
         self.need(view_name)
         self._opened.unregister(view_name)
-        self._end()
+        self._leave()
         self._shared.remove(view_name)
         return self
 
@@ -283,7 +286,7 @@ class Connection(Closing):
 
     def close(self) -> None:
         """Stop prefetching and close the connection. Idempotent."""
-        self._end()
+        self._leave()
         self._opened.close()
         if self._owner:
             self._shared.close()
@@ -390,17 +393,23 @@ class Connection(Closing):
         return scans, time.perf_counter_ns() - begin_ns
 
     def _explained(self, tables: dict[str, Table], statement: str, parameters: object) -> str:
-        with self._opened.cursor() as planner:
-            self._planner = planner
-            try:
-                for name in tables:
-                    planner.register(name, self._shared.sources[name])
-                planner.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
-                return str(planner.fetchall()[0][1])
-            except IndexError as problem:
-                raise UnreadablePlanError("EXPLAIN gave nothing") from problem
-            finally:
-                self._planner = None
+        version = self._shared.version
+        if self._planner is None or self._planned[0] != version:
+            self._planner, self._planned = self._opened.cursor(), (version, set())
+        planner, known = self._planner, self._planned[1]
+        try:
+            for name in tables.keys() - known:
+                planner.register(name, self._shared.sources[name])
+                known.add(name)
+            planner.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+            return str(planner.fetchall()[0][1])
+        except IndexError as problem:
+            raise UnreadablePlanError("EXPLAIN gave nothing") from problem
+
+    def _leave(self) -> None:
+        """End what holds tables."""
+        self._end()
+        self._planner = None
 
     def _end(self) -> None:
         if self._learned is not None and self._spent_ns > 0:

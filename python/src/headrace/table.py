@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace import _core
 from headrace._arguments import whole_number
@@ -272,6 +271,8 @@ class Table:
             threading.Thread(target=lambda: [self._find_bounds(name) for name in asked]).start()
 
     def _find_bounds(self, name: str) -> list[tuple[Any, Any]]:
+        import pyarrow.compute as pc  # noqa: PLC0415 - Takes long, and few need it.
+
         native, column, bounds, first = self.native(), self.arrow[name], [], 0
         if pa.types.is_date32(column.type):
             column = column.cast(pa.int32())  # Dates of Python end in the year 9999.
