@@ -59,7 +59,8 @@ using ScanTuple = std::tuple<TablePointer, std::vector<std::uint32_t>, std::vect
 /// Threading: shared.
 class PrefetcherHandle {
  public:
-  PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans)
+  PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans,
+                   bool is_spare)
       : cache_(std::move(cache)) {
     query::Plan plan;
     plan.reserve(scans.size());
@@ -70,7 +71,8 @@ class PrefetcherHandle {
     keep_owner();
     const std::shared_ptr<cache::Cache> held = cache_->cache();
     const GilReleased released;
-    prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan)));
+    prefetcher_ = value_of(query::Prefetcher::start(
+        held, std::move(plan), is_spare ? query::Pace::spare : query::Pace::full));
   }
   PrefetcherHandle(const PrefetcherHandle&) = delete;
   PrefetcherHandle& operator=(const PrefetcherHandle&) = delete;
@@ -122,6 +124,9 @@ nb::dict statistics_of(const query::Prefetcher& prefetcher) {
   nb::dict result;
   result["scans"] = scans;
   result["unplanned"] = dict_of(statistics.unplanned);
+  nb::dict nodes;
+  for (const auto& [node, count] : statistics.copies_by_node) nodes[nb::int_(node.value())] = count;
+  result["copies_by_node"] = nodes;
   return result;
 }
 
@@ -177,8 +182,8 @@ void bind_table(nb::module_& module) {
           "cache"_a, "Drops the copies of the table, so that it can be freed.");
 
   nb::class_<PrefetcherHandle>(module, "Prefetcher")
-      .def(nb::init<std::shared_ptr<CacheHandle>, const std::vector<ScanTuple>&>(), "cache"_a,
-           "scans"_a)
+      .def(nb::init<std::shared_ptr<CacheHandle>, const std::vector<ScanTuple>&, bool>(), "cache"_a,
+           "scans"_a, "is_spare"_a = false)
       .def(
           "stream",
           [](const PrefetcherHandle& handle, const TablePointer& table,

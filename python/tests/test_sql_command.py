@@ -48,6 +48,9 @@ def test_all_queries_of_tpch_give_the_answers_of_duckdb(here: Here) -> None:
     assert summary["queries"] == summary["queries_equal"] == 22
     assert summary["share_from_copies"] > 0
     assert summary["bytes_moved"] > 0
+    assert [*summary["copies_by_node"]] == ["0"]
+    runs = [each["last_run"] for each in found["results"]["queries"].values()]
+    assert sum(run["copies_by_node"].get("0", 0) for run in runs if run) > 0
     assert found["results"]["notes"] == []
     queries = found["results"]["queries"]
     # Every query is seen, and by its own tables.

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 import headrace.sql
-from headrace import _sql_state
+from headrace import _core, _sql_state
 from headrace._gain import GAIN_MIN, Learned, Reading
 from headrace._prefetched import ColumnRead, Prefetched, ScanRead
 from headrace._samples import machine_path, samples
@@ -90,7 +90,7 @@ def test_the_model_decides_as_the_simulator() -> None:
 
 def run_of(from_copies: int, from_source: int) -> Prefetched:
     column = ColumnRead("a", from_copies, from_source, None)
-    return Prefetched(0, (ScanRead("t", 1, 1, 0, 1, (column,)),))
+    return Prefetched(0, (ScanRead("t", 1, 1, 0, 1, (column,)),), {})
 
 
 def reading_of(threads: int = 32, home: int = 0) -> Reading:
@@ -212,6 +212,29 @@ def test_a_user_is_told_why_a_column_is_not_moved() -> None:
     with headrace.sql.connect(prefetch="off") as connection:
         connection.register("facts", FACTS)
         assert connection.explain_prefetch(QUERY).answer == "no: prefetching is off"
+
+
+def test_copies_that_cannot_gain_are_made_in_a_tenth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, connection: Any
+) -> None:
+    paces, make = [], _core.Prefetcher
+
+    def started(cache: Any, scans: Any, is_spare: bool) -> Any:
+        paces.append(is_spare)
+        return make(cache, scans, is_spare)
+
+    monkeypatch.setattr(_core, "Prefetcher", started)
+    for _ in range(2):  # From node 0 to node 8, by the record of the fixture.
+        connection.execute(QUERY).fetchall()
+    with (
+        headrace.Cache(placement="local") as cache,
+        headrace.sql.connect(prefetch="on", cache=cache) as here,
+    ):
+        here.register("facts", FACTS)
+        here.execute(QUERY).fetchall()
+        here.begin_prefetch(QUERY)
+        here.wait_for_prefetch()
+    assert paces == [False, len(headrace.topo().nodes) == 1, False]
 
 
 def test_connecting_imports_and_starts_nothing_slow() -> None:

@@ -16,6 +16,9 @@
 namespace headrace::query {
 namespace {
 
+/// Pace::spare: after a move, a pause of this many times its duration.
+constexpr int kPauseShare = 9;
+
 /// True if there is no copy and no move in flight.
 bool is_at_source(const cache::Entry& entry) {
   return entry.try_wait() && !entry.cached();
@@ -33,8 +36,8 @@ bool is_worth_moving(const Region& region) {
 /// `mutex_`, so that stop() can release the cache.
 class PrefetchState {
  public:
-  PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan)
-      : plan_(std::move(plan)), cache_(std::move(cache)) {
+  PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan, Pace pace)
+      : plan_(std::move(plan)), cache_(std::move(cache)), pace_(pace) {
     progress_.resize(plan_.size());
     statistics_.scans.resize(plan_.size());
     for (std::size_t i = 0; i < plan_.size(); ++i) {
@@ -91,6 +94,7 @@ class PrefetchState {
   /// An entry whose move has not ended; nullopt after stop().
   [[nodiscard]] std::optional<cache::Entry> find_moving() const;
   void walk();
+  void pause_after(const cache::Entry& moved, std::chrono::nanoseconds begin);
   void move_chunks(std::size_t scan_index);
   Outcome move_chunk(std::size_t scan_index, std::uint32_t chunk_index);
   Outcome move_region(std::size_t scan_index, std::uint32_t chunk_index, std::uint32_t column,
@@ -102,10 +106,11 @@ class PrefetchState {
 
   const Plan plan_;
   mutable Mutex mutex_;
-  /// Notified when a chunk is read, when the walk blocks or ends, and by stop().
+  /// Notified when a chunk is read, when the walk blocks or ends, and by finish() and stop().
   Condition changed_;
   /// Null after stop(). The thread has its own reference while it needs one.
   std::shared_ptr<cache::Cache> cache_ HEADRACE_GUARDED_BY(mutex_);
+  Pace pace_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Progress> progress_ HEADRACE_GUARDED_BY(mutex_);
   PrefetchStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
   /// Number of events that may have made room.
@@ -184,10 +189,13 @@ std::vector<cache::Entry> PrefetchState::locate(std::optional<std::size_t> scan_
                                   : statistics_.unplanned;
   std::uint64_t from_copies = 0;
   std::uint64_t from_source = 0;
+  std::optional<NodeId> node;
   for (std::size_t i = 0; i < regions.size(); ++i) {
     if (!is_worth_moving(regions[i])) continue;
     (found[i].cached() ? from_copies : from_source) += regions[i].bytes.size();
+    if (found[i].cached()) node = found[i].node();
   }
+  if (node.has_value()) ++statistics_.copies_by_node[*node];
   counted.bytes_from_copies += from_copies;
   counted.bytes_from_source += from_source;
   return found;
@@ -249,18 +257,23 @@ PrefetchState::Outcome PrefetchState::move_region(std::size_t scan_index, std::u
   while (true) {
     std::shared_ptr<cache::Cache> cache;
     std::uint64_t releases = 0;
+    bool is_spare = false;
     {
       const Lock lock(mutex_);
       if (is_stopped_) return Outcome::stopped;
       if (is_passed(scan_index, chunk_index)) return Outcome::skipped;
       cache = cache_;
       releases = releases_;
+      is_spare = pace_ == Pace::spare;
     }
+    const std::chrono::nanoseconds begin = steady_clock().now();
     cache::Entry entry = cache->access(region.bytes);
     if (!is_at_source(entry)) {
-      const Lock lock(mutex_);
-      progress_[scan_index].held.push_back(
-          {chunk_index, column, steady_clock().now(), std::move(entry)});
+      {
+        const Lock lock(mutex_);
+        progress_[scan_index].held.push_back({chunk_index, column, steady_clock().now(), entry});
+      }
+      if (is_spare && !entry.try_wait()) pause_after(entry, begin);
       return Outcome::submitted;
     }
     // No room, or a full queue. A move that ends frees a queue; a chunk that is read frees room.
@@ -279,9 +292,21 @@ PrefetchState::Outcome PrefetchState::move_region(std::size_t scan_index, std::u
   }
 }
 
+void PrefetchState::pause_after(const cache::Entry& moved, std::chrono::nanoseconds begin) {
+  moved.wait();
+  const std::chrono::nanoseconds end = steady_clock().now();
+  const std::chrono::nanoseconds until = end + kPauseShare * (end - begin);
+  const Lock lock(mutex_);
+  while (pace_ == Pace::spare && !is_stopped_ && steady_clock().now() < until) {
+    changed_.wait_for(mutex_, until - steady_clock().now());
+  }
+}
+
 void PrefetchState::finish() {
   {
     const Lock lock(mutex_);
+    pace_ = Pace::full;
+    changed_.notify_all();
     while (!is_walked_ && blocked_at_ != releases_ && !is_stopped_) changed_.wait(mutex_);
   }
   while (const std::optional<cache::Entry> moving = find_moving()) moving->wait();
@@ -335,7 +360,7 @@ Prefetcher::~Prefetcher() {
 }
 
 Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cache> cache,
-                                                      Plan plan) {
+                                                      Plan plan, Pace pace) {
   for (const PlannedScan& scan : plan) {
     for (const auto* columns : {&scan.filter_columns, &scan.other_columns}) {
       for (const std::uint32_t column : *columns) {
@@ -347,7 +372,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
       }
     }
   }
-  auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan));
+  auto state = std::make_shared<PrefetchState>(std::move(cache), std::move(plan), pace);
   HEADRACE_TRY(state->start());
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(state)));
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -51,6 +52,14 @@ struct PrefetchStatistics {
   std::vector<ScanStatistics> scans;  ///< By the index of the scan in the plan.
   /// Reads by streams that match no scan of the plan.
   ColumnStatistics unplanned;
+  /// Chunks of columns that streams read from copies, by the node of the copy.
+  std::map<NodeId, std::uint64_t> copies_by_node;
+};
+
+/// How much of the time a prefetcher moves bytes.
+enum class Pace : std::uint8_t {
+  full,   ///< As fast as the movers can.
+  spare,  ///< A tenth, for copies that cannot gain: the query keeps the processors.
 };
 
 class PrefetchState;
@@ -66,7 +75,7 @@ class HEADRACE_API Prefetcher {
   /// Fails: capacity_exceeded if the thread cannot be started; out_of_range for a column that a
   ///        table does not have.
   [[nodiscard]] static Result<std::unique_ptr<Prefetcher>> start(
-      std::shared_ptr<cache::Cache> cache, Plan plan);
+      std::shared_ptr<cache::Cache> cache, Plan plan, Pace pace = Pace::full);
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
   /// As stop().
@@ -78,7 +87,8 @@ class HEADRACE_API Prefetcher {
                                          std::vector<std::uint32_t> columns, ArrowArrayStream* out);
   /// True if open_stream() would claim a scan of the plan.
   [[nodiscard]] bool expects(const Table& table, const std::vector<std::uint32_t>& columns) const;
-  /// Blocks until all that fits in the cache has been submitted and moved, or stop() is called.
+  /// Blocks until all that fits in the cache has been submitted and moved, at full pace from now
+  /// on, or stop() is called.
   void finish();
   /// Ends the thread and releases the copies and the cache; streams then read the source.
   /// Idempotent.

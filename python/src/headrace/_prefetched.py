@@ -46,10 +46,12 @@ class Prefetched:
     Attributes:
         plan_ns: Time to get and parse the plan; 0 if the plan was cached.
         scans: The scans in the order of the plan.
+        copies_by_node: Chunks of columns read from copies, by the node of the copy.
     """
 
     plan_ns: int
     scans: tuple[ScanRead, ...]
+    copies_by_node: dict[int, int]
 
     @property
     def bytes_from_copies(self) -> int:

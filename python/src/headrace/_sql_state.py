@@ -49,10 +49,11 @@ class Running:
     plan_ns: int
 
     def report(self) -> Prefetched:
-        found = self.native.statistics()["scans"]
+        found = self.native.statistics()
         return Prefetched(
             self.plan_ns,
-            tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
+            tuple(self._scan(*each) for each in zip(self.scans, found["scans"], strict=True)),
+            found["copies_by_node"],
         )
 
     def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
@@ -290,11 +291,14 @@ class Shared:
                 with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
                     each.leave(self.cache)
 
-    def start(self, version: int, scans: list[PlannedScan], plan_ns: int) -> Running | None:
+    def start(
+        self, version: int, scans: list[PlannedScan], plan_ns: int, *, is_asked: bool
+    ) -> Running | None:
         cache = self.cache
         if cache is None:
             return None
         scans = [scan for scan in scans if scan.movable_bytes]
+        is_spare = not is_asked and len(self.machine.nodes) == 1  # Copies cannot gain.
         with self.lock:
             if version != self.version:  # Copies of an unregistered table would stay.
                 return None
@@ -309,7 +313,7 @@ class Shared:
                 for scan in scans
             ]
             try:
-                started = _core.Prefetcher(cache.native(), native)
+                started = _core.Prefetcher(cache.native(), native, is_spare)
             except ClosedError:
                 self.note("the cache is closed")
                 return None

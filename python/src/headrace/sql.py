@@ -93,10 +93,12 @@ class Connection(Closing):
     `notes` says so. So do statements that read tables only through a view or macro that was not
     made here, and those that call a Python function, which planning would call, too.
 
-    The mode is "on", "off" or "auto". On a machine with one kind of memory "auto" passes the tables
-    to DuckDB directly. Else it measures the first run of a statement without copies, and prefetches
-    the next ones if bandwidths and latencies of the memory predict a gain of at least 5 %. It stops
-    if measured runs with copies gain less. `notes` and `explain_prefetch` give both gains.
+    The mode is "on", "off" or "auto". "on" prefetches every statement; on a machine with one node,
+    where copies cannot gain, a tenth of the time only. On a machine with one kind of memory "auto"
+    passes the tables to DuckDB directly. Else it measures the first run of a statement without
+    copies, and prefetches the next ones if bandwidths and latencies of the memory predict a gain of
+    at least 5 %. It stops if measured runs with copies gain less. `notes` and `explain_prefetch`
+    give both gains.
 
     A table must not change while it is registered.
 
@@ -363,7 +365,7 @@ class Connection(Closing):
             return None
         if self._learned is not None and not self._learned.pays(shared.reading(scans)):
             return None
-        return shared.start(version, scans, plan_ns)
+        return shared.start(version, scans, plan_ns, is_asked=is_asked)
 
     def _text(self, query: Any) -> str | None:
         """Text of the statement; None if there are several or it cannot be planned."""

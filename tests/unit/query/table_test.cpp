@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "headrace/query/prefetcher.hpp"
+#include "support/cache_stage.hpp"
 #include "support/machines.hpp"
 
 namespace headrace::query {
@@ -228,8 +229,29 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
   EXPECT_EQ(scan.chunks_submitted, 6U);
   EXPECT_EQ(scan.columns[0].bytes_from_copies, 6 * kChunkBytes);
   EXPECT_EQ(scan.columns[0].bytes_from_source, 0U);
+  EXPECT_EQ(prefetcher->statistics().copies_by_node.at(NodeId(0)), 6U);
   EXPECT_EQ(scan.columns[0].chunks_ahead, 6U);
   EXPECT_GT(scan.columns[0].lead.count(), 0);
+}
+
+TEST(Prefetcher, LeavesTheQueryNineTenthsOfTheTimeAtASparePace) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kMoveMin{5};
+  Numbers numbers(3 * kChunkRows);
+  test::CacheStage stage(test::StagedMover::Mode::held);
+  const auto prefetcher = *Prefetcher::start(std::move(stage.cache),
+                                             {{import_numbers(numbers), {}, {0}, {}}}, Pace::spare);
+  while (stage.mover->accepted_count() == 0) std::this_thread::yield();
+  const auto begin = Clock::now();
+  while (Clock::now() < begin + kMoveMin) std::this_thread::yield();
+  EXPECT_EQ(stage.mover->accepted_count(), 1U) << "one move at a time";
+  const auto end = Clock::now();
+  stage.mover->release();
+  while (stage.mover->accepted_count() == 1) std::this_thread::yield();
+  EXPECT_GE(Clock::now() - end, 9 * kMoveMin);
+  std::jthread finisher([&] { prefetcher->finish(); });
+  while (prefetcher->statistics().scans[0].chunks_submitted < 3) stage.mover->release();
+  stage.mover->release();
 }
 
 TEST(Prefetcher, GivesCopiesOfStringsWhoseOffsetsCountFromTheCopy) {

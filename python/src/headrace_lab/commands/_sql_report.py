@@ -33,6 +33,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         "share_first_run": study.share_first_run,
         "bytes_moved": study.bytes_moved,
         "bytes_by_device": study.bytes_by_device,
+        "copies_by_node": study.copies_by_node,
         "peak_bytes": study.peak_bytes,
         "peak_limit_bytes": study.peak_limit_bytes,
     }

@@ -5,8 +5,8 @@ Method. Each query first runs once with prefetching and an empty cache: its firs
 is that of these runs, because later DuckDB keeps a second copy of the tables in its own storage.
 Then follow the rounds, query by query. Each runs every mode once, in orders in which every mode
 follows each other one equally often, because a run affects caches and allocators. The first round
-warms up and is not counted. Copies persist between rounds: the counted runs show the cache, the
-first run shows prefetching.
+warms up and is not counted. Copies are made before it and persist: the counted runs show the cache,
+the first run shows prefetching.
 
 All modes use one DuckDB instance through separate cursors, because two equal instances differ by
 some percent; only DuckDB's own storage uses another one. Execution and fetch are timed. Reported
@@ -172,6 +172,12 @@ class Study:
         """Share of bytes that the counted runs read from copies."""
         return share([run for each in self.queries.values() for run in each.repeated])
 
+    @property
+    def copies_by_node(self) -> dict[int, int]:
+        """Chunks of columns that the counted runs read from copies, by the node of the copy."""
+        runs = itertools.chain(*(each.repeated for each in self.queries.values()))
+        return sum((Counter(run.copies_by_node) for run in runs), Counter())
+
 
 def share(runs: list[Prefetched]) -> float | None:
     """Share of the runs' bytes that came from copies; None if nothing can be moved."""
@@ -309,6 +315,8 @@ def _measure(
         found.is_equal = found.is_equal and same_rows(rows, expected)
         return times
 
+    on.begin_prefetch(found.text)
+    on.wait_for_prefetch()
     found.times_ns = {mode: [] for mode in MODES}
     found.cpu_ns = {mode: [] for mode in MODES}
     rounds = itertools.islice(itertools.cycle(balanced_orders(MODES)), settings.round_count)
