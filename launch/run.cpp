@@ -18,7 +18,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "inject/copy/counters.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process's connection to the devices: attach, submit, detach.
 #include <algorithm>
-#include <cstring>
 
 #include "emu/device/local_client.hpp"
 #include "emu/device/thread_pool.hpp"

@@ -2,7 +2,6 @@
 #include "emu/device/scheduler.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "emu/platform/wait.hpp"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data integrity fields (T10 DIF): check, insert, strip, update, by block. A block is done once it
 // is checked and written completely; a bad one is not written.
-#include <algorithm>
 
 #include "emu/operation/operation.hpp"
 #include "emu/operation/rules.hpp"

@@ -3,9 +3,7 @@
 // makes the raw system call, or calls functions that POSIX calls obsolete (sigset, sighold,
 // sigrelse, sigignore, sigblock, sigsetmask), replaces or blocks our handler unnoticed; its next
 // submission is then an illegal instruction.
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 
 #include "inject/trap/connection.hpp"
 #include "inject/trap/next.hpp"

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

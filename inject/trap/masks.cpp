@@ -7,7 +7,6 @@
 #include <sys/select.h>
 
 #include <csignal>
-#include <cstring>
 
 #include "inject/trap/connection.hpp"
 #include "inject/trap/next.hpp"

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <linux/pci_regs.h>
 
-#include <bit>
-
 namespace headrace::emu {
 namespace {
 

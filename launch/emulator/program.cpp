@@ -7,13 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string_view>
-#include <vector>
 
 #include "inject/reach.hpp"
 #include "launch/emulator/process.hpp"

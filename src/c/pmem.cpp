@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Persistent memory and its ring of headrace.h, implemented in C++.
-#include <span>
 #include <string>
 
 #include "common.hpp"

@@ -9,7 +9,6 @@
 #include <memory>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "core.hpp"
 #include "headrace/base/check.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "order.hpp"
 
-#include <algorithm>
-#include <iterator>
 #include <new>
 
 namespace headrace::cache::detail {

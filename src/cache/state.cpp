@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/memory.hpp"
-#include "headrace/platform/thread.hpp"
 
 namespace headrace::cache {
 

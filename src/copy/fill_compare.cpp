@@ -3,7 +3,6 @@
 #include "headrace/copy/fill_compare.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "default_kernels.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists of copies: short ones without a call, and prefetches for the next ones. The constants come
 // from the measurements in docs/concepts/copy.md.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine::run: one operation, synchronously, on the calling thread or a device.
-#include <utility>
 
 #include "completions.hpp"
 #include "engine_state.hpp"

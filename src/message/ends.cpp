@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "headrace/platform/barrier.hpp"
 #include "headrace/platform/cpu.hpp"

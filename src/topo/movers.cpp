@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cerrno>
 #include <memory>
 #include <system_error>
 #include <type_traits>
