@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "facts.hpp"
@@ -104,23 +105,11 @@ void set_tiers(Machine& machine, const std::vector<TierHint>& hints, Evidence hi
   std::vector<const Node*> with_cpus;
   for (std::size_t index = 0; index < machine.nodes.size(); ++index) {
     Node& node = machine.nodes[index];
-    switch (hints[index]) {
-      case TierHint::hbm:
-        set(node, Tier::hbm, hint_evidence);
-        break;
-      case TierHint::ddr:
-        set(node, Tier::ddr, hint_evidence);
-        break;
-      case TierHint::cxl:
-        set(node, Tier::cxl, hint_evidence);
-        break;
-      case TierHint::persistent:
-        set(node, Tier::persistent, hint_evidence);
-        break;
-      case TierHint::special_purpose:
-      case TierHint::none:
-        break;
-    }
+    // In the order of TierHint.
+    constexpr std::array kStated{Tier::unknown, Tier::hbm,        Tier::ddr,
+                                 Tier::cxl,     Tier::persistent, Tier::unknown};
+    const Tier stated = kStated[static_cast<std::size_t>(hints[index])];
+    if (stated != Tier::unknown) set(node, stated, hint_evidence);
     if (!node.cpus.empty()) with_cpus.push_back(&node);
   }
 
