@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emu/platform/bytes.hpp"
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include <array>
@@ -61,16 +60,6 @@ std::size_t at(T value) {
     narrow = _mm_crc32_u8(narrow, std::to_integer<std::uint8_t>(*from));
   }
   return narrow;
-}
-
-// Whether CPUID reports all of `bits` (leaf 1, ECX). Queried directly: __builtin_cpu_supports needs
-// a constructor to have run, and programs submit before ours has.
-bool has(unsigned bits) {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bits) == bits;
 }
 
 __m128i load_vector(const std::byte* from) {
@@ -150,7 +139,8 @@ void reverse_bits(std::span<std::byte> target) noexcept {
 }
 
 std::uint32_t crc32c(std::uint32_t value, std::span<const std::byte> data) noexcept {
-  static const bool kInstruction = has(bit_SSE4_2);
+  __builtin_cpu_init();  // Programs submit before constructors have run.
+  static const bool kInstruction = __builtin_cpu_supports("sse4.2") != 0;
   return kInstruction ? crc32c_by_instruction(value, data) : crc32c_by_table(value, data);
 }
 
@@ -171,7 +161,9 @@ std::uint32_t crc32c_by_table(std::uint32_t value, std::span<const std::byte> da
 }
 
 std::uint16_t crc16_t10(std::uint16_t value, std::span<const std::byte> data) noexcept {
-  static const bool kFolding = has(bit_PCLMUL | bit_SSSE3);
+  __builtin_cpu_init();  // As above.
+  static const bool kFolding =
+      __builtin_cpu_supports("pclmul") != 0 && __builtin_cpu_supports("ssse3") != 0;
   return kFolding && data.size() >= kVectorBytes ? crc16_t10_by_folding(value, data)
                                                  : crc16_t10_by_table(value, data);
 }

@@ -21,8 +21,8 @@
 #include <string_view>
 
 #include "headrace/dsa/portal.hpp"
-#include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
+#include "headrace/platform/process.hpp"
 #include "inject/copy/program.hpp"
 
 namespace headrace::preload {

@@ -11,15 +11,14 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "default_kernels.hpp"
 #include "generator.hpp"
 #include "headrace/base/line.hpp"
 #include "headrace/copy/profile.hpp"
-#include "headrace/platform/environment.hpp"
 #include "headrace/platform/executable.hpp"
+#include "headrace/platform/process.hpp"
 #include "inject/arena.hpp"
 #include "inject/copy/device.hpp"
 #include "inject/copy/program.hpp"

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,8 +14,8 @@
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/ticks.hpp"
 
 namespace headrace::copy {

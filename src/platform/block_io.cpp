@@ -21,7 +21,6 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
-#include "headrace/platform/event_descriptor.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"

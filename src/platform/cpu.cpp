@@ -70,19 +70,9 @@ void identify_caches(CpuIdentity& identity) {
     const std::uint64_t line_bytes = (ebx & 0xFFFU) + 1U;
     const std::uint64_t set_count = std::uint64_t{ecx} + 1U;
     const std::uint64_t byte_count = way_count * partition_count * line_bytes * set_count;
-    switch ((eax >> 5U) & 7U) {
-      case 1:
-        identity.l1d_bytes = byte_count;
-        break;
-      case 2:
-        identity.l2_bytes = byte_count;
-        break;
-      case 3:
-        identity.l3_bytes = byte_count;
-        break;
-      default:
-        break;
-    }
+    const std::array places{&identity.l1d_bytes, &identity.l2_bytes, &identity.l3_bytes};
+    const unsigned level = (eax >> 5U) & 7U;
+    if (level >= 1 && level <= places.size()) *places[level - 1] = byte_count;
   }
 }
 #endif

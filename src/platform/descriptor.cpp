@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/descriptor.hpp"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -49,6 +50,17 @@ Failure file_failure(int os_errno, std::string tried) {
       return fail(Code::io_failed, std::move(tried), "the operating system refused",
                   "check the disk and the path", os_errno);
   }
+}
+
+Result<EventDescriptor> EventDescriptor::make() {
+  const int made = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (made >= 0) return EventDescriptor(made);
+  return file_failure(errno, "make an event descriptor");
+}
+
+void EventDescriptor::signal() const noexcept {
+  // Fails only at a count of nearly 2^64, and then the descriptor is readable anyway.
+  static_cast<void>(::eventfd_write(descriptor_.get(), 1));
 }
 
 }  // namespace headrace::platform

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for opening files: a descriptor that closes itself, and an errno as a Failure.
+// Helpers for opening files: a descriptor that closes itself, and an errno as a Failure; and a
+// descriptor to wait for.
 #pragma once
 
 #include <cstddef>
@@ -22,5 +23,23 @@ using Descriptor = Owned<int, close_descriptor>;
 
 /// Failure for the errno of a system call on a file.
 [[nodiscard]] Failure file_failure(int os_errno, std::string tried);
+
+/// A counter with a descriptor that poll(), epoll and event loops can wait for.
+///
+/// Threading: shared.
+/// Ownership: closes the descriptor.
+class EventDescriptor {
+ public:
+  /// Fails: capacity_exceeded if no descriptor is left.
+  [[nodiscard]] static Result<EventDescriptor> make();
+
+  /// Adds 1. Never blocks.
+  void signal() const noexcept;
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+
+ private:
+  explicit EventDescriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor descriptor_;
+};
 
 }  // namespace headrace::platform

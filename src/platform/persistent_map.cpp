@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -86,15 +85,8 @@ std::span<std::byte> PersistentMap::bytes() const {
 }
 
 StoreGranularity PersistentMap::granularity() const {
-  switch (pmem2_map_get_store_granularity(state_->map)) {
-    case PMEM2_GRANULARITY_BYTE:
-      return StoreGranularity::byte;
-    case PMEM2_GRANULARITY_CACHE_LINE:
-      return StoreGranularity::line;
-    case PMEM2_GRANULARITY_PAGE:
-      break;
-  }
-  return StoreGranularity::page;
+  static_assert(PMEM2_GRANULARITY_PAGE == static_cast<int>(StoreGranularity::page));
+  return static_cast<StoreGranularity>(pmem2_map_get_store_granularity(state_->map));
 }
 
 Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "headrace/platform/descriptor.hpp"
 
@@ -203,6 +202,17 @@ bool SharedFile::is_locked_by_another(std::uint64_t index) const {
   struct flock lock{};
   return lock_command(descriptor(), F_OFD_GETLK, F_RDLCK, index, lock) == 0 &&
          lock.l_type != F_UNLCK;
+}
+
+Result<SharedMap> SharedMap::map(const SharedFile& file, std::uint64_t byte_count) {
+  void* const mapped =
+      ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return fail(errno == ENOMEM ? Code::out_of_memory : Code::io_failed,
+                fmt::format("map '{}'", file.path()), "the operating system refused",
+                "check the file and its permissions, or ask for less", errno);
+  }
+  return SharedMap({static_cast<std::byte*>(mapped), static_cast<std::size_t>(byte_count)});
 }
 
 }  // namespace headrace::platform

@@ -6,24 +6,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "headrace/platform/environment.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/platform/process.hpp"
 #include "mapping_state.hpp"
 
 namespace headrace::pmem {
 namespace {
 
+/// The enumerators are the same.
 Granularity of_platform(platform::StoreGranularity granularity) {
-  switch (granularity) {
-    case platform::StoreGranularity::byte:
-      return Granularity::byte;
-    case platform::StoreGranularity::line:
-      return Granularity::line;
-    case platform::StoreGranularity::page:
-      break;
-  }
-  return Granularity::page;
+  return static_cast<Granularity>(granularity);
 }
+static_assert(static_cast<int>(Granularity::page) ==
+              static_cast<int>(platform::StoreGranularity::page));
 
 std::string describe(const Mapping::State& state) {
   if (state.persistent && state.granularity == state.platform_granularity) {

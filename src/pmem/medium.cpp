@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/pmem/medium.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
 
@@ -19,17 +16,12 @@
 namespace headrace::pmem {
 namespace {
 
+/// The enumerators are the same.
 platform::LineFlush of_platform(FlushInstruction instruction) {
-  switch (instruction) {
-    case FlushInstruction::clflush:
-      return platform::LineFlush::clflush;
-    case FlushInstruction::clflushopt:
-      return platform::LineFlush::clflushopt;
-    case FlushInstruction::clwb:
-      return platform::LineFlush::clwb;
-  }
-  return platform::LineFlush::clflush;
+  return static_cast<platform::LineFlush>(instruction);
 }
+static_assert(static_cast<int>(FlushInstruction::clwb) ==
+              static_cast<int>(platform::LineFlush::clwb));
 
 struct Kernels {
   detail::StreamLines stream = detail::stream_lines_baseline;

@@ -18,7 +18,7 @@
 #include "block.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
-#include "headrace/platform/event_descriptor.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/store/store.hpp"
 #include "tier.hpp"

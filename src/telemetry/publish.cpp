@@ -8,13 +8,11 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "headrace/base/mutex.hpp"
-#include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/process.hpp"
