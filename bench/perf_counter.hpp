@@ -30,8 +30,7 @@ class PerfCounter {
     if (descriptor_ < 0) descriptor_ = open(attributes);
     if (descriptor_ < 0) problem_ = std::strerror(errno);
   }
-  PerfCounter(const PerfCounter&) = delete;
-  PerfCounter& operator=(const PerfCounter&) = delete;
+  PerfCounter& operator=(PerfCounter&&) = delete;
   ~PerfCounter() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }

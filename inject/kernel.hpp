@@ -55,8 +55,7 @@ inline SignalSet mask() noexcept {
 class Quiet {
  public:
   Quiet() noexcept : former_(set_mask(kAllSignals)) {}
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
+  Quiet& operator=(Quiet&&) = delete;
   ~Quiet() { set_mask(former_); }
 
  private:

@@ -51,8 +51,7 @@ class InjectLock {
 class Hold {
  public:
   explicit Hold(InjectLock& lock) noexcept : lock_(lock) { lock_.lock(); }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
+  Hold& operator=(Hold&&) = delete;
   ~Hold() { lock_.unlock(); }
 
  private:

@@ -56,8 +56,7 @@ class Receivers {
   };
   /// `model` must outlive it.
   Receivers(const InjectionModel& model, const Options& options);
-  Receivers(const Receivers&) = delete;
-  Receivers& operator=(const Receivers&) = delete;
+  Receivers& operator=(Receivers&&) = delete;
   ~Receivers();
 
   /// The NIC writes a message into the receiver's buffer; the receiving core reads `read_share` of

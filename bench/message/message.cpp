@@ -121,8 +121,7 @@ template <typename Inner, std::size_t kBytes>
 class InSharedMemory {
  public:
   InSharedMemory() : inner_(new (shared_memory(sizeof(Inner))) Inner) {}
-  InSharedMemory(const InSharedMemory&) = delete;
-  InSharedMemory& operator=(const InSharedMemory&) = delete;
+  InSharedMemory& operator=(InSharedMemory&&) = delete;
   ~InSharedMemory() { ::munmap(static_cast<void*>(inner_), sizeof(Inner)); }
   void begin_send() {}
   void begin_receive() {}

@@ -26,8 +26,7 @@ class AttachLock {
       found = 0;
     }
   }
-  AttachLock(const AttachLock&) = delete;
-  AttachLock& operator=(const AttachLock&) = delete;
+  AttachLock& operator=(AttachLock&&) = delete;
   ~AttachLock() { holder_.store_release(0); }  // edge: emu-attach (release)
 
  private:

@@ -154,8 +154,7 @@ class Client {
   /// Fails: capacity_exceeded if all places are taken.
   static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory,
                                                 ClientOptions options = {});
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  Client& operator=(Client&&) = delete;
   virtual ~Client() = default;  ///< Aborts what is outstanding, joins the threads, frees the place.
 
   /// Starts the engine threads (when deterministic: at most one, for submissions by write()).

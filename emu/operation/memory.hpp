@@ -27,8 +27,7 @@ enum class PageFaults : std::uint8_t {
 class Memory {
  public:
   Memory() = default;
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  Memory& operator=(Memory&&) = delete;
   virtual ~Memory() = default;
 
   /// Client to device.

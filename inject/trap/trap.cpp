@@ -397,8 +397,7 @@ class AlternateStackPause {
     const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
     kernel::call(__NR_sigaltstack, kernel::as_argument(&none));
   }
-  AlternateStackPause(const AlternateStackPause&) = delete;
-  AlternateStackPause& operator=(const AlternateStackPause&) = delete;
+  AlternateStackPause& operator=(AlternateStackPause&&) = delete;
   ~AlternateStackPause() {
     if (alternate_ != nullptr) {
       kernel::call(__NR_sigaltstack, kernel::as_argument(alternate_));

@@ -27,8 +27,7 @@ class Reaper {
   ///
   /// Fails: capacity_exceeded if no file descriptor or thread is available.
   static Result<std::unique_ptr<Reaper>> start(Control& control);
-  Reaper(const Reaper&) = delete;
-  Reaper& operator=(const Reaper&) = delete;
+  Reaper& operator=(Reaper&&) = delete;
   ~Reaper();
 
   /// Watches a process that has opened a portal and may become a client.

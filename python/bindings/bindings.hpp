@@ -88,8 +88,7 @@ class Buffer {
   /// Fails: Failed (invalid_argument) if the buffer is empty or null, unless any length will do;
   ///        nb::python_error if it cannot be exported for `use`.
   Buffer(nb::handle object, Use use, Length length = Length::positive);
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  Buffer& operator=(Buffer&&) = delete;
   ~Buffer() { PyBuffer_Release(&view_); }
 
   [[nodiscard]] std::span<const std::byte> bytes() const;
@@ -200,8 +199,7 @@ bool wait_interruptibly(std::optional<std::int64_t> time_ns_max, const WaitFor& 
 class InCall {
  public:
   InCall();
-  InCall(const InCall&) = delete;
-  InCall& operator=(const InCall&) = delete;
+  InCall& operator=(InCall&&) = delete;
   ~InCall();
 };
 
@@ -214,8 +212,7 @@ class InCall {
 class EngineHandle {
  public:
   explicit EngineHandle(std::unique_ptr<engine::Engine> engine) : engine_(std::move(engine)) {}
-  EngineHandle(const EngineHandle&) = delete;
-  EngineHandle& operator=(const EngineHandle&) = delete;
+  EngineHandle& operator=(EngineHandle&&) = delete;
   /// Ends running jobs, then releases the buffers.
   ~EngineHandle();
 
@@ -262,8 +259,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
  public:
   CacheHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<cache::Cache> cache)
       : engine_(std::move(engine)), cache_(std::move(cache)) {}
-  CacheHandle(const CacheHandle&) = delete;
-  CacheHandle& operator=(const CacheHandle&) = delete;
+  CacheHandle& operator=(CacheHandle&&) = delete;
   ~CacheHandle() { close(); }
 
   /// The mover policy is a Python function. An access then needs the GIL while other threads may

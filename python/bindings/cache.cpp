@@ -111,8 +111,7 @@ class PolicyFunction {
   struct Asking {
     Asking() { in_policy_function = true; }
     ~Asking() { in_policy_function = false; }
-    Asking(const Asking&) = delete;
-    Asking& operator=(const Asking&) = delete;
+    Asking& operator=(Asking&&) = delete;
   };
 
   template <typename Ask>

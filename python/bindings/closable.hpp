@@ -21,8 +21,7 @@ class Closable {
  public:
   using Held = Object;
   explicit Closable(Held held) : held_(std::move(held)) {}
-  Closable(const Closable&) = delete;
-  Closable& operator=(const Closable&) = delete;
+  Closable& operator=(Closable&&) = delete;
   ~Closable() { close(); }
 
   /// Calls `work` with the held object, without the GIL.

@@ -32,8 +32,7 @@ decltype(auto) entering_python(const Enter& enter) {
 class GilReleased {
  public:
   GilReleased() = default;
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
+  GilReleased& operator=(GilReleased&&) = delete;
   ~GilReleased() {
     entering_python([&] { PyEval_RestoreThread(state_); });
   }
@@ -55,8 +54,7 @@ auto without_gil(const Work& work) {
 class GilAcquired {
  public:
   GilAcquired() = default;
-  GilAcquired(const GilAcquired&) = delete;
-  GilAcquired& operator=(const GilAcquired&) = delete;
+  GilAcquired& operator=(GilAcquired&&) = delete;
   ~GilAcquired() { PyGILState_Release(state_); }
 
  private:

@@ -38,8 +38,7 @@ class Options {
     made_.source_node = node_of(field<Node, "source_node">(said));
     made_.target_node = node_of(field<Node, "target_node">(said));
   }
-  Options(const Options&) = delete;
-  Options& operator=(const Options&) = delete;
+  Options& operator=(Options&&) = delete;
   [[nodiscard]] engine::SubmitOptions& made() { return made_; }
 
  private:
@@ -93,8 +92,7 @@ class JobHandle {
  public:
   JobHandle(std::shared_ptr<EngineHandle> engine, std::shared_ptr<Submission> submission)
       : engine_(std::move(engine)), submission_(std::move(submission)) {}
-  JobHandle(const JobHandle&) = delete;
-  JobHandle& operator=(const JobHandle&) = delete;
+  JobHandle& operator=(JobHandle&&) = delete;
   ~JobHandle() {
     // Dropping the handle does not stop the job.
     if (job().state() == JobState::running) {

@@ -49,8 +49,7 @@ class CountsByThread {
   CountsByThread() {
     segments_[0].store_relaxed(new ThreadCounts[ReaderPlace::kFirstCount]);
   }  // relaxed: not shared yet.
-  CountsByThread(const CountsByThread&) = delete;
-  CountsByThread& operator=(const CountsByThread&) = delete;
+  CountsByThread& operator=(CountsByThread&&) = delete;
   ~CountsByThread() {
     for (const Atomic<ThreadCounts*>& segment : segments_)
       delete[] segment.load_relaxed();  // relaxed: no other thread.
@@ -246,8 +245,7 @@ class DeferredEvents {
     if (core.observer) [[unlikely]]
       begin();
   }
-  DeferredEvents(const DeferredEvents&) = delete;
-  DeferredEvents& operator=(const DeferredEvents&) = delete;
+  DeferredEvents& operator=(DeferredEvents&&) = delete;
   ~DeferredEvents() {
     if (is_active_) [[unlikely]]
       report();
@@ -273,8 +271,7 @@ class Reservation {
  public:
   Reservation(Core& core, Room& room, NodeId node, std::uint64_t byte_count)
       : core_(core), room_(room), node_(node), byte_count_(byte_count) {}
-  Reservation(const Reservation&) = delete;
-  Reservation& operator=(const Reservation&) = delete;
+  Reservation& operator=(Reservation&&) = delete;
   ~Reservation() {
     if (copy_ != nullptr) core_.memory->free({copy_, byte_count_});
     if (has_room_) give_room_back();

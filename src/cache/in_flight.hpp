@@ -58,8 +58,7 @@ class InFlightMoves {
   class RegisteredMove {
    public:
     explicit RegisteredMove(Move& move) : move_(&move) {}
-    RegisteredMove(const RegisteredMove&) = delete;
-    RegisteredMove& operator=(const RegisteredMove&) = delete;
+    RegisteredMove& operator=(RegisteredMove&&) = delete;
     ~RegisteredMove() {
       if (move_ != nullptr) decide(*move_);
     }

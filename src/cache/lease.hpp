@@ -266,8 +266,7 @@ class alignas(kApartBytes) Reader {
       : barriers_(registry.barriers()), place_(index), registry_(registry) {
     grow();
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  Reader& operator=(Reader&&) = delete;
 
   /// The reader of the calling thread, which lives as long as the process.
   [[nodiscard]] static Reader& mine() { return this_one_ != nullptr ? *this_one_ : attach(); }

@@ -29,8 +29,7 @@ class Pool {
   static constexpr std::uint32_t kCountMax = (std::uint32_t{1} << 31U) - 1;
 
   Pool() = default;
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  Pool& operator=(Pool&&) = delete;
   ~Pool() {
     for (std::uint32_t k = 0; k < kSegmentMax; ++k) {
       // Entries have nothing to destroy.

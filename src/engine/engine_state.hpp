@@ -44,8 +44,7 @@ class Frame {
         engine_(&engine),
         job_(job),
         runs_(runs) {}
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
+  Frame& operator=(Frame&&) = delete;
   ~Frame() { innermost_ = outer_; }
   [[nodiscard]] const Frame* outer() const { return outer_; }
   [[nodiscard]] std::uint64_t job() const { return job_; }

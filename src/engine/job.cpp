@@ -89,8 +89,7 @@ class Job::Visit {
       visitors[number].end();
     }
   }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+  Visit& operator=(Visit&&) = delete;
   [[gnu::always_inline]] ~Visit() {
     if (engine_ != nullptr) static_cast<void>(end());
   }
@@ -150,8 +149,7 @@ class Job::Stay {
     engine.stay();
     static_cast<void>(Visit::unpin(job, engine));
   }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
+  Stay& operator=(Stay&&) = delete;
   ~Stay() {
     innermost_ = outer_;
     engine_.leave(Gate::kStaying);

@@ -78,8 +78,7 @@ class End {
   /// Returns: null if another end holds the lock.
   [[nodiscard]] static Result<EndPointer> attach(const platform::SharedFile& file,
                                                  const std::string& name, std::uint64_t role);
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
+  End& operator=(End&&) = delete;
   /// Marks the end as detached and releases the role; does neither in a forked child.
   ~End();
 

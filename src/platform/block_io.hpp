@@ -56,8 +56,7 @@ class BlockIo {
   /// Fails: io_failed; capacity_exceeded without descriptors; unsupported without threads.
   [[nodiscard]] static Result<std::unique_ptr<BlockIo>> make(const SharedFile& file,
                                                              const Options& options);
-  BlockIo(const BlockIo&) = delete;
-  BlockIo& operator=(const BlockIo&) = delete;
+  BlockIo& operator=(BlockIo&&) = delete;
   /// Ends the threads. Requests that the kernel still has are abandoned: they and their memory must
   /// live as long as the process, and `ended` is not called for them.
   ~BlockIo();

@@ -31,8 +31,7 @@ void watch_forks() noexcept;
 class ForkGuard {
  public:
   ForkGuard(int descriptor, Atomic<std::uint32_t>& fault, std::uint32_t value);
-  ForkGuard(const ForkGuard&) = delete;
-  ForkGuard& operator=(const ForkGuard&) = delete;
+  ForkGuard& operator=(ForkGuard&&) = delete;
   ~ForkGuard();
 
  private:

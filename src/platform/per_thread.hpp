@@ -29,8 +29,7 @@ class PerThread {
     if (!use) return;
     if (auto pages = allocate_pages(sizeof(T) * kThreadNumberMax, {})) pages_ = *pages;
   }
-  PerThread(const PerThread&) = delete;
-  PerThread& operator=(const PerThread&) = delete;
+  PerThread& operator=(PerThread&&) = delete;
   ~PerThread() { free_pages(pages_); }
 
   /// That of the calling thread, which alone writes to it. Null if the thread has no number or

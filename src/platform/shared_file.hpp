@@ -137,8 +137,6 @@ class PersistentMap {
 
   PersistentMap(PersistentMap&& other) noexcept;
   PersistentMap& operator=(PersistentMap&& other) noexcept;
-  PersistentMap(const PersistentMap&) = delete;
-  PersistentMap& operator=(const PersistentMap&) = delete;
   ~PersistentMap();
 
   [[nodiscard]] std::span<std::byte> bytes() const;
@@ -161,8 +159,7 @@ class PersistentMap {
 class FaultGuard {
  public:
   FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault, std::uint32_t value);
-  FaultGuard(const FaultGuard&) = delete;
-  FaultGuard& operator=(const FaultGuard&) = delete;
+  FaultGuard& operator=(FaultGuard&&) = delete;
   ~FaultGuard();
 
   struct Slot;

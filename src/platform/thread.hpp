@@ -26,8 +26,7 @@ namespace headrace::platform {
 class SignalBlock {
  public:
   SignalBlock() noexcept;
-  SignalBlock(const SignalBlock&) = delete;
-  SignalBlock& operator=(const SignalBlock&) = delete;
+  SignalBlock& operator=(SignalBlock&&) = delete;
   ~SignalBlock();
 
  private:

@@ -32,8 +32,7 @@ constexpr std::uint64_t kAttachingLock = 2;
 class Locks {
  public:
   explicit Locks(platform::SharedFile open_file) : file_(std::move(open_file)) {}
-  Locks(const Locks&) = delete;
-  Locks& operator=(const Locks&) = delete;
+  Locks& operator=(Locks&&) = delete;
   ~Locks() {
     if (is_forked()) file_.forget();
   }
@@ -122,8 +121,7 @@ Result<Place> open_place(const std::string& path, const std::string& tried,
 class AttachingLock {
  public:
   explicit AttachingLock(const platform::SharedFile& file) : file_(file) {}
-  AttachingLock(const AttachingLock&) = delete;
-  AttachingLock& operator=(const AttachingLock&) = delete;
+  AttachingLock& operator=(AttachingLock&&) = delete;
   ~AttachingLock() { file_.unlock(kAttachingLock); }
 
  private:

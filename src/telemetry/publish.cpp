@@ -83,8 +83,7 @@ class File {
 
   File(std::string path, platform::SharedFile file, platform::SharedMap map)
       : path_(std::move(path)), file_(std::move(file)), map_(std::move(map)) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  File& operator=(File&&) = delete;
   ~File() {
     std::error_code ignored;
     // Not 0: truncated, or in a child of fork(), where the file is the parent's.

@@ -40,8 +40,7 @@ class Pool {
   /// `locked`: false for memory that will be dropped, as the kernel does not drop locked pages.
   Pool(std::optional<NodeId> node, bool huge, bool locked)
       : node_(node), huge_(huge), locked_(locked) {}
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  Pool& operator=(Pool&&) = delete;
   ~Pool() { give_back(); }
 
   std::span<std::byte> get(std::size_t byte_count) {

@@ -17,8 +17,7 @@ class Atomic {
  public:
   constexpr Atomic() noexcept : value_(T{}) {}
   constexpr explicit Atomic(T value) noexcept : value_(value) {}
-  Atomic(const Atomic&) = delete;
-  Atomic& operator=(const Atomic&) = delete;
+  Atomic& operator=(Atomic&&) = delete;
 
   [[nodiscard]] T load_relaxed() const noexcept { return value_.load(std::memory_order_relaxed); }
   [[nodiscard]] T load_acquire() const noexcept { return value_.load(std::memory_order_acquire); }

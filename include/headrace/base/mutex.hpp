@@ -36,8 +36,7 @@ class HEADRACE_TSA(scoped_lockable) Lock {
     mutex_.lock();
   }
   ~Lock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
+  Lock& operator=(Lock&&) = delete;
 
  private:
   Mutex& mutex_;

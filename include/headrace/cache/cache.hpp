@@ -102,8 +102,7 @@ class HEADRACE_API MemorySource {
   static constexpr std::size_t kAlignment = alignof(std::max_align_t);
 
   MemorySource() = default;
-  MemorySource(const MemorySource&) = delete;
-  MemorySource& operator=(const MemorySource&) = delete;
+  MemorySource& operator=(MemorySource&&) = delete;
   virtual ~MemorySource() = default;
   /// Returns at least `byte_count` bytes on `node` with their pages present, so that a full node
   /// fails here and not at the first write. `byte_count` is a whole number of pages. If the memory
@@ -379,8 +378,7 @@ class HEADRACE_API Cache {
   [[nodiscard]] static Result<std::unique_ptr<Cache>> make(const topo::Machine& machine,
                                                            engine::Engine& engine,
                                                            CacheOptions options = {});
-  Cache(const Cache&) = delete;
-  Cache& operator=(const Cache&) = delete;
+  Cache& operator=(Cache&&) = delete;
   ~Cache();
 
   /// Returns a handle on `source`. It is a hit if one of the nodes that the placement policy chose

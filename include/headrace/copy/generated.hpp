@@ -91,8 +91,6 @@ class HEADRACE_API GeneratedCode {
 
   GeneratedCode(GeneratedCode&& other) noexcept;
   GeneratedCode& operator=(GeneratedCode&& other) noexcept;
-  GeneratedCode(const GeneratedCode&) = delete;
-  GeneratedCode& operator=(const GeneratedCode&) = delete;
   ~GeneratedCode();
 
   /// The functions, in the order of the variants or routines; that of an entry is the first; with

@@ -43,8 +43,7 @@ struct QueueInfo {
 class HEADRACE_API Portal {
  public:
   Portal() = default;
-  Portal(const Portal&) = delete;
-  Portal& operator=(const Portal&) = delete;
+  Portal& operator=(Portal&&) = delete;
   virtual ~Portal() = default;
 
   [[nodiscard]] virtual const QueueInfo& info() const = 0;

@@ -41,8 +41,7 @@ class [[nodiscard]] Awaitable final {
     options_.then = go_on;
     options_.then_context = this;
   }
-  Awaitable(const Awaitable&) = delete;
-  Awaitable& operator=(const Awaitable&) = delete;
+  Awaitable& operator=(Awaitable&&) = delete;
   ~Awaitable() = default;
 
   [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }

@@ -41,8 +41,7 @@ enum class Ticket : std::uint32_t {};
 /// Threading: confined.
 class HEADRACE_API Channel {
  public:
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
+  Channel& operator=(Channel&&) = delete;
   virtual ~Channel() = default;
 
   /// Starts a copy and returns.

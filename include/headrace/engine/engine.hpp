@@ -203,8 +203,7 @@ class HEADRACE_API Engine {
       std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy = {},
       const EngineSettings& chosen = {});
 
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  Engine& operator=(Engine&&) = delete;
   virtual ~Engine();
 
   /// Starts `plan` and returns. An empty plan is accepted and done immediately.

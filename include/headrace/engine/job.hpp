@@ -84,8 +84,7 @@ class HEADRACE_API Job final : private Request {
   using Callback = void (*)(void* context, const Completion& completion) noexcept;
 
   Job();
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
+  Job& operator=(Job&&) = delete;
   ~Job();
 
   [[nodiscard]] JobState state() const;

@@ -53,8 +53,7 @@ struct DeviceStatistics {
 class HEADRACE_API Mover {
  public:
   Mover() = default;
-  Mover(const Mover&) = delete;
-  Mover& operator=(const Mover&) = delete;
+  Mover& operator=(Mover&&) = delete;
   virtual ~Mover() = default;
 
   [[nodiscard]] virtual const MoverInfo& info() const = 0;

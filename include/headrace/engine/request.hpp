@@ -82,8 +82,7 @@ class HEADRACE_API Request {
   static constexpr std::uint32_t kNoSlot = ~0U;
 
   Request() = default;
-  Request(const Request&) = delete;
-  Request& operator=(const Request&) = delete;
+  Request& operator=(Request&&) = delete;
 
   /// The operation; of a batch, no_op.
   [[nodiscard]] const Operation& operation() const { return operation_; }

@@ -187,8 +187,6 @@ class HEADRACE_API Queue {
 
   Queue(Queue&& other) noexcept;
   Queue& operator=(Queue&& other) noexcept;
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
   ~Queue();
 
   /// For passing to another process. Owned by this object; close-on-exec.
@@ -234,8 +232,6 @@ class HEADRACE_API Producer {
  public:
   Producer(Producer&&) noexcept = default;
   Producer& operator=(Producer&&) noexcept = default;
-  Producer(const Producer&) = delete;
-  Producer& operator=(const Producer&) = delete;
   /// Detaches. Committed messages stay; staged ones are lost.
   ~Producer() = default;
 
@@ -314,8 +310,6 @@ class HEADRACE_API Consumer {
  public:
   Consumer(Consumer&&) noexcept;
   Consumer& operator=(Consumer&&) noexcept;
-  Consumer(const Consumer&) = delete;
-  Consumer& operator=(const Consumer&) = delete;
   ~Consumer();
 
   /// Lends the next message, if there is one. Several may be lent. In a dense stream of messages it

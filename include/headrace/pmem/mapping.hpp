@@ -45,8 +45,6 @@ class HEADRACE_API Mapping {
 
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
   [[nodiscard]] std::span<std::byte> bytes() const;

@@ -148,8 +148,6 @@ class HEADRACE_API Producer {
 
   Producer(Producer&& other) noexcept;
   Producer& operator=(Producer&& other) noexcept;
-  Producer(const Producer&) = delete;
-  Producer& operator=(const Producer&) = delete;
   ~Producer();
 
   /// Appends an entry, which may be empty. When it returns Enqueue::done, the entry is durable.
@@ -188,8 +186,6 @@ class HEADRACE_API Consumer {
 
   Consumer(Consumer&& other) noexcept;
   Consumer& operator=(Consumer&& other) noexcept;
-  Consumer(const Consumer&) = delete;
-  Consumer& operator=(const Consumer&) = delete;
   ~Consumer();
 
   /// Stores the next entry in `entry` if it returns Next::entry.

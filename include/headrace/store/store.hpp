@@ -208,8 +208,7 @@ class HEADRACE_API Store {
   ///        node is full; unsupported if the thread cannot be created.
   [[nodiscard]] static Result<std::unique_ptr<Store>> make(engine::Engine& engine,
                                                            StoreOptions options);
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
+  Store& operator=(Store&&) = delete;
   virtual ~Store();
 
   /// Starts copying blocks into `tier` and returns. A block in a file is done when it is durable.

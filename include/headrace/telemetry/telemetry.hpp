@@ -112,8 +112,7 @@ class HEADRACE_API Source {
   using Read = std::function<std::vector<Row>(std::uint64_t number)>;
 
   Source(const std::string& kind, Read read);
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
+  Source& operator=(Source&&) = delete;
   ~Source();
 
  private:

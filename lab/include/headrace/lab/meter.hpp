@@ -79,8 +79,6 @@ class Meter {
 
   Meter(Meter&& other) noexcept;
   Meter& operator=(Meter&& other) noexcept;
-  Meter(const Meter&) = delete;
-  Meter& operator=(const Meter&) = delete;
   ~Meter();
 
  private:
