@@ -6,7 +6,6 @@
 
 #include <asm/unistd.h>
 
-#include <cstddef>
 #include <cstdint>
 
 namespace headrace::kernel {

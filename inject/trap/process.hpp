@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "emu/device/device.hpp"
 #include "headrace/base/atomic.hpp"

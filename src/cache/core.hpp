@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <deque>

@@ -3,7 +3,6 @@
 // regions, or forget one a little early or late.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

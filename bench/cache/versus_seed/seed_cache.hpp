@@ -14,7 +14,6 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "headrace/base/atomic.hpp"

@@ -10,7 +10,6 @@
 #include <libpmem2.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

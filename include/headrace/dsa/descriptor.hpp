@@ -6,7 +6,6 @@
 
 #include <linux/idxd.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

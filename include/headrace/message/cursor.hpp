@@ -27,7 +27,6 @@
 // Model: tests/model/message/cursor_model.cpp.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"

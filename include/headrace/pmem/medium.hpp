@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/export.hpp"

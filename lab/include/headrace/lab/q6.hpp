@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "headrace/base/result.hpp"
