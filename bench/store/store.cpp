@@ -27,7 +27,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -89,8 +88,7 @@ class Blocks {
     places_.resize(capacity_bytes / block_bytes);
     std::iota(places_.begin(), places_.end(), 0);
   }
-  Blocks(const Blocks&) = delete;
-  Blocks& operator=(const Blocks&) = delete;
+  Blocks& operator=(Blocks&&) = delete;
   ~Blocks() { ::munmap(slots_.data(), slots_.size()); }
 
   void shuffle(std::uint64_t seed) {

@@ -85,8 +85,7 @@ class CountedCall {
  public:
   CountedCall(Counters& counters, Function function, Path path, std::size_t byte_count) noexcept;
   ~CountedCall();
-  CountedCall(const CountedCall&) = delete;
-  CountedCall& operator=(const CountedCall&) = delete;
+  CountedCall& operator=(CountedCall&&) = delete;
   /// Counts the call under another path, which did the work.
   void become(Path path) noexcept;
 

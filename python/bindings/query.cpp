@@ -74,8 +74,7 @@ class PrefetcherHandle {
     prefetcher_ = value_of(query::Prefetcher::start(
         held, std::move(plan), is_spare ? query::Pace::spare : query::Pace::full));
   }
-  PrefetcherHandle(const PrefetcherHandle&) = delete;
-  PrefetcherHandle& operator=(const PrefetcherHandle&) = delete;
+  PrefetcherHandle& operator=(PrefetcherHandle&&) = delete;
   ~PrefetcherHandle() { stop(); }
 
   [[nodiscard]] query::Prefetcher& prefetcher() const { return *prefetcher_; }

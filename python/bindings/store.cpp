@@ -33,8 +33,7 @@ class StoreHandle {
  public:
   StoreHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<store::Store> made)
       : engine_(std::move(engine)), store_(std::move(made)) {}
-  StoreHandle(const StoreHandle&) = delete;
-  StoreHandle& operator=(const StoreHandle&) = delete;
+  StoreHandle& operator=(StoreHandle&&) = delete;
   ~StoreHandle() { close(); }
 
   /// Fails: Failed (closed).
@@ -81,8 +80,7 @@ class TransferHandle {
  public:
   TransferHandle(std::shared_ptr<StoreHandle> handle, std::shared_ptr<Batch> batch)
       : handle_(std::move(handle)), batch_(std::move(batch)) {}
-  TransferHandle(const TransferHandle&) = delete;
-  TransferHandle& operator=(const TransferHandle&) = delete;
+  TransferHandle& operator=(TransferHandle&&) = delete;
   ~TransferHandle() {
     // Dropping the handle does not stop the copies, so the buffers must stay alive.
     if (!batch_->transfer.poll()) handle_->adopt(std::move(batch_));

@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <limits>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <utility>
 
 namespace headrace::query {
@@ -236,8 +234,7 @@ Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t 
 
 struct TableContent {
   TableContent() = default;
-  TableContent(const TableContent&) = delete;
-  TableContent& operator=(const TableContent&) = delete;
+  TableContent& operator=(TableContent&&) = delete;
   ~TableContent() {
     for (const std::unique_ptr<ArrowArray>& batch : batches) batch->release(batch.get());
     if (schema.release != nullptr) schema.release(&schema);

@@ -30,8 +30,7 @@ class Disk {
   [[nodiscard]] static Result<std::unique_ptr<Disk>> make(const platform::SharedFile& file,
                                                           const Head& head,
                                                           const TierOptions& options);
-  Disk(const Disk&) = delete;
-  Disk& operator=(const Disk&) = delete;
+  Disk& operator=(Disk&&) = delete;
   ~Disk();
 
   /// Called on another thread, or one that waits for a read, with requests of submit() that have

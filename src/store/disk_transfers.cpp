@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes of slots on disks. A get or move reads its slot into a buffer, from which the
 // engine copies; a put or move is copied into a buffer, which is then written to its slot.
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>

@@ -13,11 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "headrace/base/result.hpp"
 #include "headrace/pmem/medium.hpp"

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>

@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,8 +42,7 @@ struct TierFile {
         mapping(std::move(mapped)),
         disk(std::move(on_disk)),
         slots(disk != nullptr ? disk->slots() : Slots{.bytes = mapping->bytes(), .head = head}) {}
-  TierFile(const TierFile&) = delete;
-  TierFile& operator=(const TierFile&) = delete;
+  TierFile& operator=(TierFile&&) = delete;
   ~TierFile() {
     // A request that is late may still change the file, which must not be opened before.
     if (disk != nullptr && !disk->has_late()) lock.unlock(kOwnerLock);
@@ -124,8 +122,7 @@ class Tier {
   /// Fails: as Store::make.
   [[nodiscard]] static Result<std::unique_ptr<Tier>> make(const TierOptions& options,
                                                           std::size_t block_bytes, bool is_last);
-  Tier(const Tier&) = delete;
-  Tier& operator=(const Tier&) = delete;
+  Tier& operator=(Tier&&) = delete;
   ~Tier();
 
   /// Of a slot on a disk: the buffer that fills it.

@@ -76,8 +76,7 @@ class HEADRACE_API Prefetcher {
   ///        table does not have.
   [[nodiscard]] static Result<std::unique_ptr<Prefetcher>> start(
       std::shared_ptr<cache::Cache> cache, Plan plan, Pace pace = Pace::full);
-  Prefetcher(const Prefetcher&) = delete;
-  Prefetcher& operator=(const Prefetcher&) = delete;
+  Prefetcher& operator=(Prefetcher&&) = delete;
   /// As stop().
   ~Prefetcher();
 

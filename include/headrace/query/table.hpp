@@ -36,8 +36,7 @@ struct Region {
 class HEADRACE_API ChunkReader {
  public:
   ChunkReader() = default;
-  ChunkReader(const ChunkReader&) = delete;
-  ChunkReader& operator=(const ChunkReader&) = delete;
+  ChunkReader& operator=(ChunkReader&&) = delete;
   virtual ~ChunkReader() = default;
   /// Called before the first region of a chunk is located.
   virtual void begin_chunk(std::uint32_t chunk_index) = 0;
@@ -67,8 +66,7 @@ class HEADRACE_API Table : public std::enable_shared_from_this<Table> {
   ///        out_of_range for more than 2^32 - 1 chunks.
   [[nodiscard]] static Result<std::shared_ptr<const Table>> import_stream(
       ArrowArrayStream* stream, std::uint32_t rows_per_chunk);
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
+  Table& operator=(Table&&) = delete;
   ~Table();
 
   [[nodiscard]] std::uint64_t row_count() const;
