@@ -85,7 +85,7 @@ def test_short_calls_through_wide_registers_have_to_gain_more(chosen: Chosen) ->
     gains = {"zmm": {"hot": 0.09, "cold": 0.09}}
     assert chosen(gains).kernel is None
     assert chosen(gains, 1 << 20).kernel == "zmm"
-    # What is told is what was measured.
+    # The ratio in the profile is as measured, without the handicap.
     assert chosen(gains).ratio == pytest.approx(1.094, abs=0.01)
 
 

@@ -162,10 +162,10 @@ class CpuMover final : public Mover {
     mutex_.unlock();
   }
 
-  /// Looks without the lock whether a request arrives, as long as recently paid off: to wake a
-  /// sleeping worker takes some 10 microseconds of the poster's time, and as long until it runs.
-  /// Nobody is woken for a request that arrives meanwhile; the last look is under the lock, so that
-  /// none is missed.
+  /// Waits for a request without the lock and without sleeping, for as long as recent waits of this
+  /// kind were worth it. Waking a sleeping worker costs the thread that posts some 10 microseconds,
+  /// and the worker starts 10 microseconds later. A thread that posts meanwhile wakes no worker.
+  /// Before it returns, this function checks again under the lock, so that no request is missed.
   bool look_for(WaitHistory& history, std::uint32_t seen) HEADRACE_REQUIRES(mutex_) {
     ++looking_count_;
     mutex_.unlock();

@@ -114,7 +114,7 @@ def choose(bytes_max: int, passes: Sequence[tune.Result]) -> KernelChoice:
         reason = lost.reason.replace("another one", "it")
     elif statistics.geometric_mean(ratios.values()) < 1 + GAIN_MIN:
         reason, lost = f"it gains less than {GAIN_MIN:.0%}", passes[0]
-    # What is told is what was measured.
+    # The ratios in the profile are as measured, without the handicap.
     measured = {name: each * math.exp(less) for name, each in ratios.items()}
     return KernelChoice(bytes_max, None if lost else best, measured, reason)
 
