@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts refuse, and what they recover from."""
+"""What the scripts and the build refuse, what they recover from, and in which folders they work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -145,3 +147,27 @@ def test_without_a_network_or_sudo_it_says_what_is_missing(tmp_path: Path) -> No
     result = run("env", f"PATH={programs}", script)
     assert result.returncode == 1
     assert "neither root nor sudo is at hand to install these packages: g++ cmake" in result.stderr
+
+
+def test_without_the_emulator_it_is_built_below_a_path_with_spaces(tmp_path: Path) -> None:
+    tree, build = tmp_path / "a tree", tmp_path / "without emulator"
+    tree.symlink_to(ROOT)
+    options = ("-DHEADRACE_BUILD_EMULATOR=OFF", "-DHEADRACE_UNITY=ON")
+    result = run("cmake", "-S", tree, "-B", build, "-G", "Ninja", *options)
+    assert result.returncode == 0, result.stderr
+    result = run("cmake", "--build", build, "--target", "headrace_base")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.skipif(not shutil.which("dh_python3"), reason="dh-python is not installed")
+def test_libraries_of_the_debian_package_keep_their_names(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "packaging" / "debian", tmp_path / "debian")
+    private = tmp_path / "debian" / "headrace" / "usr" / "lib" / "headrace" / "headrace"
+    private.mkdir(parents=True)
+    for name in ("__init__.py", "libheadrace-preload.so"):
+        (private / name).touch()
+    result = run(
+        "env", "-C", tmp_path, "DEB_HOST_ARCH=amd64", "debian/rules", "override_dh_python3"
+    )
+    assert result.returncode == 0, result.stderr
+    assert (private / "libheadrace-preload.so").exists()
