@@ -20,7 +20,8 @@ endif()
 # Warnings and sanitizers for every target of the tree.
 add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wundef
-  -Wold-style-cast -Wnon-virtual-dtor $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(HEADRACE_WERROR)
   target_compile_options(headrace_flags INTERFACE -Werror)
 endif()

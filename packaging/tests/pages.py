@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import os
 import re
@@ -55,6 +56,7 @@ NOT_RUN = [
 ]
 # Programs of others, which need not be installed.
 OTHERS = {"accel-config", "ctest", "gdb", "jq", "redis-server", "valgrind"}
+OTHER_PACKAGES = {"datafusion"}
 # As NOT_RUN, with `--short`.
 NOT_SHORT = [
     ("guide/measure", "headrace report", "takes a minute; test_machine_report.py measures less"),
@@ -220,6 +222,9 @@ def run(piece: Piece, names: dict[str, object], *, short: bool) -> str:
     program = re.sub(r".* -- ", "", piece.text).split()[0]
     if not why and piece.kind == "console" and program in OTHERS and not shutil.which(program):
         why = f"{program} is not installed"
+    imported = re.match(r"import (\w+)", piece.text)
+    if not why and imported and imported[1] in OTHER_PACKAGES:
+        why = "" if importlib.util.find_spec(imported[1]) else f"{imported[1]} is not installed"
     if not why and '"cc"' in piece.text and not shutil.which("cc"):
         why = "no compiler is installed"
     if why:

@@ -47,15 +47,15 @@ void expect_decoded(const Form& form) {
   }
 }
 
-#define ASSEMBLED(text)                              \
-  ([]() -> std::span<const std::uint8_t> {           \
-    const std::uint8_t* begin = nullptr;             \
-    const std::uint8_t* end = nullptr;               \
-    asm(".pushsection .rodata\n771: " text           \
-        "\n772: .popsection\n"                       \
-        "leaq 771b(%%rip), %0\nleaq 772b(%%rip), %1" \
-        : "=r"(begin), "=r"(end));                   \
-    return {begin, end};                             \
+#define ASSEMBLED(text)                               \
+  ([]() -> std::span<const std::uint8_t> {            \
+    const std::uint8_t* begin = nullptr;              \
+    const std::uint8_t* end = nullptr;                \
+    asm(".pushsection .text.forms,\"ax\"\n771: " text \
+        "\n772: .popsection\n"                        \
+        "leaq 771b(%%rip), %0\nleaq 772b(%%rip), %1"  \
+        : "=r"(begin), "=r"(end));                    \
+    return {begin, end};                              \
   }())
 #define FORM(text, ...)                            \
   Form {                                           \
