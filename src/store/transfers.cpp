@@ -132,6 +132,11 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
     if (hashes.size() > 1) {
       for (const std::uint64_t hash : hashes) index_.prefetch_bucket(hash);
       for (const std::uint64_t hash : hashes) index_.prefetch_block(hash);
+      for (const std::uint64_t hash : hashes) {
+        if (const Block* const block = index_.guess(hash); block != nullptr) {
+          tiers_[0]->prefetch_entry(block->slots[0]);
+        }
+      }
     }
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const GetBlock& asked = blocks[i];

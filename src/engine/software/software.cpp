@@ -63,6 +63,18 @@ Completion carry_out(const Operation& operation) noexcept {
   return {.bytes_done = operation.byte_count()};
 }
 
+/// Prefetches the beginning of a copy with a checksum while the operation before it is carried out:
+/// out-of-order execution does not look that far. More lines cost copies of cached data 5 to 10 %.
+/// Always inlined: GCC 12 drops calls to functions of only prefetches.
+[[gnu::always_inline]] inline void ask_for(const Operation& operation) noexcept {
+  if (operation.kind() != OperationKind::copy_crc) return;
+  const std::size_t byte_count = std::min(operation.byte_count(), std::size_t{1024});
+  for (std::size_t at = 0; at < byte_count; at += 64) {
+    __builtin_prefetch(operation.source().data() + at);
+    if (at < 512) __builtin_prefetch(operation.target().data() + at, 1);
+  }
+}
+
 /// Copies of a batch that copy_many() makes at once.
 constexpr std::size_t kListCountMax = 32;
 
@@ -126,6 +138,7 @@ Completion execute_batch(const Request& request, bool check_memory) noexcept {
       if (i == batch.operations.size()) break;
     }
     const Operation& operation = batch.operations[i];
+    if (i + 1 < batch.operations.size()) ask_for(batch.operations[i + 1]);
     Completion one;
     if (operation.is_fenced() && whole.cause != Cause::none) {
       // Nothing after the fence starts either.
