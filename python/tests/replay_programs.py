@@ -110,7 +110,7 @@ def _record(program: Program, workers: int, trace: Path) -> float:
         [sys.executable, __file__, "run", *words, str(workers)],
         env=os.environ | {"HEADRACE_TRACE": str(trace)},
         check=True,
-        timeout=120,
+        timeout=600,
     )
     whole = trace.read_bytes()
     ticks = json.loads(whole[: whole.index(b"\n")])["ticks_per_second"]

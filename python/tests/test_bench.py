@@ -126,7 +126,9 @@ def test_a_device_that_fails_follows_its_script_and_the_caller_copies_nothing() 
     scripts = run_program([program, "64"], "test")["scripts"]
     assert all(each["caller_bytes"] == 0 for each in scripts.values())
     healthy = scripts["healthy"]["instructions"]
-    assert all(0 < each["instructions"] <= 2 * healthy for each in scripts.values())
+    # A silent device gets a probe now and then: on a busy machine with more of the submissions.
+    most = {name: 4 if name == "silent" else 2 for name in scripts}
+    assert all(0 < each["instructions"] <= most[name] * healthy for name, each in scripts.items())
     accepted = scripts["healthy"]["descriptors"]
     assert scripts["page_faults"]["page_faults"] == accepted
     assert 0 < scripts["lost"]["lost"] < scripts["lost"]["descriptors"]

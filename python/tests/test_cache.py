@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
 
-TIME_LIMIT_S = 60
 ENTRY_BYTES = 1 << 20
 
 
@@ -278,7 +278,7 @@ def test_an_array_may_go_after_the_cache_was_cleared_or_closed(engine: headrace.
 
 
 def test_an_array_may_go_while_it_is_moved(engine: headrace.Engine) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIME_LIMIT_S
     with headrace.Cache(engine, "1GiB", "local") as cache:
         for _ in range(10):
             cache.access(np.ones(1 << 24, np.uint8))
@@ -632,5 +632,5 @@ def keeps_all_in_a_cycle():
 """
     # A program of our own.
     path = tmp_path / "column"
-    subprocess.run([sys.executable, "-c", program, path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, path], check=True, timeout=TIME_LIMIT_S)
     assert (np.fromfile(path, np.uint8) == 5).all()

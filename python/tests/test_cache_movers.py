@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
-
-TIME_LIMIT_S = 60
 
 
 def ready(cache: headrace.Cache, source: object) -> headrace.Entry:

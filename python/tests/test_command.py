@@ -159,7 +159,7 @@ def test_help_fills_its_lines(command_path: Path, subcommand: list[str]) -> None
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=TIME_LIMIT_S,
     )
     prose = [line.strip() for line in result.stdout.split("\n\n  Example:")[0].splitlines()]
     for line, following in itertools.pairwise(prose):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import wait_until
+from conftest import TIME_LIMIT_S, wait_until
 from dask._task_spec import Task
 
 import headrace
@@ -29,7 +29,6 @@ from headrace.dask import Partition
 from headrace.machine import Node
 
 ROOT = Path(__file__).parents[2]
-TIME_LIMIT_S = 90
 ANY_PORT = "127.0.0.1:0"
 """Without it distributed takes 8787 even if it shows no dashboard, and warns if that is taken."""
 ROWS = 100_000

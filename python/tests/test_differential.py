@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 import pytest
-from conftest import wait_until
+from conftest import TIME_LIMIT_S, wait_until
 
 import headrace
 import headrace.dask
@@ -32,7 +32,6 @@ STEPS = 12
 QUERIES_MIN = 500
 TABLES = 200
 DASK_TABLES = 60
-TIME_LIMIT_S = 90
 
 Step = Callable[[Any], Any]
 

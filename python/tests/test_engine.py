@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import wait_until
+from conftest import TIME_LIMIT_S, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
 
 LARGE_BYTES = 1 << 28
-TIME_LIMIT_S = 60
 
 
 @contextmanager
@@ -274,7 +273,9 @@ def test_an_operation_without_a_device_falls_back_and_says_so() -> None:
 
 def test_the_example_copies_without_a_device() -> None:
     command = [sys.executable, "-m", "headrace.examples.copy", "--path", "auto"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     assert "4194304 bytes: correct" in done.stdout
     if not any(mover.hardware for mover in headrace.Engine().mover_infos):
@@ -284,7 +285,9 @@ def test_the_example_copies_without_a_device() -> None:
 
 def test_the_example_of_jobs_runs() -> None:
     command = [sys.executable, "-m", "headrace.examples.jobs"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     for line in ("same checksum: True", "different: False", "filled: True path: "):
         assert line in done.stdout
@@ -297,7 +300,12 @@ def test_an_example_whose_reader_goes_ends_quietly(name: str) -> None:
     command = [sys.executable, "-m", f"headrace.examples.{name}"]
     with os.fdopen(writing, "wb") as gone:
         done = subprocess.run(
-            command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+            command,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=TIME_LIMIT_S,
         )
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -430,7 +438,7 @@ def test_what_runs_when_a_buffer_goes_may_use_the_engine(engine: headrace.Engine
         calls.append(None)
         engine.copy(source=b"x" * 10, target=bytearray(10))
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIME_LIMIT_S
     for _ in range(8):
         source, target = np.ones(1 << 22, np.uint8), np.zeros(1 << 22, np.uint8)
         weakref.finalize(source, again)
@@ -451,5 +459,5 @@ def test_a_forked_child_ends_although_it_has_no_workers(engine: headrace.Engine)
         "if pid == 0: sys.exit(7)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=TIME_LIMIT_S)
     assert done.returncode == 7

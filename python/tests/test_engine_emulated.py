@@ -344,7 +344,7 @@ def test_what_is_true_of_processors_is_true_of_devices(file: str) -> None:
         [EMULATOR, "--", *tests, Path(__file__).parent / file],
         capture_output=True,
         text=True,
-        timeout=2 * TIME_LIMIT_S,
+        timeout=TIME_LIMIT_S,
         check=False,
         env=variables,
     )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Here
+from conftest import TIME_LIMIT_S, Here
 
 from headrace import _signals
 from headrace._files import Output, is_there, read_file, write_file
@@ -280,7 +280,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
 

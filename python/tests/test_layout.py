@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
 import headrace_lab
@@ -125,7 +126,7 @@ def run_python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", code, *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_S,
         check=False,
     )
 

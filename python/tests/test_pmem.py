@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from conftest import Command, Here
+from conftest import TIME_LIMIT_S, Command, Here
 
 import headrace
 from headrace.errors import ClosedError, CorruptDataError
@@ -154,7 +154,7 @@ def test_an_end_is_closed_while_another_thread_takes_an_entry(tmp_path: Path) ->
         [sys.executable, "-c", _CLOSE_WHILE_NEXT, tmp_path / "ring"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
@@ -281,7 +281,7 @@ def test_a_command_that_is_gone_names_the_other_way(here: Here, name: str) -> No
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIME_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)

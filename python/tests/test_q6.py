@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import TIME_LIMIT_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,8 +30,6 @@ from headrace_lab.tpch.study import (
     run_study,
 )
 from headrace_lab.tpch.timeline import draw_timelines
-
-TIME_LIMIT_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -65,11 +65,11 @@ def test_a_killed_producer_is_noticed_after_its_last_message() -> None:
     process = multiprocessing.get_context("spawn").Process(target=_hang, args=(queue,))
     process.start()
     with queue.consumer() as consumer:
-        assert consumer.get(timeout=60) == b"last"
+        assert consumer.get(timeout=TIME_LIMIT_S) == b"last"
         process.kill()
         process.join()
         with pytest.raises(headrace.PeerLostError, match="was killed"):
-            consumer.get(timeout=60)
+            consumer.get(timeout=TIME_LIMIT_S)
 
 
 def test_time_limits_end_waits() -> None:
@@ -165,7 +165,7 @@ def test_a_truncated_queue_is_damaged_and_no_signal(tmp_path: Path) -> None:
         producer.put(b"x")
         os.truncate(path, 0)
         with pytest.raises(headrace.CorruptDataError):
-            consumer.get(timeout=10)
+            consumer.get(timeout=TIME_LIMIT_S)
 
 
 def test_a_forked_child_has_no_end_and_attaches_itself() -> None:
@@ -177,7 +177,7 @@ def test_a_forked_child_has_no_end_and_attaches_itself() -> None:
             producer.put(b"x")
         except headrace.ClosedError:
             with queue.consumer() as consumer:
-                os._exit(0 if consumer.get(timeout=10) == b"y" else 2)
+                os._exit(0 if consumer.get(timeout=TIME_LIMIT_S) == b"y" else 2)
         os._exit(1)
     producer.put(b"y")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -250,12 +250,12 @@ def test_threads_may_share_an_end() -> None:
         threads = [threading.Thread(target=send) for _ in range(3)]
         for thread in threads:
             thread.start()
-        assert all(consumer.get(timeout=30) == b"x" * 8 for _ in range(600))
+        assert all(consumer.get(timeout=TIME_LIMIT_S) == b"x" * 8 for _ in range(600))
         for thread in threads:
             thread.join()
 
 
 def test_the_example_adds_up_what_another_process_sends() -> None:
     command = [sys.executable, "-m", "headrace.examples.columns"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIME_LIMIT_S)
     assert done.stdout == "20 chunks, sum 1,999,999,000,000\n"

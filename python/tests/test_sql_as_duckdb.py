@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
 import headrace.sql
@@ -332,7 +333,7 @@ def test_a_mapped_file_that_is_truncated_is_not_touched(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIME_LIMIT_S,
         check=True,
     )
     text = "'facts' is a mapped file, which others can truncate: read in place"

@@ -306,7 +306,9 @@ EXAMPLES = {"key_value": "--batches=40", "storage_target": "--operations=60"}
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_returns_what_was_written(name: str) -> None:
     command = [sys.executable, "-m", f"headrace.examples.{name}", EXAMPLES[name]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split()[-1] == "bad"
@@ -318,7 +320,9 @@ def test_an_example_returns_what_was_written(name: str) -> None:
 def test_devices_copy_for_an_example(name: str, command_path: Path) -> None:
     program = [sys.executable, "-m", f"headrace.examples.{name}", EXAMPLES[name]]
     command = [str(command_path), "emulate", "--", *program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import TIME_LIMIT_S
 from jsonschema import Draft202012Validator
 from replay_programs import Program, compare, programs
 
@@ -91,7 +92,7 @@ def traced(path: Path, program: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_S,
     )
 
 
@@ -148,7 +149,7 @@ def test_a_child_records_into_the_same_file_and_messages_connect_them(tmp_path: 
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIME_LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     head, (none, whole) = replay(
@@ -172,7 +173,7 @@ def test_what_a_killed_program_recorded_is_whole(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], env=os.environ | {"HEADRACE_TRACE": str(path)}
     ) as running:
-        end = time.monotonic() + 60
+        end = time.monotonic() + TIME_LIMIT_S
         while time.monotonic() < end and (not path.exists() or path.stat().st_size < 200_000):
             time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
@@ -211,7 +212,7 @@ headrace.start_trace(folder / "u")
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIME_LIMIT_S,
     )
     assert done.stdout.splitlines() == [
         "it exists and is something else",

@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
 from headrace import sql
@@ -88,7 +89,7 @@ def check(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=TIME_LIMIT_S,
         env={"MYPYPATH": SOURCES, "PYTHONPATH": SOURCES, "PATH": str(Path(sys.executable).parent)},
     )
 

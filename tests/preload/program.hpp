@@ -33,7 +33,7 @@ inline Ending run(const std::vector<std::string>& words, const Environment& envi
     ::dup2(ends[1], 2);
     ::unsetenv("LD_PRELOAD");
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
-    ::alarm(60);
+    ::alarm(300);
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
