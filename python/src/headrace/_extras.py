@@ -34,5 +34,5 @@ def missing_package(tried: str, problem: ModuleNotFoundError) -> UnsupportedErro
     return UnsupportedError(
         tried,
         f"the Python package {package} is not installed",
-        f"run 'pip install \"headrace[{extra}]\"' in a virtual environment",
+        f"run 'pip install \"headrace[{extra}]\"' in a virtual environment with Headrace's wheel",
     )
