@@ -3,6 +3,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def test_the_commands_of_the_tutorial_run(guest: Guest) -> None:
         assert words in run.stdout, command
 
 
+@pytest.mark.skipif(not shutil.which("memkind-hbw-nodes"), reason="memkind is not installed")
 def test_dpdk_uses_a_device_and_memkind_the_hbm(guest: Guest, tmp_path: Path) -> None:
     script = f"""
 on_node_3() {{ numactl --cpunodebind=3 --membind=3 "$@"; }}
