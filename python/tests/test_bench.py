@@ -105,7 +105,14 @@ def test_threads_that_this_process_does_not_have_are_refused(
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("name", ["cache", "engine", "message", "store"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("cache", "store")),
+        "engine",
+        "message",
+    ],
+)
 def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
     measured = measure_curves(name, (1, 2), 1)
     of_results = schema_of(f"bench-{name}")["properties"]["results"]["properties"]

@@ -423,7 +423,7 @@ def test_workers_take_nodes_in_turns() -> None:
     assert headrace.dask._node_of("named", nodes) in nodes  # noqa: SLF001
 
 
-@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("kind", ["arrow", pytest.param("parquet", marks=pytest.mark.long)])
 def test_the_example_survives_a_killed_worker(data_directory: Path, kind: str) -> None:
     command = [sys.executable, str(ROOT / "examples" / "dask_tpch.py"), "--kill-one"]
     command += ["--workers", "2", "--scale-factor", "0.01", "--partitions", "4", "--format", kind]

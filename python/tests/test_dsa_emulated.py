@@ -106,7 +106,7 @@ def test_the_doctor_sees_what_accel_config_has_done(emulated: Emulated) -> None:
     assert "The DSA cannot be used (" in result.stdout.splitlines()[0]
 
 
-@pytest.mark.parametrize("preset", ["shared", "low-latency"])
+@pytest.mark.parametrize("preset", ["shared", pytest.param("low-latency", marks=pytest.mark.long)])
 def test_the_printed_commands_load_a_preset_and_what_they_save_goes_back(
     emulated: Emulated, tmp_path: Path, preset: str
 ) -> None:

@@ -60,12 +60,8 @@ constexpr auto kTellEvery = std::chrono::seconds(10);
 /// Maximum growth of the process from a quarter of the run to its end, besides retired memory.
 constexpr std::uint64_t kGrowthMax = 48U << 20U;
 
-/// For 'make test'; 'make check' has ten million. Sanitizers take ten times as long.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+/// For 'make test'; 'make check' has ten million.
 constexpr std::uint64_t kOperations = 150'000;
-#else
-constexpr std::uint64_t kOperations = 300'000;
-#endif
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   const char* const given = std::getenv(variable);
