@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -61,14 +62,13 @@ class PrefetcherHandle {
  public:
   PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans,
                    bool is_spare)
-      : cache_(std::move(cache)) {
+      : is_following_(scans.empty()), cache_(std::move(cache)) {
     query::Plan plan;
     plan.reserve(scans.size());
     for (const auto& [table, filter_columns, other_columns, excluded_chunks] : scans) {
       plan.push_back({table, filter_columns, other_columns, excluded_chunks});
-      tables_.push_back(table);
+      keep(table);
     }
-    keep_owner();
     const std::shared_ptr<cache::Cache> held = cache_->cache();
     const GilReleased released;
     prefetcher_ = value_of(query::Prefetcher::start(
@@ -77,6 +77,8 @@ class PrefetcherHandle {
   PrefetcherHandle& operator=(PrefetcherHandle&&) = delete;
   ~PrefetcherHandle() { stop(); }
 
+  /// Streams add what is copied.
+  [[nodiscard]] bool is_following() const { return is_following_; }
   [[nodiscard]] query::Prefetcher& prefetcher() const { return *prefetcher_; }
   void stop() {
     {
@@ -84,17 +86,18 @@ class PrefetcherHandle {
       prefetcher_->stop();
     }
     // Again, because the cache may have been cleared and refilled meanwhile.
-    keep_owner();
+    for (const TablePointer& table : tables_) cache_->keep_owner(table.get(), table);
     tables_.clear();
+  }
+  void keep(const TablePointer& table) {
+    cache_->keep_owner(table.get(), table);
+    tables_.insert(table);
   }
 
  private:
-  void keep_owner() {
-    for (const TablePointer& table : tables_) cache_->keep_owner(table.get(), table);
-  }
-
+  const bool is_following_;
   std::shared_ptr<CacheHandle> cache_;
-  std::vector<TablePointer> tables_;
+  std::set<TablePointer> tables_;
   std::unique_ptr<query::Prefetcher> prefetcher_;
 };
 
@@ -185,8 +188,9 @@ void bind_table(nb::module_& module) {
            "scans"_a, "is_spare"_a = false)
       .def(
           "stream",
-          [](const PrefetcherHandle& handle, const TablePointer& table,
+          [](PrefetcherHandle& handle, const TablePointer& table,
              const std::vector<std::uint32_t>& columns) {
+            if (handle.is_following()) handle.keep(table);
             return stream_capsule([&](ArrowArrayStream* out) {
               return handle.prefetcher().open_stream(table, columns, out);
             });

@@ -210,6 +210,7 @@ def test_duckdb_answers_as_on_its_own_connection(
                 prefetch="on", cache=cache, chunk_rows=rng.choice([600, 1000, 4096])
             ) as prefetching,
         ):
+            prefetching._shared.is_spare = rng.random() < 0.5  # noqa: SLF001 - Without plans.
             for connection in (plain, prefetching):
                 for name, table in tables.items():
                     connection.register(name, table)

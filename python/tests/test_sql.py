@@ -69,10 +69,17 @@ def cache() -> Iterator[headrace.Cache]:
         yield made
 
 
-@pytest.fixture
-def connection(cache: headrace.Cache) -> Iterator[headrace.sql.Connection]:
+@pytest.fixture(params=["planned", "followed"])
+def connection(
+    cache: headrace.Cache, request: pytest.FixtureRequest
+) -> Iterator[headrace.sql.Connection]:
+    """By plans, and as on a machine with one node."""
     with headrace.sql.connect(prefetch="on", cache=cache) as opened:
+        opened._shared.is_spare = request.param == "followed"  # noqa: SLF001
         yield prepare(opened)
+
+
+planned = pytest.mark.parametrize("connection", ["planned"], indirect=True)
 
 
 @pytest.mark.parametrize("mode", ["off", "auto", "on"])
@@ -177,6 +184,7 @@ def answered(work: Callable[[Any], Any], connection: Any) -> Any:
 def on_both(setup: Callable[[Any], object], *steps: Callable[[Any], Any]) -> list[str]:
     """Do the same on a plain connection and on one that prefetches; return the latter's notes."""
     with duckdb.connect() as plain, headrace.sql.connect(prefetch="on") as prefetching:
+        prefetching._shared.is_spare = False  # noqa: SLF001 - Plans touch more.
         found = []
         for each in (plain, prefetching):
             setup(each)
@@ -256,6 +264,7 @@ def test_what_only_its_connection_sees_is_read_without_prefetching() -> None:
     assert notes == [f"{begin} own does not exist!", f"{begin} uncommitted does not exist!"]
 
 
+@planned
 def test_notes_of_a_long_run_are_bounded(
     connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +341,7 @@ def test_a_variable_of_a_caller_further_away_is_found_as_duckdb_finds_it() -> No
     assert further.num_rows == 7
 
 
+@planned
 def test_several_statements_run_without_prefetching_and_a_note_says_so(
     connection: headrace.sql.Connection,
 ) -> None:
@@ -340,6 +350,7 @@ def test_several_statements_run_without_prefetching_and_a_note_says_so(
     assert connection.notes == ["several statements at once run without prefetching"]
 
 
+@planned
 def test_a_plan_that_cannot_be_read_is_a_note(
     connection: headrace.sql.Connection,
     expected: dict[str, list[Any]],
@@ -401,6 +412,34 @@ def test_cursors_in_threads_share_the_tables(
     assert found == [True] * 12
 
 
+def test_a_machine_with_one_node_is_asked_for_no_plan(
+    cache: headrace.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headrace.sql, "read_plan", None)
+    with headrace.sql.connect(prefetch="on", cache=cache) as connection:
+        connection._shared.is_spare = True  # noqa: SLF001 - Whatever this machine has.
+        connection.register("facts", FACTS).register("kinds", KINDS)
+        connection.execute("CREATE TEMP TABLE own AS SELECT 7::BIGINT AS id")
+        assert connection.prefetched is None
+        recursive = (
+            "WITH RECURSIVE t(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t "
+            "WHERE n < 3 AND EXISTS (FROM facts WHERE id > n)) SELECT count(*) FROM t"
+        )
+        for query, answer, columns in (
+            ("SELECT kind FROM facts JOIN own USING (id)", 0, {"id", "kind"}),
+            ("SELECT count(*) FROM facts WHERE id < ?", 5, {"id"}),
+            (recursive, 4, {"id"}),
+        ):
+            values = [5] if "?" in query else None
+            assert connection.execute(query, values).fetchall() == [(answer,)]
+            assert connection.prefetched is not None
+            (scan,) = connection.prefetched.scans
+            assert (scan.table, {each.name for each in scan.columns}) == ("facts", columns)
+            assert scan.chunks_read > 0
+        assert connection.notes == []
+    assert cache.statistics.bytes_moved > 0
+
+
 def test_an_interrupted_query_leaves_the_connection_usable(
     connection: headrace.sql.Connection,
 ) -> None:
@@ -421,6 +460,7 @@ def test_an_interrupted_query_leaves_the_connection_usable(
     assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
 
 
+@planned
 def test_an_interrupted_plan_interrupts_its_statement(
     connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,10 +163,12 @@ WORK: dict[str, Work] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+@pytest.mark.parametrize("mode", ["off", "auto", "on", "planned"])
 @pytest.mark.parametrize("name", WORK)
 def test_it_does_as_duckdb_does(mode: Any, name: str) -> None:
-    with duckdb.connect() as plain, headrace.sql.connect(prefetch=mode) as prefetching:
+    known: Any = "on" if mode == "planned" else mode
+    with duckdb.connect() as plain, headrace.sql.connect(prefetch=known) as prefetching:
+        prefetching._shared.is_spare &= mode != "planned"  # noqa: SLF001 - Of one node.
         found = []
         for each in (plain, prefetching):
             each.register("facts", FACTS)
@@ -338,6 +340,17 @@ def test_a_mapped_file_that_is_truncated_is_not_touched(tmp_path: Path) -> None:
     )
     text = "'facts' is a mapped file, which others can truncate: read in place"
     assert done.stdout == f"{[text]}\n"
+
+
+def test_a_file_that_is_mapped_later_is_noticed(tmp_path: Path) -> None:
+    assert not headrace.Table(FACTS).lies_in_file
+    for number in range(2):
+        path = str(tmp_path / f"{number}.arrow")
+        with pa.ipc.new_file(path, FACTS.schema) as file:
+            file.write_table(FACTS)
+        mapped = pa.ipc.open_file(pa.memory_map(path)).read_all()
+        assert headrace.Table(mapped).lies_in_file
+        assert not headrace.Table(FACTS).lies_in_file
 
 
 def test_an_interrupt_or_a_close_from_elsewhere_is_duckdbs_error() -> None:

@@ -37,12 +37,8 @@ bool is_worth_moving(const Region& region) {
 class PrefetchState {
  public:
   PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan, Pace pace)
-      : plan_(std::move(plan)), cache_(std::move(cache)), pace_(pace) {
-    progress_.resize(plan_.size());
-    statistics_.scans.resize(plan_.size());
-    for (std::size_t i = 0; i < plan_.size(); ++i) {
-      statistics_.scans[i].columns.resize(plan_[i].table->column_count());
-    }
+      : is_following_(plan.empty()), cache_(std::move(cache)), pace_(pace) {
+    for (PlannedScan& scan : plan) add(std::move(scan));
   }
 
   [[nodiscard]] Result<void> start() {
@@ -57,9 +53,16 @@ class PrefetchState {
     return find(table, columns).has_value();
   }
   /// Claims the scan of the plan that a new stream will read, if there is one.
-  std::optional<std::size_t> claim(const Table& table, const std::vector<std::uint32_t>& columns) {
+  std::optional<std::size_t> claim(const std::shared_ptr<const Table>& table,
+                                   const std::vector<std::uint32_t>& columns) {
     const Lock lock(mutex_);
-    const std::optional<std::size_t> found = find(table, columns);
+    std::optional<std::size_t> found = find(*table, columns);
+    const auto exists = [&](std::uint32_t column) { return column < table->column_count(); };
+    if (!found && is_following_ && std::all_of(columns.begin(), columns.end(), exists)) {
+      found = plan_.size();
+      add({table, {}, columns, {}});
+      changed_.notify_all();
+    }
     if (found.has_value()) progress_[*found].is_claimed = true;
     return found;
   }
@@ -88,6 +91,12 @@ class PrefetchState {
   };
   enum class Outcome : std::uint8_t { submitted, skipped, stopped };
 
+  void add(PlannedScan scan) HEADRACE_REQUIRES(mutex_) {
+    progress_.emplace_back();
+    statistics_.scans.emplace_back().columns.resize(scan.table->column_count());
+    plan_.push_back(std::move(scan));
+    is_walked_ = false;
+  }
   [[nodiscard]] std::optional<std::size_t> find(const Table& table,
                                                 std::vector<std::uint32_t> columns) const
       HEADRACE_REQUIRES(mutex_);
@@ -95,8 +104,8 @@ class PrefetchState {
   [[nodiscard]] std::optional<cache::Entry> find_moving() const;
   void walk();
   void pause_after(const cache::Entry& moved, std::chrono::nanoseconds begin);
-  void move_chunks(std::size_t scan_index);
-  Outcome move_chunk(std::size_t scan_index, std::uint32_t chunk_index);
+  void move_chunks(std::size_t scan_index, const PlannedScan& scan);
+  Outcome move_chunk(std::size_t scan_index, const PlannedScan& scan, std::uint32_t chunk_index);
   Outcome move_region(std::size_t scan_index, std::uint32_t chunk_index, std::uint32_t column,
                       const Region& region);
   [[nodiscard]] bool is_passed(std::size_t scan_index, std::uint32_t chunk_index)
@@ -104,9 +113,12 @@ class PrefetchState {
     return progress_[scan_index].chunks_read > chunk_index;
   }
 
-  const Plan plan_;
+  /// Without a plan, streams add their scans to it.
+  const bool is_following_;
   mutable Mutex mutex_;
-  /// Notified when a chunk is read, when the walk blocks or ends, and by finish() and stop().
+  /// Elements stay in place and do not change.
+  std::deque<PlannedScan> plan_ HEADRACE_GUARDED_BY(mutex_);
+  /// Notified when a chunk is read, a scan added, the walk blocks or ends, by finish() and stop().
   Condition changed_;
   /// Null after stop(). The thread has its own reference while it needs one.
   std::shared_ptr<cache::Cache> cache_ HEADRACE_GUARDED_BY(mutex_);
@@ -129,10 +141,11 @@ std::optional<std::size_t> PrefetchState::find(const Table& table,
                                                std::vector<std::uint32_t> columns) const {
   std::sort(columns.begin(), columns.end());
   for (std::size_t i = 0; i < plan_.size(); ++i) {
-    if (plan_[i].table.get() != &table || progress_[i].is_claimed) continue;
+    if (plan_[i].table.get() != &table || (progress_[i].is_claimed && !is_following_)) continue;
     std::vector<std::uint32_t> planned = plan_[i].filter_columns;
     planned.insert(planned.end(), plan_[i].other_columns.begin(), plan_[i].other_columns.end());
     std::sort(planned.begin(), planned.end());
+    if (is_following_ && planned.size() != columns.size()) continue;
     if (std::includes(columns.begin(), columns.end(), planned.begin(), planned.end())) return i;
   }
   return std::nullopt;
@@ -202,11 +215,17 @@ std::vector<cache::Entry> PrefetchState::locate(std::optional<std::size_t> scan_
 }
 
 void PrefetchState::walk() {
-  for (std::size_t i = 0; i < plan_.size(); ++i) move_chunks(i);
-  {
-    const Lock lock(mutex_);
-    is_walked_ = true;
-    changed_.notify_all();
+  for (std::size_t i = 0;; ++i) {
+    const PlannedScan* scan = nullptr;
+    {
+      const Lock lock(mutex_);
+      is_walked_ = i == plan_.size();
+      changed_.notify_all();
+      while (is_following_ && i == plan_.size() && !is_stopped_) changed_.wait(mutex_);
+      if (i == plan_.size()) break;
+      scan = &plan_[i];
+    }
+    move_chunks(i, *scan);
   }
   // Moves of a device advance only when a thread polls them.
   while (const std::optional<cache::Entry> moving = find_moving()) moving->wait();
@@ -223,11 +242,10 @@ std::optional<cache::Entry> PrefetchState::find_moving() const {
   return std::nullopt;
 }
 
-void PrefetchState::move_chunks(std::size_t scan_index) {
-  const PlannedScan& scan = plan_[scan_index];
+void PrefetchState::move_chunks(std::size_t scan_index, const PlannedScan& scan) {
   for (std::uint32_t chunk = 0; chunk < scan.table->chunk_count(); ++chunk) {
     if (chunk < scan.excluded_chunks.size() && scan.excluded_chunks[chunk]) continue;
-    const Outcome outcome = move_chunk(scan_index, chunk);
+    const Outcome outcome = move_chunk(scan_index, scan, chunk);
     if (outcome == Outcome::stopped) return;
     const Lock lock(mutex_);
     ScanStatistics& statistics = statistics_.scans[scan_index];
@@ -235,9 +253,8 @@ void PrefetchState::move_chunks(std::size_t scan_index) {
   }
 }
 
-PrefetchState::Outcome PrefetchState::move_chunk(std::size_t scan_index,
+PrefetchState::Outcome PrefetchState::move_chunk(std::size_t scan_index, const PlannedScan& scan,
                                                  std::uint32_t chunk_index) {
-  const PlannedScan& scan = plan_[scan_index];
   Outcome outcome = Outcome::submitted;
   for (const auto* columns : {&scan.filter_columns, &scan.other_columns}) {
     for (const std::uint32_t column : *columns) {
@@ -379,7 +396,7 @@ Result<std::unique_ptr<Prefetcher>> Prefetcher::start(std::shared_ptr<cache::Cac
 
 Result<void> Prefetcher::open_stream(const std::shared_ptr<const Table>& table,
                                      std::vector<std::uint32_t> columns, ArrowArrayStream* out) {
-  auto reader = std::make_shared<StreamReader>(state_, state_->claim(*table, columns));
+  auto reader = std::make_shared<StreamReader>(state_, state_->claim(table, columns));
   return table->open_stream(std::move(columns), std::move(reader), out);
 }
 

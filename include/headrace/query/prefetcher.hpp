@@ -64,7 +64,8 @@ enum class Pace : std::uint8_t {
 
 class PrefetchState;
 
-/// Prefetches a plan on a background thread, chunk by chunk, filter columns first. Runs ahead until
+/// Prefetches a plan on a background thread, chunk by chunk, filter columns first. If the plan is
+/// empty, each stream adds a scan of its columns when it is opened. Runs ahead until
 /// the cache has no room, then waits until the query has read a chunk. Skips chunks that the query
 /// has already read.
 ///

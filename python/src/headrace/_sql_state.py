@@ -41,43 +41,47 @@ _PLAN_NS_EXPECTED = 2_000_000
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """The prefetcher of a running statement."""
+    """The prefetcher of a running statement.
+
+    `is_following`: There is no plan; each scan is added when DuckDB starts it.
+    """
 
     native: _core.Prefetcher
-    scans: Sequence[PlannedScan]
+    scans: list[PlannedScan]
     tables: dict[str, Table]
-    plan_ns: int
+    plan_ns: int = 0
+    is_following: bool = False
+
+    def stream(self, table: Table, columns: list[int]) -> object:
+        opened = self.native.stream(table.native(), columns)
+        if self.is_following:  # As the native prefetcher does.
+            names = tuple(table.column_names[each] for each in sorted(columns))
+            name = next(name for name, each in self.tables.items() if each is table)
+            scan = PlannedScan(name, (), names, table.movable_bytes(names, with_views=False))
+            if scan not in self.scans:
+                self.scans.append(scan)
+        return opened
 
     def report(self) -> Prefetched:
         found = self.native.statistics()
         return Prefetched(
             self.plan_ns,
-            tuple(self._scan(*each) for each in zip(self.scans, found["scans"], strict=True)),
+            tuple(map(self._scan, self.scans, found["scans"])),
             found["copies_by_node"],
         )
 
     def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
         table = self.tables[scan.table]
         columns = []
-        for name in scan.columns:
-            column = found["columns"][table.indexes([name])[0]]
-            ahead = column["chunks_ahead"]
-            columns.append(
-                ColumnRead(
-                    name,
-                    column["bytes_from_copies"],
-                    column["bytes_from_source"],
-                    column["lead_ns"] // ahead if ahead else None,
-                )
-            )
-        return ScanRead(
-            scan.table,
-            table.native().chunk_count(),
-            found["chunks_submitted"],
-            found["chunks_skipped"],
-            found["chunks_read"],
-            tuple(columns),
-        )
+        for name, index in zip(scan.columns, table.indexes(scan.columns), strict=True):
+            each = found["columns"][index]
+            ahead = each["chunks_ahead"]
+            lead_ns = each["lead_ns"] // ahead if ahead else None
+            read = each["bytes_from_copies"], each["bytes_from_source"]
+            columns.append(ColumnRead(name, *read, lead_ns))
+        submitted, skipped = found["chunks_submitted"], found["chunks_skipped"]
+        count, read_count = table.native().chunk_count(), found["chunks_read"]
+        return ScanRead(scan.table, count, submitted, skipped, read_count, tuple(columns))
 
 
 class Shared:
@@ -100,6 +104,8 @@ class Shared:
         faster = self.machine.faster_nodes(self.worker)
         has_slower = any(not each.cpus for each in nodes)
         self.target = faster[0] if faster else self.worker if has_slower else None
+        self.is_spare = len(nodes) == 1
+        """Copies cannot gain: they are made slowly, and without asking for plans."""
         self.is_bypassed: bool = mode == "auto" and self.target is None
         self._own_cache: Cache | None = None
         if cache is None and mode != "off" and not self.is_bypassed:
@@ -264,7 +270,8 @@ class Shared:
 
     def _replace(self, name: str, table: Table | None, source: object) -> None:
         lowered = name.lower()  # Names in DuckDB are case-insensitive.
-        word = (_WORD.findall(lowered) or [""])[0]
+        # Most names are one word; to search takes as long as the rest of this.
+        word = lowered if lowered.isidentifier() else (_WORD.findall(lowered) or [""])[0]
         with self.lock:
             self.version += 1
             self.plans.clear()
@@ -286,23 +293,31 @@ class Shared:
         for each in gone:
             for reader in running:  # Its prefetcher could copy the table again.
                 if each in reader.tables.values():
-                    reader.native.stop()
+                    self.end(reader)
             if self.cache is not None:
                 with suppress(ClosedError):  # A cache closed by its owner has dropped all copies.
                     each.leave(self.cache)
 
     def start(
-        self, version: int, scans: list[PlannedScan], plan_ns: int, *, is_asked: bool
+        self,
+        version: int,
+        scans: list[PlannedScan] | None,
+        plan_ns: int,
+        tables: dict[str, Table],
+        *,
+        is_asked: bool,
     ) -> Running | None:
+        """Start prefetching a plan; None: the scans of `tables` when they start."""
         cache = self.cache
         if cache is None:
             return None
-        scans = [scan for scan in scans if scan.movable_bytes]
-        is_spare = not is_asked and len(self.machine.nodes) == 1  # Copies cannot gain.
+        is_following = scans is None
+        scans = [scan for scan in scans or () if scan.movable_bytes]
         with self.lock:
             if version != self.version:  # Copies of an unregistered table would stay.
                 return None
-            tables = {scan.table: self.tables[scan.table] for scan in scans}
+            if not is_following:
+                tables = {scan.table: self.tables[scan.table] for scan in scans}
             native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
                 (
                     tables[scan.table].native(),
@@ -313,11 +328,11 @@ class Shared:
                 for scan in scans
             ]
             try:
-                started = _core.Prefetcher(cache.native(), native, is_spare)
+                started = _core.Prefetcher(cache.native(), native, self.is_spare and not is_asked)
             except ClosedError:
                 self.note("the cache is closed")
                 return None
-            running = Running(started, scans, tables, plan_ns)
+            running = Running(started, scans, tables, plan_ns, is_following)
             self.running.append(running)
         return running
 
@@ -331,10 +346,14 @@ class Shared:
     def stream(self, table: Table, columns: list[int]) -> object:
         """Open a stream of `columns` for the statement that expects it."""
         with self.lock:
-            running = list(self.running)
+            running = [each for each in self.running if not each.is_following]
+            # If several statements read the table: the one with the fewest scans so far.
+            for each in sorted(self.running, key=lambda each: len(each.scans)):
+                if each.is_following and table in each.tables.values():
+                    return each.stream(table, columns)
         for each in running:
             if each.native.expects(table.native(), columns):
-                return each.native.stream(table.native(), columns)
+                return each.stream(table, columns)
         if running:  # The plan lacked this scan, but copies may exist.
             return running[-1].native.stream(table.native(), columns)
         return table.native().stream(columns)

@@ -28,6 +28,7 @@ from headrace._prefetched import ColumnRead, Explained, ExplainedColumn, Prefetc
 from headrace._relation import PREFETCHING, Relation
 from headrace._sql_state import NOTES_MAX, Running, Shared
 from headrace.cache import Cache
+from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
 from headrace.table import CHUNK_ROWS, Table
 
@@ -94,11 +95,11 @@ class Connection(Closing):
     made here, and those that call a Python function, which planning would call, too.
 
     The mode is "on", "off" or "auto". "on" prefetches every statement; on a machine with one node,
-    where copies cannot gain, a tenth of the time only. On a machine with one kind of memory "auto"
-    passes the tables to DuckDB directly. Else it measures the first run of a statement without
-    copies, and prefetches the next ones if bandwidths and latencies of the memory predict a gain of
-    at least 5 %. It stops if measured runs with copies gain less. `notes` and `explain_prefetch`
-    give both gains.
+    where copies cannot gain, a tenth of the time only, and without a plan: from the start of each
+    scan. On a machine with one kind of memory "auto" passes the tables to DuckDB directly. Else it
+    measures the first run of a statement without copies, and prefetches the next ones if bandwidths
+    and latencies of the memory predict a gain of at least 5 %. It stops if measured runs with
+    copies gain less. `notes` and `explain_prefetch` give both gains.
 
     A table must not change while it is registered.
 
@@ -187,7 +188,7 @@ class Connection(Closing):
     @property
     def prefetched(self) -> Prefetched | None:
         """Prefetching of the last statement so far; None without any."""
-        return None if self._current is None else self._current.report()
+        return self._current.report() if self._current and self._current.scans else None
 
     def register(self, view_name: str, python_object: object) -> "Connection":
         """Register a table under a name; Arrow tables and `headrace.Table` are prefetched.
@@ -196,15 +197,13 @@ class Connection(Closing):
         name are registered as DuckDB does.
         """
         name, data = view_name, python_object
+        table = data if isinstance(data, Table) else None
         if isinstance(data, (pa.Table, pa.RecordBatch)):
-            names = data.schema.names
-            is_ours = len(set(names)) == len(names)
-            if not is_ours:
+            try:
+                table = self._shared.table_of(data)
+            except InvalidArgumentError:
                 self._shared.note(f"two columns of '{name}' have the same name")
-        else:
-            is_ours = isinstance(data, Table)
-        if is_ours:
-            table = data if isinstance(data, Table) else self._shared.table_of(data)
+        if table is not None:
             source = self._shared.source_of(table)
             self._opened.register(name, source)  # May refuse it: then the earlier one stays.
             self._leave()
@@ -356,16 +355,19 @@ class Connection(Closing):
                 return None
         if scans is None:
             can_move = shared.can_move(tables) or (is_asked and not tables)
+            if can_move and shared.is_spare and not is_asked:
+                return shared.start(version, None, 0, tables, is_asked=False)
             statement = self._text(query) if can_move else None
             if statement is None:
                 return None
             scans, plan_ns = self._ask(tables, statement, parameters, is_asked=is_asked)
             shared.keep_plan(text, version, scans, plan_ns)
-        if not any(scan.movable_bytes for scan in scans):
+        learned = self._learned
+        if not any(scan.movable_bytes for scan in scans) or (
+            learned is not None and not learned.pays(shared.reading(scans))
+        ):
             return None
-        if self._learned is not None and not self._learned.pays(shared.reading(scans)):
-            return None
-        return shared.start(version, scans, plan_ns, is_asked=is_asked)
+        return shared.start(version, scans, plan_ns, tables, is_asked=is_asked)
 
     def _text(self, query: Any) -> str | None:
         """Text of the statement; None if there are several or it cannot be planned."""

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import functools
+import itertools
 import os
 import re
 import threading
@@ -28,6 +29,9 @@ CHUNK_ROWS = 131_072
 
 _FILE_MAPPING = re.compile(rb"^(\w+)-(\w+) \S+ \S+ \S+ \d+ +/", re.MULTILINE)
 _TRIED = "make a table"
+_numbers = itertools.count(1)
+"""Of tables and of readings of `_areas`, in the order of time."""
+_areas: tuple[int, list[tuple[int, int]]] = (0, [])
 _PLACE_TRIED = "place columns of a table"
 
 
@@ -75,6 +79,7 @@ class Table:
             raise InvalidArgumentError(
                 _TRIED, "two of its columns have the same name", "rename one of them"
             )
+        self._number = next(_numbers)
         self._lock = threading.Lock()
         self._imported: _core.Table | None = None
         self._indexes = {name: index for index, name in enumerate(names)}
@@ -148,9 +153,7 @@ class Table:
         native = self.native()
         columns = range(len(self._indexes))
         first = {region[0] for column in columns for region in native.addresses(column, 1)[:1]}
-        mapped = _FILE_MAPPING.findall(Path("/proc/self/maps").read_bytes())
-        areas = [(int(begin, 16), int(end, 16)) for begin, end in mapped]
-        return any(begin <= each < end for begin, end in areas for each in first)
+        return any(begin <= each < end for begin, end in _mapped(self._number) for each in first)
 
     def where(
         self, columns: Sequence[str] | None = None, *, samples: int | None = None
@@ -291,6 +294,16 @@ class Table:
         """Export the columns without copying."""
         del requested_schema  # The protocol permits ignoring it.
         return self.native().stream(list(range(len(self._indexes))))
+
+
+def _mapped(number: int) -> list[tuple[int, int]]:
+    """Areas of mapped files, read after the table of that number was made."""
+    global _areas  # noqa: PLW0603 - To read them takes milliseconds.
+    if number > _areas[0]:
+        read_at = next(_numbers)
+        found = _FILE_MAPPING.findall(Path("/proc/self/maps").read_bytes())
+        _areas = read_at, [(int(begin, 16), int(end, 16)) for begin, end in found]
+    return _areas[1]
 
 
 def _number(bound: dt.date | Decimal | None) -> Decimal | int | None:

@@ -234,6 +234,29 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
   EXPECT_GT(scan.columns[0].lead.count(), 0);
 }
 
+TEST(Prefetcher, CopiesWhatStreamsReadIfThereIsNoPlan) {
+  Numbers numbers(4 * kChunkRows);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  Stage stage(8 * kChunkBytes);
+  const auto prefetcher = *Prefetcher::start(stage.cache, {});
+  prefetcher->finish();
+  EXPECT_TRUE(prefetcher->statistics().scans.empty());
+  ArrowArrayStream stream{};
+  EXPECT_EQ(prefetcher->open_stream(table, {1}, &stream).error().code, Code::out_of_range);
+  for (int round = 0; round < 2; ++round) {  // As a recursive query does.
+    ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+    prefetcher->finish();
+    while (!Batch(stream).values().empty()) {
+    }
+    stream.release(&stream);
+  }
+  const PrefetchStatistics statistics = prefetcher->statistics();
+  ASSERT_EQ(statistics.scans.size(), 1U);
+  EXPECT_EQ(statistics.scans[0].chunks_submitted, 4U);
+  EXPECT_EQ(statistics.scans[0].columns[0].bytes_from_copies, 8 * kChunkBytes);
+  EXPECT_EQ(statistics.scans[0].columns[0].bytes_from_source, 0U);
+}
+
 TEST(Prefetcher, LeavesTheQueryNineTenthsOfTheTimeAtASparePace) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kMoveMin{5};
