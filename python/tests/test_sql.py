@@ -412,34 +412,6 @@ def test_cursors_in_threads_share_the_tables(
     assert found == [True] * 12
 
 
-def test_a_machine_with_one_node_is_asked_for_no_plan(
-    cache: headrace.Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(headrace.sql, "read_plan", None)
-    with headrace.sql.connect(prefetch="on", cache=cache) as connection:
-        connection._shared.is_spare = True  # noqa: SLF001 - Whatever this machine has.
-        connection.register("facts", FACTS).register("kinds", KINDS)
-        connection.execute("CREATE TEMP TABLE own AS SELECT 7::BIGINT AS id")
-        assert connection.prefetched is None
-        recursive = (
-            "WITH RECURSIVE t(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t "
-            "WHERE n < 3 AND EXISTS (FROM facts WHERE id > n)) SELECT count(*) FROM t"
-        )
-        for query, answer, columns in (
-            ("SELECT kind FROM facts JOIN own USING (id)", 0, {"id", "kind"}),
-            ("SELECT count(*) FROM facts WHERE id < ?", 5, {"id"}),
-            (recursive, 4, {"id"}),
-        ):
-            values = [5] if "?" in query else None
-            assert connection.execute(query, values).fetchall() == [(answer,)]
-            assert connection.prefetched is not None
-            (scan,) = connection.prefetched.scans
-            assert (scan.table, {each.name for each in scan.columns}) == ("facts", columns)
-            assert scan.chunks_read > 0
-        assert connection.notes == []
-    assert cache.statistics.bytes_moved > 0
-
-
 def test_an_interrupted_query_leaves_the_connection_usable(
     connection: headrace.sql.Connection,
 ) -> None:

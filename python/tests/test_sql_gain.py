@@ -237,6 +237,34 @@ def test_copies_that_cannot_gain_are_made_in_a_tenth_of_the_time(
     assert paces == [False, len(headrace.topo().nodes) == 1, False]
 
 
+def test_a_machine_with_one_node_is_asked_for_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headrace.sql, "read_plan", None)
+    with (
+        headrace.Cache(placement="local") as cache,
+        headrace.sql.connect(prefetch="on", cache=cache) as connection,
+    ):
+        connection._shared.is_spare = True  # noqa: SLF001 - Whatever this machine has.
+        connection.register("facts", FACTS)
+        connection.execute("CREATE TEMP TABLE own AS SELECT 7::BIGINT AS id")
+        assert connection.prefetched is None
+        recursive = (
+            "WITH RECURSIVE t(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t "
+            "WHERE n < 3 AND EXISTS (FROM facts WHERE id > n)) SELECT count(*) FROM t"
+        )
+        for query, answer, columns in (
+            ("SELECT kind FROM facts JOIN own USING (id)", 0, {"id", "kind"}),
+            ("SELECT count(*) FROM facts WHERE id < ?", 5, {"id"}),
+            (recursive, 4, {"id"}),
+        ):
+            values = [5] if "?" in query else None
+            assert connection.execute(query, values).fetchall() == [(answer,)]
+            assert connection.prefetched is not None
+            (scan,) = connection.prefetched.scans
+            assert (scan.table, {each.name for each in scan.columns}) == ("facts", columns)
+            assert scan.chunks_read > 0
+        assert connection.notes == []
+
+
 def test_connecting_imports_and_starts_nothing_slow() -> None:
     code = (
         "import sys, pathlib, headrace.sql\n"
