@@ -389,6 +389,7 @@ def test_a_database_closes_with_its_connection(tmp_path: Path) -> None:
         "numbers", numbers
     )
     for connection in (wrapped, ours, ours):
+        connection._shared.is_spare = False  # noqa: SLF001 - Plans need another cursor.
         connection.execute("SELECT sum(n) FROM numbers WHERE n > 1").fetchall()
         assert connection.prefetched is not None
     opened.close()
