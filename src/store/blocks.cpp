@@ -25,7 +25,7 @@ void StoreState::recover(std::size_t tier, std::vector<detail::HeaderPlace>& old
     SlotHeader header;
     const SlotState state = here.file->slots.read(slot, header);
     if (state != SlotState::whole && here.disk() != nullptr &&
-        here.disk()->medium().is_bad(here.file->slots.header(slot))) {
+        here.disk()->medium().is_unread(here.file->slots.header(slot))) {
       ++here.statistics.blocks_lost;
       continue;
     }

@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // CachedMedium: pmem's Medium (protocol.hpp) for the headers of a file on a device with a volatile
-// cache. The table of headers is a copy in this process; pages of it are written to the device,
-// which may reorder and tear them until it is flushed.
+// cache, which may reorder and tear what is written until it is flushed. The table of headers is a
+// copy in this process.
 //
 //   store        changes the copy: lost when the process ends
 //   hand_over    writes what was stored to the device: survives the process
 //   drain        also flushes the device: what was stored, and whatever else was written to the
 //                device before, is durable
 //
-// A page that cannot be written is bad, and written again with the next ones, as is what a failed
-// flush may have lost. The device still has the headers whose checks were taken away in a bad page:
-// the first page lists them as void.
+// hand_over() appends one record to the log: the headers stored since the record before. The state
+// of the file is its table with all records of the series that page 0 names, up to the first that
+// is not whole. Each flush makes every record before it durable, so nothing acknowledged is behind
+// one that is not whole. When a half of the log is full, a checkpoint: each step is durable before
+// the next begins:
+//   1. the pages of the table that have changed since the checkpoint before, and a first record of
+//      another series in the other half, with the headers in pages that the device refuses
+//   2. page 0, which names that series
+// A crash in step 1 leaves a table of which some headers are newer than the log; the records of the
+// old series make these old again, and none of the newer ones was acknowledged. A series has a
+// random number, so that no older record in its half can be taken for one of it.
+//
+// A checkpoint follows also if the device refuses a record, if a flush fails, which may have lost
+// one, and at opening, before the first record.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <utility>
@@ -29,70 +40,102 @@
 
 namespace headrace::store::detail {
 
-/// A page of the table on its way to the device.
-struct alignas(4096) PageImage {
-  std::array<std::byte, 4096> bytes;
-  std::size_t offset = 0;
+/// The rules of the log. For each, tests/unit/store/crash_test.cpp has a protocol that breaks it,
+/// and the explorer must find it.
+// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the log.
+struct LogRules {
+  static constexpr bool flushes_before_it_names = true;
+  static constexpr bool leaves_what_a_flush_lost = true;
+  static constexpr bool carries_what_is_refused = true;
+  static constexpr bool begins_with_a_checkpoint = true;
+  static constexpr bool draws_the_series = true;  ///< Else counts.
 };
+// NOLINTEND(readability-identifier-naming)
 
-/// `Device` has `std::optional<std::vector<std::size_t>> write(std::vector<PageImage>)`, which
-/// returns the offsets of pages that fail (nothing: the device does not answer), and `bool
-/// flush()`.
+/// `Device` has `std::optional<std::vector<std::size_t>> write(std::vector<Page>,
+/// std::vector<std::size_t> offsets)`, which returns the offsets of pages that fail (nothing: the
+/// device does not answer), and `bool flush()`.
 ///
 /// Threading: shared; drain() confined.
-template <typename Device>
+template <typename Device, typename Rules = LogRules>
 class CachedMedium {
  public:
-  static constexpr std::size_t kPage = sizeof(PageImage::bytes);
-
   /// `slots` is a copy of what the file has before the data.
   CachedMedium(Device& device, const Slots& slots) : device_(device), slots_(slots) {}
+  /// Brings the copy, once it has been read, to where the log has it.
+  void replay() {
+    const Lock lock(mutex_);
+    for (const SlotNumber slot : detail::replay(slots_)) note(slot);
+    changed_.clear();  // The log has them.
+  }
   /// For Durability::process, once the file says so: drain() only hands over.
   void stop_flushing() { flushes_ = false; }
 
   void store(std::byte* target, std::span<const std::byte> source) {
     const Lock lock(mutex_);
     std::memcpy(target, source.data(), source.size());
-    for (std::size_t page = page_of(target); page <= page_of(target + source.size() - 1); ++page) {
-      if (!unread_.contains(page)) dirty_.insert(page);
+    if (target < slots_.header(1)) {
+      has_changed_ = true;
+    } else {
+      note(slots_.slot_at(target));
     }
   }
   void store_word(std::uint64_t& target, std::uint64_t value) {
+    auto* const place = reinterpret_cast<std::byte*>(&target);
     {
       const Lock lock(mutex_);
-      if (target == value) return;  // The device has it, or gets it with the next pages.
+      if (target == value) return;  // The device has it, or gets it with the next record.
+      // A header that could not be read may be older than one whose check is taken away.
+      if (value == 0 && place >= slots_.header(1)) {
+        for (const std::size_t page : std::exchange(unread_, {})) note_all(page, changed_);
+        carried_.clear();
+      }
     }
-    auto* const place = reinterpret_cast<std::byte*>(&target);
     store(place, std::as_bytes(std::span(&value, 1)));
-    const Lock lock(mutex_);
-    if (value == 0 && page_of(place) != 0) taken_.insert(slots_.slot_at(place));
   }
   /// Everything stored is written by the next hand_over().
   void flush(const void* /*begin*/, std::size_t /*byte_count*/) {}
   /// False if what was stored may not survive the process: the device does not answer, or refuses
-  /// to list what is void.
+  /// the log and a checkpoint.
   bool hand_over() {
-    // Of two images of a page the newer must arrive last.
+    // Of two records the newer must be behind.
     const Lock order(order_);
-    if (!write_voids()) return false;
     mutex_.lock();
-    const std::set<std::size_t> pages = std::exchange(dirty_, {});
+    if (!has_changed_ && changed_.empty()) {
+      mutex_.unlock();
+      return true;
+    }
+    has_changed_ = false;
+    const std::set<SlotNumber> changed = std::exchange(changed_, {});
     mutex_.unlock();
-    return (pages.empty() || write(pages)) && write_voids();
+    if (!needs_checkpoint_ && append(changed, slots_.series())) return true;
+    needs_checkpoint_ = true;
+    if (checkpoint()) return true;
+    const Lock lock(mutex_);
+    has_changed_ = true;
+    return false;
   }
   void drain() {
     bool done = hand_over();
-    if (done && flushes_) {
-      mutex_.lock();
-      std::set<std::size_t> written = std::exchange(written_, {});
-      mutex_.unlock();
-      done = device_.flush();
+    if (done && flushes_ && !device_.flush()) {
+      done = false;
+      const Lock order(order_);
+      needs_checkpoint_ = Rules::leaves_what_a_flush_lost;
       const Lock lock(mutex_);
-      if (!done) dirty_.merge(written);
+      has_changed_ = true;
     }
     fault_ = done ? pmem::Fault::none : pmem::Fault::sync_failed;
   }
   void persist(const void* /*begin*/, std::size_t /*byte_count*/) { drain(); }
+  /// A checkpoint, so that the file is its table: a byte of the log that changes while nobody has
+  /// the file open would make every later record unreadable. If it fails, the log stays.
+  void close() {
+    const Lock order(order_);
+    mutex_.lock();
+    const bool has_log = !dirty_.empty();
+    mutex_.unlock();
+    if (has_log) static_cast<void>(checkpoint());
+  }
   void label(const char* text) {
     if constexpr (requires { device_.label(text); }) device_.label(text);
   }
@@ -101,79 +144,114 @@ class CachedMedium {
   /// The page could not be read: it is not written either, as it may have headers.
   void mark_unread(std::size_t offset) {
     const Lock lock(mutex_);
-    unread_.insert(offset / kPage);
+    unread_.insert(offset / kPageBytes);
   }
-  /// Whether some page could not be read, or the last write of it failed.
-  [[nodiscard]] bool has_bad() const {
+  /// Whether the header there could not be read.
+  [[nodiscard]] bool is_unread(const std::byte* place) const {
     const Lock lock(mutex_);
-    return !bad_.empty() || !unread_.empty();
-  }
-  /// Whether the page of `place`, or the header there, can take no other header.
-  [[nodiscard]] bool is_bad(const std::byte* place) const {
-    const Lock lock(mutex_);
-    const std::size_t page = page_of(place);
-    return bad_.contains(page) || unread_.contains(page) ||
-           (page != 0 && slots_.is_void(slots_.slot_at(place)));
+    return unread_.contains(page_of(place));
   }
 
  private:
   [[nodiscard]] std::size_t page_of(const std::byte* place) const {
-    return static_cast<std::size_t>(place - slots_.bytes.data()) / kPage;
+    return static_cast<std::size_t>(place - slots_.bytes.data()) / kPageBytes;
   }
-  [[nodiscard]] std::size_t page_of(SlotNumber slot) const { return page_of(slots_.header(slot)); }
-  /// False if the device does not answer.
-  bool write(std::set<std::size_t> pages) HEADRACE_REQUIRES(order_) {
-    std::vector<PageImage> images;
+  void note(SlotNumber slot) HEADRACE_REQUIRES(mutex_) {
+    const std::size_t page = page_of(slots_.header(slot));
+    changed_.insert(slot);
+    if (unread_.contains(page)) {
+      carried_.insert(slot);
+    } else {
+      dirty_.insert(page);
+    }
+  }
+  /// Adds the slots whose headers are in a page.
+  void note_all(std::size_t page, std::set<SlotNumber>& slots) HEADRACE_REQUIRES(mutex_) {
+    dirty_.insert(page);
+    SlotNumber slot = slots_.slot_at(slots_.bytes.data() + page * kPageBytes);
+    for (std::size_t i = 0; i < kPageBytes / kSlotHeaderBytes; ++i, ++slot) {
+      if (slot <= slots_.head.slot_count) slots.insert(slot);
+    }
+  }
+  /// Writes a record. False if the device does not take it, or there is no room.
+  bool append(const std::set<SlotNumber>& changed, std::uint64_t series) HEADRACE_REQUIRES(order_) {
     mutex_.lock();
-    const std::set<SlotNumber> taken = std::exchange(taken_, {});
-    for (const std::size_t page : pages) {
-      PageImage& image = images.emplace_back();
-      image.offset = page * kPage;
-      std::memcpy(image.bytes.data(), slots_.bytes.data() + image.offset, kPage);
-    }
+    std::vector<Page> pages =
+        log_record(slots_, std::vector(changed.begin(), changed.end()), series, position_);
     mutex_.unlock();
-    const std::optional<std::vector<std::size_t>> failed = device_.write(std::move(images));
-    const Lock lock(mutex_);
-    for (const std::size_t page : pages) {
-      if (failed) bad_.erase(page);
-      (failed ? written_ : dirty_).insert(page);
+    const std::size_t end = position_ + pages.size();
+    if (end > slots_.head.log_bytes / kPageBytes) return false;
+    std::vector<std::size_t> offsets;
+    for (std::size_t page = position_; page < end; ++page) {
+      offsets.push_back(slots_.log_offset(series) + page * kPageBytes);
     }
-    for (const std::size_t offset : failed.value_or(std::vector<std::size_t>())) {
-      dirty_.insert(offset / kPage);
-      bad_.insert(offset / kPage);
-    }
-    for (const SlotNumber slot : taken) {
-      const std::size_t page = page_of(slot);
-      if (!failed || !pages.contains(page) || bad_.contains(page)) taken_.insert(slot);
-    }
-    return failed.has_value();
+    const auto failed = device_.write(std::move(pages), std::move(offsets));
+    if (!failed || !failed->empty()) return false;
+    position_ = end;
+    return true;
   }
-  /// Lists the headers in bad pages whose checks were taken away. One in a page that could not be
-  /// read may be older than one whose check is taken away now: all of these are void then.
-  bool write_voids() HEADRACE_REQUIRES(order_) {
-    std::vector<SlotNumber> found;
-    {
-      const Lock lock(mutex_);
-      if (taken_.empty()) return true;
-      for (const std::size_t page : unread_) {
-        SlotNumber slot = slots_.slot_at(slots_.bytes.data() + page * kPage);
-        for (std::size_t i = 0; i < kPage / kSlotHeaderBytes; ++i, ++slot) {
-          if (!slots_.is_void(slot)) found.push_back(slot);
+  bool checkpoint() HEADRACE_REQUIRES(order_) {
+    if (next_ == 0) {
+      std::random_device random;
+      const std::uint64_t half = (slots_.series() + 1) % 2;
+      next_ = Rules::draws_the_series ? std::uint64_t{random()} << 32U | (random() & ~1U) | half
+                                      : slots_.series() + 1;
+      next_position_ = 0;
+    }
+    mutex_.lock();
+    std::set<std::size_t> written = std::exchange(dirty_, {});
+    mutex_.unlock();
+    const std::optional<std::set<std::size_t>> refused = write(written);
+    if (refused) {
+      mutex_.lock();
+      std::set<SlotNumber> carried = carried_;
+      for (const std::size_t page : *refused) note_all(page, carried);
+      mutex_.unlock();
+      position_ = next_position_;
+      if (!Rules::carries_what_is_refused) carried.clear();
+      if ((carried.empty() || append(carried, next_)) &&
+          (!Rules::flushes_before_it_names || flush())) {
+        next_position_ = position_;
+        if (name(next_)) {
+          next_ = 0;
+          needs_checkpoint_ = false;
+          return true;
         }
       }
-      for (const SlotNumber slot : taken_) {
-        if (bad_.contains(page_of(slot))) found.push_back(slot);
-      }
-      if (!std::ranges::all_of(found, [&](SlotNumber slot) { return slots_.add_void(slot); })) {
-        return false;
-      }
     }
-    if (found.empty()) return true;
-    if (!write({0})) return false;
     const Lock lock(mutex_);
-    if (bad_.contains(0)) return false;
-    for (const SlotNumber slot : found) taken_.erase(slot);
-    return true;
+    dirty_.merge(written);
+    return false;
+  }
+  /// Writes page 0 with the series, durably.
+  bool name(std::uint64_t series) HEADRACE_REQUIRES(order_) {
+    mutex_.lock();
+    const std::uint64_t before = std::exchange(slots_.series(), series);
+    mutex_.unlock();
+    const std::optional<std::set<std::size_t>> refused = write({0});
+    if (refused && refused->empty() && flush()) return true;
+    // Either series may be named now: the next attempt keeps both.
+    const Lock lock(mutex_);
+    slots_.series() = before;
+    return false;
+  }
+  bool flush() { return !flushes_ || device_.flush(); }
+  /// Returns the pages that the device refuses; nothing if it does not answer.
+  std::optional<std::set<std::size_t>> write(const std::set<std::size_t>& pages)
+      HEADRACE_REQUIRES(order_) {
+    std::vector<Page> images(pages.size());
+    std::vector<std::size_t> offsets;
+    mutex_.lock();
+    for (const std::size_t page : pages) {
+      std::memcpy(&images[offsets.size()], slots_.bytes.data() + page * kPageBytes, kPageBytes);
+      offsets.push_back(page * kPageBytes);
+    }
+    mutex_.unlock();
+    const auto failed = device_.write(std::move(images), std::move(offsets));
+    if (!failed) return std::nullopt;
+    std::set<std::size_t> refused;
+    for (const std::size_t offset : *failed) refused.insert(offset / kPageBytes);
+    return refused;
   }
 
   Device& device_;
@@ -181,13 +259,18 @@ class CachedMedium {
   bool flushes_ = true;
   pmem::Fault fault_ = pmem::Fault::none;
   Mutex order_;
+  bool needs_checkpoint_ HEADRACE_GUARDED_BY(order_) = Rules::begins_with_a_checkpoint;
+  std::size_t position_ HEADRACE_GUARDED_BY(order_) = 0;  ///< In the half, in pages.
+  /// The series of a checkpoint that did not succeed, and the end of its records that are durable.
+  std::uint64_t next_ HEADRACE_GUARDED_BY(order_) = 0;
+  std::size_t next_position_ HEADRACE_GUARDED_BY(order_) = 0;
   mutable Mutex mutex_;
-  std::set<std::size_t> dirty_ HEADRACE_GUARDED_BY(mutex_);
-  std::set<std::size_t> written_ HEADRACE_GUARDED_BY(mutex_);  ///< And not flushed.
-  std::set<std::size_t> bad_ HEADRACE_GUARDED_BY(mutex_);      ///< The last write failed.
+  std::set<SlotNumber> changed_ HEADRACE_GUARDED_BY(mutex_);  ///< Since the last record.
+  bool has_changed_ HEADRACE_GUARDED_BY(mutex_) = false;  ///< Page 0 has, or all shall be written.
+  std::set<std::size_t> dirty_ HEADRACE_GUARDED_BY(mutex_);  ///< Since the last checkpoint.
   std::set<std::size_t> unread_ HEADRACE_GUARDED_BY(mutex_);
-  /// Slots whose check was taken away, which the device does not have yet.
-  std::set<SlotNumber> taken_ HEADRACE_GUARDED_BY(mutex_);
+  std::set<SlotNumber> carried_
+      HEADRACE_GUARDED_BY(mutex_);  ///< In pages not read: in the log only.
 };
 
 }  // namespace headrace::store::detail

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "../engine/software/software.hpp"
@@ -19,6 +20,7 @@ constexpr std::size_t kBufferBytes = std::size_t{64} << 20U;
 constexpr std::size_t kBuffersMin = 4;
 constexpr std::size_t kBuffersMax = 256;
 constexpr std::size_t kTableReadBytes = std::size_t{1} << 20U;
+constexpr std::size_t kWriteBytesMax = std::size_t{1} << 20U;
 
 std::size_t buffer_count(const Head& head) {
   return std::clamp(kBufferBytes / head.stride_bytes, kBuffersMin, kBuffersMax);
@@ -28,7 +30,7 @@ std::size_t buffer_count(const Head& head) {
 
 /// Requests that a thread waits for.
 struct Disk::Batch : std::enable_shared_from_this<Batch> {
-  std::vector<PageImage> pages;
+  std::shared_ptr<std::vector<Page>> pages;
   std::vector<BlockRequest> requests;
   std::shared_ptr<Atomic<std::uint32_t>> unanswered;
   Mutex mutex;
@@ -96,21 +98,21 @@ Result<void> Disk::read_table(const std::string& tried) {
   for (std::size_t at = 0; at < end; at += kTableReadBytes) {
     const std::size_t until = std::min(at + kTableReadBytes, end);
     int os_errno = read(at, until - at);
-    for (std::size_t page = at; os_errno == EIO && page < until; page += Medium::kPage) {
+    for (std::size_t page = at; os_errno == EIO && page < until; page += kPageBytes) {
       // Its slots are not used.
-      if (read(page, Medium::kPage) != 0) medium_.mark_unread(page);
-      if (page + Medium::kPage == until) os_errno = 0;
+      if (read(page, kPageBytes) != 0) medium_.mark_unread(page);
+      if (page + kPageBytes == until) os_errno = 0;
     }
     if (os_errno != 0) {
       return fail(Code::io_failed, tried, "its headers cannot be read", "check the disk", os_errno);
     }
   }
+  medium_.replay();
   return {};
 }
 
 bool Disk::matches(SlotNumber slot, const SlotHeader& header) {
-  const std::size_t byte_count =
-      (header.byte_count + Medium::kPage - 1) / Medium::kPage * Medium::kPage;
+  const std::size_t byte_count = (header.byte_count + kPageBytes - 1) / kPageBytes * kPageBytes;
   const std::span<std::byte> bytes(buffers_.front(), byte_count);
   auto batch = std::make_shared<Batch>();
   batch->requests.push_back({.offset = slots_.data_offset(slot), .bytes = bytes});
@@ -127,20 +129,43 @@ std::byte* Disk::take_buffer(bool is_put) {
   return buffer;
 }
 
-std::optional<std::vector<std::size_t>> Disk::write(std::vector<PageImage> pages) {
-  auto batch = std::make_shared<Batch>();
-  batch->pages = std::move(pages);
-  for (PageImage& page : batch->pages) {
-    batch->requests.push_back(
-        {.action = BlockRequest::Action::write, .offset = page.offset, .bytes = page.bytes});
+std::optional<std::vector<std::size_t>> Disk::write(std::vector<Page> pages,
+                                                    std::vector<std::size_t> offsets) {
+  const auto shared = std::make_shared<std::vector<Page>>(std::move(pages));
+  std::vector<std::size_t> left(offsets.size());
+  std::iota(left.begin(), left.end(), 0);
+  // Neighbours in one request; then each page of those that fail in its own.
+  for (const std::size_t bytes_max : {kWriteBytesMax, kPageBytes}) {
+    if (left.empty()) break;
+    auto batch = std::make_shared<Batch>();
+    batch->pages = shared;
+    for (const std::size_t i : left) {
+      const std::span<std::byte> bytes = (*shared)[i].bytes;
+      if (!batch->requests.empty()) {
+        BlockRequest& last = batch->requests.back();
+        if (last.offset + last.bytes.size() == offsets[i] && last.bytes.size() < bytes_max &&
+            last.bytes.data() + last.bytes.size() == bytes.data()) {
+          last.bytes = {last.bytes.data(), last.bytes.size() + kPageBytes};
+          continue;
+        }
+      }
+      batch->requests.push_back(
+          {.action = BlockRequest::Action::write, .offset = offsets[i], .bytes = bytes});
+    }
+    // A late image of a page must not arrive after a newer one.
+    if (hangs() || !run(batch)) return std::nullopt;
+    left.clear();
+    for (const BlockRequest& request : batch->requests) {
+      const auto first = static_cast<std::size_t>(request.bytes.data() -
+                                                  reinterpret_cast<std::byte*>(shared->data()));
+      for (std::size_t at = 0; request.os_errno != 0 && at < request.bytes.size();
+           at += kPageBytes) {
+        left.push_back((first + at) / kPageBytes);
+      }
+    }
   }
-  // A late image of a page must not arrive after a newer one.
-  if (hangs() || !run(batch)) return std::nullopt;
-  std::vector<std::size_t> failed;
-  for (const BlockRequest& request : batch->requests) {
-    if (request.os_errno != 0) failed.push_back(request.offset);
-  }
-  return failed;
+  for (std::size_t& each : left) each = offsets[each];
+  return left;
 }
 
 bool Disk::flush() {

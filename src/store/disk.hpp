@@ -61,7 +61,8 @@ class Disk {
   void give_buffer(std::byte* buffer) { buffers_.push_back(buffer); }
 
   // CachedMedium's device. Both wait for the disk, at most until the deadline.
-  [[nodiscard]] std::optional<std::vector<std::size_t>> write(std::vector<PageImage> pages);
+  [[nodiscard]] std::optional<std::vector<std::size_t>> write(std::vector<Page> pages,
+                                                              std::vector<std::size_t> offsets);
   [[nodiscard]] bool flush();
 
  private:

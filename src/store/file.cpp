@@ -41,6 +41,7 @@ Result<FileContents> inspect_file(const std::string& path, bool verifies) {
   read = file->read_at(0, bytes);
   if (!read) return fail(read.error().within(tried));
   const detail::Slots slots{.bytes = bytes, .head = *head};
+  static_cast<void>(detail::replay(slots));
   FileContents contents;
   contents.block_bytes = head->block_bytes;
   contents.capacity_blocks = head->slot_count;

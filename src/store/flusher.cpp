@@ -172,7 +172,7 @@ void StoreState::flush(std::size_t tier) {
   // A block that is about to fail must not be there after a kill.
   std::vector<detail::HeaderPlace> failed;
   for (const Publication& each : fresh) {
-    if (each.published && (!is_durable || each.failed)) failed.push_back({file, each.slot});
+    if (each.published && !is_durable) failed.push_back({file, each.slot});
   }
   if (!is_on_disk || !file->disk->hangs()) static_cast<void>(invalidate(failed));
   Work work;
@@ -186,9 +186,8 @@ void StoreState::flush(std::size_t tier) {
       std::ranges::move(std::exchange(here.fresh, {}), std::back_inserter(fresh));
     }
     for (const Publication& each : fresh) {
-      if (each.failed) here.bad.insert(each.slot);
       if (!each.is_move) continue;
-      const bool done = is_durable && each.published && !each.failed;
+      const bool done = is_durable && each.published;
       end_move(*each.block, each.from, tier, each.slot, done ? Outcome::done : Outcome::io_failed,
                false, work);
     }
@@ -196,9 +195,6 @@ void StoreState::flush(std::size_t tier) {
       if (here.failed_to_flush) {
         here.retired.push_back(each);
         continue;
-      }
-      if (is_on_disk && file->disk->medium().is_bad(file->slots.header(each.slot))) {
-        here.bad.insert(each.slot);
       }
       if (each.block != nullptr) {
         here.remove(each.slot);
@@ -249,13 +245,7 @@ bool StoreState::write(detail::TierFile& file, std::span<const detail::Retired> 
         if (fresh[i].published) round.publish(fresh[i].slot, headers[i]);
       }
     }
-    const bool is_durable = round.finish();
-    if constexpr (requires { medium.is_bad(nullptr); }) {
-      for (Publication& each : fresh) {
-        each.failed = each.published && medium.is_bad(file.slots.header(each.slot));
-      }
-    }
-    return is_durable;
+    return round.finish();
   });
 }
 

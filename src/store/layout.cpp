@@ -3,10 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace headrace::store::detail {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
+/// A half of the log, relative to the headers: with a shorter one, more of their pages are written
+/// again; with a longer one, more is read at opening.
+constexpr std::uint64_t kLogShare = 4;
+constexpr std::uint64_t kLogBytesMin = std::uint64_t{64} << 10U;
+constexpr std::uint64_t kLogBytesMax = std::uint64_t{16} << 20U;
 constexpr const char* kMakeAgain = "remove it, or name another file";
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
@@ -33,6 +40,23 @@ std::uint64_t check_of(SlotHeader header, std::uint64_t slot) {
   return digest_of(std::as_bytes(std::span(&header, 1)), slot);
 }
 
+/// The beginning of a record of the log. A slot's number follows for each entry, and its header if
+/// it has one.
+struct RecordHead {
+  std::uint64_t check = 0;  ///< Of the rest of the record's pages, their place and their series.
+  std::uint32_t page_count = 0;
+  std::uint32_t entry_count = 0;
+  std::uint64_t mark = 0;
+  std::uint64_t proven = 0;
+};
+constexpr std::uint64_t kHasHeader = std::uint64_t{1} << 32U;
+
+/// The first 8 bytes of `pages` count as 0.
+std::uint64_t check_of(std::vector<Page> pages, std::uint64_t series, std::size_t page) {
+  std::ranges::fill(std::span(pages.front().bytes).first(sizeof(std::uint64_t)), std::byte{0});
+  return digest_of(std::as_bytes(std::span(pages)), series ^ page << 1U);
+}
+
 }  // namespace
 
 Result<Head> head_of(std::uint64_t block_bytes, std::uint64_t slot_count,
@@ -41,11 +65,14 @@ Result<Head> head_of(std::uint64_t block_bytes, std::uint64_t slot_count,
   head.block_bytes = block_bytes;
   head.slot_count = slot_count;
   head.stride_bytes = round_up(block_bytes, kPageBytes);
-  if (slot_count > kFileBytesMax / (head.stride_bytes + kSlotHeaderBytes)) {
+  if (slot_count > kFileBytesMax / (head.stride_bytes + 2 * kSlotHeaderBytes)) {
     return fail(Code::invalid_argument, tried, "it would have more than 1 PiB",
                 "ask for a smaller capacity");
   }
-  head.data_offset = round_up(kHeadBytes + slot_count * kSlotHeaderBytes, kPageBytes);
+  const std::uint64_t table_bytes = round_up(slot_count * kSlotHeaderBytes, kPageBytes);
+  head.log_bytes =
+      round_up(std::clamp(table_bytes / kLogShare, kLogBytesMin, kLogBytesMax), kPageBytes);
+  head.data_offset = kHeadBytes + table_bytes + 2 * head.log_bytes;
   head.file_bytes = head.data_offset + slot_count * head.stride_bytes;
   head.check = check_of(head);
   return head;
@@ -105,6 +132,64 @@ SlotState read_slot(const std::byte* place, std::uint64_t slot, std::uint64_t bl
                      header.key_bytes <= kKeyBytesMax && header.byte_count != 0 &&
                      header.byte_count <= block_bytes;
   return whole ? SlotState::whole : SlotState::torn;
+}
+
+std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> changed,
+                             std::uint64_t series, std::size_t page) {
+  RecordHead head{.entry_count = static_cast<std::uint32_t>(changed.size()),
+                  .mark = slots.mark(),
+                  .proven = slots.proven()};
+  std::vector<std::byte> bytes(sizeof(head));
+  const auto add = [&](const void* data, std::size_t byte_count) {
+    const auto* const first = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), first, first + byte_count);
+  };
+  for (const SlotNumber slot : changed) {
+    SlotHeader header;
+    const bool is_empty = slots.read(slot, header) == SlotState::empty;
+    const std::uint64_t entry = slot | (is_empty ? 0 : kHasHeader);
+    add(&entry, sizeof(entry));
+    if (!is_empty) add(&header, sizeof(header));
+  }
+  std::vector<Page> pages((bytes.size() + kPageBytes - 1) / kPageBytes);
+  head.page_count = static_cast<std::uint32_t>(pages.size());
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::memcpy(pages.data(), bytes.data(), bytes.size());
+  head.check = check_of(pages, series, page);
+  std::memcpy(pages.data(), &head, sizeof(head.check));
+  return pages;
+}
+
+std::set<SlotNumber> replay(const Slots& slots) {
+  std::set<SlotNumber> changed;
+  const std::uint64_t series = slots.series();
+  const std::byte* const log = slots.bytes.data() + slots.log_offset(series);
+  const std::size_t page_count = slots.head.log_bytes / kPageBytes;
+  for (std::size_t page = 0; page < page_count;) {
+    RecordHead head;
+    std::memcpy(&head, log + page * kPageBytes, sizeof(head));
+    if (head.page_count == 0 || head.page_count > page_count - page) break;
+    std::vector<Page> pages(head.page_count);
+    std::memcpy(pages.data(), log + page * kPageBytes, pages.size() * kPageBytes);
+    if (head.check != check_of(pages, series, page)) break;
+    std::span<const std::byte> left = std::as_bytes(std::span(pages)).subspan(sizeof(head));
+    for (std::uint32_t i = 0; i < head.entry_count && left.size() >= sizeof(std::uint64_t); ++i) {
+      std::uint64_t entry = 0;
+      std::memcpy(&entry, left.data(), sizeof(entry));
+      left = left.subspan(sizeof(entry));
+      const auto slot = static_cast<SlotNumber>(entry);
+      const std::size_t byte_count = entry < kHasHeader ? 0 : kSlotHeaderBytes;
+      if (slot == 0 || slot > slots.head.slot_count || left.size() < byte_count) break;
+      std::memset(slots.header(slot), 0, kSlotHeaderBytes);
+      std::memcpy(slots.header(slot), left.data(), byte_count);
+      left = left.subspan(byte_count);
+      changed.insert(slot);
+    }
+    slots.mark() = head.mark;
+    slots.proven() = head.proven;
+    page += pages.size();
+  }
+  return changed;
 }
 
 }  // namespace headrace::store::detail

@@ -3,19 +3,22 @@
 //
 //   offset               bytes         what
 //   0                    72            Head: written when the file is made, then constant
-//   512                  16            mark, proven stamp: which headers may be believed
-//                                      (protocol.hpp)
-//   528                  3568          void headers, by page: page << 16 | bits of its slots
+//   512                  24            mark, proven stamp: which headers may be believed
+//                                      (protocol.hpp); series of the log
 //   4096                 256 a slot    SlotHeader of slot 1, 2, ...
+//   log_offset           2 halves      log: what the headers were changed to (cached_medium.hpp);
+//                                      starts at a page, as each record does
 //   data_offset          stride_bytes  data of slot 1, 2, ...; each starts at a page
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/base/result.hpp"
 #include "headrace/pmem/medium.hpp"
@@ -24,7 +27,7 @@
 namespace headrace::store::detail {
 
 inline constexpr std::uint64_t kMagic = 0x3165726f'74536448ULL;  // "HdStore1", little endian.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kMarkOffset = 512;
 inline constexpr std::size_t kHeadBytes = 4096;
 inline constexpr std::size_t kSlotHeaderBytes = 256;
@@ -46,8 +49,8 @@ struct Head {
   std::uint64_t stride_bytes = 0;
   std::uint64_t data_offset = 0;
   std::uint64_t file_bytes = 0;
-  std::uint64_t unused = 0;
-  std::uint64_t check = 0;  ///< Of all fields before it.
+  std::uint64_t log_bytes = 0;  ///< Of a half.
+  std::uint64_t check = 0;      ///< Of all fields before it.
 
   friend bool operator==(const Head&, const Head&) = default;
 };
@@ -102,20 +105,10 @@ struct Slots {
     return *reinterpret_cast<std::uint64_t*>(bytes.data() + kMarkOffset);
   }
   [[nodiscard]] std::uint64_t& proven() const { return *(&mark() + 1); }
-  /// Headers that do not count, though their checks match. Without gaps.
-  [[nodiscard]] std::span<std::uint64_t> voids() const {
-    return {&mark() + 2, (kHeadBytes - kMarkOffset) / sizeof(std::uint64_t) - 2};
-  }
-  [[nodiscard]] bool is_void(SlotNumber slot) const {
-    const std::uint64_t* const entry = voids_beside(slot);
-    return entry != nullptr && (*entry >> (slot - 1) % kSlotsInPage & 1U) != 0;
-  }
-  /// False if the list is full.
-  [[nodiscard]] bool add_void(SlotNumber slot) const {
-    std::uint64_t* const entry = voids_beside(slot);
-    const std::uint64_t page = (slot - 1) / kSlotsInPage + 1;
-    if (entry != nullptr) *entry |= page << 16U | std::uint64_t{1} << (slot - 1) % kSlotsInPage;
-    return entry != nullptr;
+  /// Of the log: its records have it in their checks. The lowest bit is the half that has them.
+  [[nodiscard]] std::uint64_t& series() const { return *(&mark() + 2); }
+  [[nodiscard]] std::size_t log_offset(std::uint64_t series) const {
+    return head.data_offset - (2 - series % 2) * head.log_bytes;
   }
   /// The headers.
   [[nodiscard]] std::span<std::byte> table() const {
@@ -135,20 +128,21 @@ struct Slots {
     return bytes.subspan(data_offset(slot), byte_count);
   }
   [[nodiscard]] SlotState read(SlotNumber slot, SlotHeader& header_of) const {
-    const SlotState found = read_slot(header(slot), slot, head.block_bytes, header_of);
-    return is_void(slot) ? SlotState::empty : found;
-  }
-
- private:
-  static constexpr std::size_t kSlotsInPage = kHeadBytes / kSlotHeaderBytes;
-
-  /// The entry of the page of a slot's header, or a free one; null if the list is full.
-  [[nodiscard]] std::uint64_t* voids_beside(SlotNumber slot) const {
-    for (std::uint64_t& entry : voids()) {
-      if (entry == 0 || entry >> 16U == (slot - 1) / kSlotsInPage + 1) return &entry;
-    }
-    return nullptr;
+    return read_slot(header(slot), slot, head.block_bytes, header_of);
   }
 };
+
+inline constexpr std::size_t kPageBytes = 4096;
+struct alignas(kPageBytes) Page {
+  std::array<std::byte, kPageBytes> bytes;
+};
+
+/// A record of the log, `page` pages after the first of its series: the headers of `changed`, and
+/// the mark and the proven stamp, as they are in memory.
+[[nodiscard]] std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> changed,
+                                           std::uint64_t series, std::size_t page);
+/// Brings the headers, the mark and the proven stamp in `slots.bytes` to where the log has them: up
+/// to the first record that is not whole. Returns the slots whose headers are in the log.
+[[nodiscard]] std::set<SlotNumber> replay(const Slots& slots);
 
 }  // namespace headrace::store::detail

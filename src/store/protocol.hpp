@@ -32,7 +32,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
+#include <vector>
 
 #include "headrace/pmem/medium.hpp"
 #include "layout.hpp"
@@ -52,7 +54,6 @@ struct FileRules {
   static constexpr bool marks_what_is_not_flushed = true;
   static constexpr bool proves_after_the_flush = true;  ///< Else with it.
   static constexpr bool compares_what_is_not_proven = true;
-  static constexpr bool drops_before_the_mark = true;
 };
 // NOLINTEND(readability-identifier-naming)
 
@@ -140,6 +141,26 @@ class Round {
   const std::uint64_t stamp_;
 };
 
+/// Brings the headers of a mapped file to where its log has them, and ends the log: the file was on
+/// a disk before. Also of an empty log: the series may not be durable, and an older one less so.
+template <typename Medium>
+void leave_log(Medium& medium, const Slots& slots) {
+  if (slots.series() == 0) return;
+  const auto before_data = slots.bytes.first(slots.head.data_offset);
+  std::vector<std::byte> copy(before_data.begin(), before_data.end());
+  const Slots logged{.bytes = copy, .head = slots.head};
+  const std::set<SlotNumber> changed = replay(logged);
+  for (const SlotNumber slot : changed) {
+    medium.store(slots.header(slot), {logged.header(slot), kSlotHeaderBytes});
+  }
+  medium.store_word(slots.mark(), logged.mark());
+  medium.store_word(slots.proven(), logged.proven());
+  medium.flush(&slots.mark(), 2 * sizeof(std::uint64_t));
+  medium.persist(slots.table().data(), slots.table().size());
+  medium.store_word(slots.series(), slots.series() + 2);
+  medium.persist(&slots.series(), sizeof(std::uint64_t));
+}
+
 /// What adopt() found.
 struct Adopted {
   std::uint64_t dropped = 0;  ///< Entries without their data.
@@ -158,11 +179,9 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
   const std::uint64_t after =
       durability == Durability::process && Rules::marks_what_is_not_flushed ? boot : 0;
   const std::uint64_t proven = slots.proven();
-  const bool has_voids = slots.voids().front() != 0;
   Adopted result{.stamp = proven};
   for (SlotNumber slot = 1; slot <= slots.head.slot_count; ++slot) {
     SlotHeader header;
-    if (has_voids && slots.is_void(slot)) invalidate(medium, slots.header(slot));
     if (slots.read(slot, header) != SlotState::whole) continue;
     const bool is_doubted = (before != 0 && before != boot) ||
                             (Rules::compares_what_is_not_proven && header.stamp > proven);
@@ -179,20 +198,9 @@ template <typename Rules = FileRules, typename Medium, typename Matches>
     }
   }
   const bool is_power = durability == Durability::power && Rules::makes_the_table_durable;
-  // Pages of a table in memory are written in any order, and the mark lets the next adopt() believe
-  // what this one has dropped.
-  const bool drops_first = kIsCached && Rules::drops_before_the_mark && result.dropped != 0;
-  if (is_power || drops_first || has_voids) {
+  if (is_power) {
     medium.label("adopt");
     medium.persist(slots.table().data(), slots.table().size());
-  }
-  bool has_all = medium.fault() == pmem::Fault::none;
-  if constexpr (kIsCached) has_all = has_all && !medium.has_bad();
-  if (has_voids && has_all) {
-    for (std::uint64_t& entry : slots.voids()) {
-      if (entry != 0) medium.store_word(entry, 0);
-    }
-    medium.persist(slots.voids().data(), slots.voids().size_bytes());
   }
   const bool proves = durability == Durability::power && result.stamp != proven;
   if ((before != after || proves) && medium.fault() == pmem::Fault::none) {

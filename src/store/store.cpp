@@ -222,7 +222,9 @@ StoreState::~StoreState() {
   }
   for (std::thread& thread : disk_flushers_) thread.join();
   for (detail::Disk* const disk : disks_) {
-    if (disk != nullptr) disk->stop();
+    if (disk == nullptr) continue;
+    disk->medium().close();
+    disk->stop();
   }
   const Lock lock(mutex_);
   const auto is_late = [](const std::unique_ptr<Tier>& tier) { return !tier->in_flight.empty(); };

@@ -129,7 +129,6 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     const Adopted adopted = adopt(medium, made.slots, options.durability, boot, matches);
     made.dropped = adopted.dropped;
     made.stamp = adopted.stamp;
-    if (made.disk != nullptr && made.disk->medium().is_bad(made.slots.bytes.data())) return false;
     return medium.fault() == pmem::Fault::none;
   };
   std::unique_ptr<TierFile> made;
@@ -155,6 +154,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
     pmem::Medium medium({.granularity = made->mapping->platform_granularity(),
                          .instruction = made->mapping->medium().instruction(),
                          .fault = &fault});
+    leave_log(medium, made->slots);
     is_adopted = adopt_file(*made, medium, [&](SlotNumber slot, const SlotHeader& header) {
       const auto data = made->slots.data(slot, header.byte_count);
       return engine::software::execute(engine::Operation::crc(data)).result.crc == header.crc;

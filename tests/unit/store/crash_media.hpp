@@ -21,7 +21,9 @@ using pmem::Granularity;
 inline constexpr detail::SlotNumber kSlots = 3;
 inline constexpr std::uint32_t kDataBytes = 128;
 inline constexpr std::size_t kFiles = 2;
-inline constexpr std::size_t kDataOffset = detail::kHeadBytes + kSlots * detail::kSlotHeaderBytes;
+inline constexpr std::size_t kLogBytes = 3 * detail::kPageBytes;
+inline constexpr std::size_t kLogOffset = detail::kHeadBytes + detail::kPageBytes;
+inline constexpr std::size_t kDataOffset = kLogOffset + 2 * kLogBytes;
 inline constexpr std::size_t kFileBytes = kDataOffset + kSlots * kDataBytes;
 
 struct Killed {};
@@ -38,6 +40,7 @@ inline detail::Slots slots_in(std::span<std::byte> memory, std::size_t file) {
   head.block_bytes = kDataBytes;
   head.slot_count = kSlots;
   head.stride_bytes = kDataBytes;
+  head.log_bytes = kLogBytes;
   head.data_offset = kDataOffset;
   head.file_bytes = kFileBytes;
   return {.bytes = memory.subspan(file * kFileBytes, kFileBytes), .head = head};
@@ -98,8 +101,11 @@ class Mapped {
   Fault fault_ = Fault::none;
 };
 
-/// What the next flush of a device makes durable, and its bad page. A flush that fails forgets what
-/// the process has written. What the next process finds is still in the device.
+/// What a device refuses to write.
+enum class Refused : std::uint8_t { nothing, headers, one_half, other_half };
+
+/// What the next flush of a device makes durable, and its bad pages. A flush that fails forgets
+/// what the process has written. What the next process finds is still in the device.
 struct Drive {
   void restart(std::span<const std::byte> file) {
     fails_next_flush = false;
@@ -107,36 +113,44 @@ struct Drive {
   }
 
   std::vector<std::pair<const std::byte*, std::size_t>> written;
-  bool refuses_headers = false;
+  [[nodiscard]] bool refuses(std::size_t offset) const {
+    if (offset == 0) return false;
+    const Refused part = offset < kLogOffset               ? Refused::headers
+                         : offset < kLogOffset + kLogBytes ? Refused::one_half
+                                                           : Refused::other_half;
+    return refused == part;
+  }
+
+  Refused refused = Refused::nothing;
   bool tears = false;  ///< Writes the first line of a refused page.
   bool fails_next_flush = false;
 };
 
-/// A device with a volatile cache, for CachedMedium. What is written survives a kill. A page of
-/// headers may be refused, some after their first line.
+/// A device with a volatile cache, for CachedMedium. What is written survives a kill. Pages may be
+/// refused, some after their first line.
 class Device {
  public:
   Device(pmem::Recorder& recorder, std::span<std::byte> file, Drive& drive, std::size_t& left)
       : recorder_(recorder), file_(file), drive_(drive), left_(left) {}
 
   [[nodiscard]] std::optional<std::vector<std::size_t>> write(
-      const std::vector<detail::PageImage>& pages) {
-    std::vector<std::size_t> refused;
-    for (const detail::PageImage& page : pages) {
-      const bool is_refused = drive_.refuses_headers && page.offset != 0;
-      if (is_refused) refused.push_back(page.offset);
+      const std::vector<detail::Page>& pages, const std::vector<std::size_t>& offsets) {
+    std::vector<std::size_t> failed;
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      const bool is_refused = drive_.refuses(offsets[i]);
+      if (is_refused) failed.push_back(offsets[i]);
       if (is_refused && (drive_.tears = !drive_.tears)) continue;
-      // Lines that do not change cannot tear. Data begins in the last page of the table.
-      for (std::size_t at = page.offset; at < page.offset + 4096 && at < kDataOffset; at += 64) {
-        const std::span<const std::byte> line(&page.bytes[at - page.offset], 64);
-        const std::span<std::byte> place = file_.subspan(at, 64);
+      // Lines that do not change cannot tear.
+      for (std::size_t at = 0; at < detail::kPageBytes; at += 64) {
+        const std::span<const std::byte> line(&pages[i].bytes[at], 64);
+        const std::span<std::byte> place = file_.subspan(offsets[i] + at, 64);
         drive_.written.emplace_back(place.data(), place.size());
         if (std::memcmp(place.data(), line.data(), 64) == 0) continue;
         write_data(place, line);
         if (is_refused) break;
       }
     }
-    return refused;
+    return failed;
   }
   void write_data(std::span<std::byte> place, std::span<const std::byte> bytes) {
     access();
@@ -165,16 +179,17 @@ class Device {
 };
 
 /// A file on such a device, as a process has it.
+template <typename R = detail::LogRules>
 struct OnDevice {
   OnDevice(pmem::Recorder& recorder, std::span<std::byte> file, Drive& drive, std::size_t& left)
       : device(recorder, file, drive, left),
-        table(2 * std::size_t{4096}),
+        table(file.begin(), file.begin() + kDataOffset),
         medium(device, {.bytes = table, .head = slots_in(file, 0).head}) {
-    std::memcpy(table.data(), file.data(), kDataOffset);
+    medium.replay();
   }
   Device device;
   std::vector<std::byte> table;
-  detail::CachedMedium<Device> medium;
+  detail::CachedMedium<Device, R> medium;
 };
 
 /// Memory in which every store is durable, for recovery after a loss of power.
