@@ -657,40 +657,6 @@ TEST(StoreCrash, NoKillAndNoLossOfPowerTearsABlockOrLosesAnAcknowledgedOne) {
   EXPECT_GT(report.states, 10'000U);
 }
 
-/// Whether no life believes a header without its data in a copy of a file, or after a loss of
-/// power, that is opened with Durability::process on a device with a cache and killed at any
-/// access.
-template <typename R>
-bool drops_for_good() {
-  for (std::size_t accesses = 0; accesses < 12; ++accesses) {
-    pmem::Recorder recorder{std::vector<std::byte>(kFiles * kFileBytes)};
-    const Slots file = slots_in(recorder.memory(), 0);
-    const detail::SlotHeader header = detail::slot_header(1, "1", kDataBytes, 1, 7);
-    std::memcpy(file.header(1), &header, sizeof(header));
-    file.mark() = 1;  // Another run of the machine.
-    bool believes = false;
-    for (std::size_t left : {accesses, SIZE_MAX}) {
-      Drive drive;
-      drive.restart(file.bytes);
-      OnDevice<R> disk(recorder, file.bytes, drive, left);
-      Slots table = file;
-      table.bytes = disk.table;
-      try {
-        adopt<R>(disk.medium, table, file, Durability::process, 2);
-        detail::SlotHeader found;
-        believes = believes || table.read(1, found) == SlotState::whole;
-      } catch (const Killed&) {
-      }
-    }
-    if (believes) return false;
-  }
-  return true;
-}
-
-TEST(StoreCrash, WhatOneLifeHasDroppedTheNextDoesNotBelieve) {
-  EXPECT_TRUE(drops_for_good<Rules>());
-}
-
 template <typename R>
 class BrokenProtocol : public ::testing::Test {};
 using Gallery =
