@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <functional>
 #include <map>
@@ -95,26 +96,27 @@ std::vector<Touched> lines_of(const Path& path) {
   return all;
 }
 
-/// Lines that one thread writes and another touches, as text: those of the thread that has most.
-std::vector<std::string> shared_lines(const Path& path) {
+/// Lines that one thread writes and `others_min` others touch, as text: those of the thread that
+/// has most.
+std::vector<std::string> shared_lines(const Path& path, std::ptrdiff_t others_min = 1) {
   const std::vector<Touched> all = lines_of(path);
   std::vector<std::string> most;
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_FALSE(all[i].written.empty());
     std::vector<std::string> texts;
     for (const std::uintptr_t line : all[i].written) {
-      for (std::size_t k = 0; k < all.size(); ++k) {
-        if (k == i || (!all[k].written.contains(line) && !all[k].read.contains(line))) continue;
-        const std::uintptr_t code = all[i].writer.at(line);
-        Dl_info module{};
-        ::dladdr(reinterpret_cast<const void*>(code), &module);
-        std::ostringstream text;  // For addr2line.
-        text << "line 0x" << std::hex << line * kLineBytes << ", written at 0x"
-             << code - reinterpret_cast<std::uintptr_t>(module.dli_fbase) << " of "
-             << module.dli_fname;
-        texts.push_back(text.str());
-        break;
-      }
+      const auto others = std::ranges::count_if(all, [&](const Touched& each) {
+        return &each != &all[i] && (each.written.contains(line) || each.read.contains(line));
+      });
+      if (others < others_min) continue;
+      const std::uintptr_t code = all[i].writer.at(line);
+      Dl_info module{};
+      ::dladdr(reinterpret_cast<const void*>(code), &module);
+      std::ostringstream text;  // For addr2line.
+      text << "line 0x" << std::hex << line * kLineBytes << ", written at 0x"
+           << code - reinterpret_cast<std::uintptr_t>(module.dli_fbase) << " of "
+           << module.dli_fname;
+      texts.push_back(text.str());
     }
     if (texts.size() > most.size()) most = texts;
   }
@@ -245,8 +247,8 @@ TEST(Sharing, AMissWritesFewLinesOfAnotherThreads) {
 }
 
 /// Shared on purpose, as one mutex guards a store: the line of the mutex and of the counts beside
-/// it, that of the bytes put in, and that of the tier's counts of slots and of puts. Two lines of
-/// the heap have objects of two threads.
+/// it, that of the bytes put in, and that of the tier's counts of slots and of puts. Which threads'
+/// objects lie side by side in the heap is chance: few threads have such a line in common.
 TEST(Sharing, APutWritesFewLinesOfAnotherThreads) {
   std::vector<std::unique_ptr<engine::Mover>> movers;
   movers.push_back(std::make_unique<test::StagedMover>(test::StagedMover::Mode::at_once));
@@ -263,7 +265,7 @@ TEST(Sharing, APutWritesFewLinesOfAnotherThreads) {
       if (store->put(key, own->source).outcome != store::Outcome::done) std::abort();
     };
   };
-  EXPECT_THAT(shared_lines(path), SizeIs(Le(5)));
+  EXPECT_THAT(shared_lines(path, kThreads / 2), SizeIs(Le(3)));
 }
 
 TEST(Sharing, AMessageWritesNoLineOfAnotherQueues) {
