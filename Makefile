@@ -39,7 +39,7 @@ mutations:
 fuzz:
 	@scripts/fuzz $(or $(SECONDS),60)
 soak:
-	@scripts/soak $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	@scripts/soak $(or $(SECONDS),3600) $(or $(OPERATIONS),10000000) $(SEED)
 integrations:
 	@scripts/integrations
 docs:
