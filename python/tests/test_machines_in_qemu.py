@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import TIME_LIMIT_S, Here
 
-from headrace import CapacityExceededError, InvalidArgumentError
+from headrace import CapacityExceededError, InvalidArgumentError, UnsupportedError
 from headrace._apps.machine import kernel
 from headrace._apps.machine.hardware import Hardware, hardware_of
 from headrace._samples import machine_path, samples
@@ -139,6 +139,14 @@ def test_a_full_disk_is_told_before_a_boot(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CapacityExceededError, match="cannot keep persistent memory in"):
         hardware_of(sample("ddr-optane"), "it", folder=tmp_path)
+
+
+def test_a_kernel_that_cannot_be_uncompressed_names_the_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UnsupportedError, match="the kernel needs zstd to be read; install zstd"):
+        kernel.uncompressed(b"\x28\xb5\x2f\xfd and the rest")
 
 
 def test_list_and_show(command: Command) -> None:

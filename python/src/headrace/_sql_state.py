@@ -98,13 +98,13 @@ class Shared:
         self.chunk_rows: int = whole_number(chunk_rows, _TRIED, 1, 2**31)
         self.machine: Machine = cache.machine if cache is not None else topo()
         allowed = os.sched_getaffinity(0)
-        self.threads = len(allowed)
+        self.threads: int = len(allowed)
         nodes = self.machine.nodes
-        self.worker = next((each.id for each in nodes if allowed.intersection(each.cpus)), 0)
+        self.worker: int = next((n.id for n in nodes if allowed.intersection(n.cpus)), 0)
         faster = self.machine.faster_nodes(self.worker)
         has_slower = any(not each.cpus for each in nodes)
-        self.target = faster[0] if faster else self.worker if has_slower else None
-        self.is_spare = len(nodes) == 1
+        self.target: int | None = faster[0] if faster else self.worker if has_slower else None
+        self.is_spare: bool = len(nodes) == 1
         """Copies cannot gain: they are made slowly, and without asking for plans."""
         self.is_bypassed: bool = mode == "auto" and self.target is None
         self._own_cache: Cache | None = None
@@ -117,7 +117,7 @@ class Shared:
         self.sources: dict[str, object] = {}
         self.words: dict[str, set[str]] = {}
         """Names of tables by their first words in lower case, which a text must have."""
-        self.version = 0
+        self.version: int = 0
         self.views: dict[str, set[str]] = {}
         """The words in the definitions of views and macros that statements here have made."""
         self.functions: set[str] = set()
@@ -127,7 +127,7 @@ class Shared:
         self.lock: threading.Lock = threading.Lock()
         self.plan_ns: int = _PLAN_NS_EXPECTED
         self.learned: dict[str, Learned] = {}
-        self.problem = cannot_prefetch(opened)
+        self.problem: str | None = cannot_prefetch(opened)
         if self.problem is not None:
             self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {self.problem}")
             self.is_bypassed = True

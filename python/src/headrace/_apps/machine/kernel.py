@@ -109,9 +109,8 @@ def uncompressed(content: bytes) -> bytes:
         return content
     tool = next((tool for magic, tool in _TOOLS.items() if content.startswith(magic)), None)
     if tool is None or shutil.which(tool) is None:
-        raise UnsupportedError(
-            _TRIED, f"the kernel needs {tool or 'an unknown tool'} to be read", _REMEDY
-        )
+        cause = f"the kernel needs {tool or 'an unknown tool'} to be read"
+        raise UnsupportedError(_TRIED, cause, f"install {tool}" if tool else _REMEDY)
     done = subprocess.run([tool, "-dc"], input=content, stdout=-1, check=True)  # noqa: S603
     return done.stdout
 
