@@ -167,11 +167,13 @@ def test_tables_behind_cxl_gain_by_copies_in_ddr_from_the_second_run_on(here: He
 def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
     numbers = pa.table({"n": range(20_000)})
     pq.write_table(numbers, tmp_path / "some numbers.parquet")
-    pyarrow.feather.write_feather(numbers, tmp_path / "more.arrow")
+    pyarrow.feather.write_feather(numbers, tmp_path / "more.arrow", compression="uncompressed")
     query = 'SELECT sum(n) FROM "some numbers" JOIN more USING (n) WHERE n > 5'
     outcome = here("sql", "--data", str(tmp_path), query, "--rounds", "1")
     assert outcome.code == 0, outcome.stderr
     assert "199989985" in outcome.stdout
+    outcome = here("sql", "--data", str(tmp_path), "SELECT max(n) FROM more", "--plan")
+    assert "mapped" not in outcome.stdout
 
 
 @pytest.mark.parametrize(

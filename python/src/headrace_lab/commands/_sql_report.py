@@ -15,6 +15,8 @@ from headrace_lab.sql.prediction import LIMIT, Simulated, total_of
 from headrace_lab.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
 
 _ROWS_PRINTED = 10
+_PLANNED = ("table", "filter_columns", "other_columns", "movable_bytes")
+_SETTINGS = ("prefetch", "path", "thread_count", "round_count")
 
 
 def summary_of(study: Study) -> dict[str, Any]:
@@ -57,10 +59,7 @@ def results_of(study: Study) -> dict[str, Any]:
     """All results."""
     return {
         "settings": {
-            "prefetch": study.settings.prefetch,
-            "path": study.settings.path,
-            "thread_count": study.settings.thread_count,
-            "round_count": study.settings.round_count,
+            **{key: getattr(study.settings, key) for key in _SETTINGS},
             "capacity_bytes": study.capacity_bytes,
         },
         "tables": {
@@ -85,15 +84,7 @@ def _query(query: QueryStudy) -> dict[str, Any]:
         "sql": query.text,
         "equal": query.is_equal,
         "row_count": query.row_count,
-        "plan": [
-            {
-                "table": scan.table,
-                "filter_columns": scan.filter_columns,
-                "other_columns": scan.other_columns,
-                "movable_bytes": scan.movable_bytes,
-            }
-            for scan in query.plan
-        ],
+        "plan": [{key: getattr(scan, key) for key in _PLANNED} for scan in query.plan],
         "modes": {
             mode: {"time_ns_median": query.median_ns(mode), "times_ns": query.times_ns[mode]}
             for mode in MODES
@@ -106,9 +97,7 @@ def _query(query: QueryStudy) -> dict[str, Any]:
 
 
 def _run(run: Prefetched | None) -> dict[str, Any] | None:
-    if run is None:
-        return None
-    return asdict(run) | {"share_from_copies": share([run])}
+    return None if run is None else asdict(run) | {"share_from_copies": share([run])}
 
 
 def simulated_of(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _read(path: Path) -> Any:  # noqa: ANN401 - pyarrow publishes no types.
 
 
 def _read_ipc(path: Path) -> Any:  # noqa: ANN401
-    with pa.memory_map(str(path)) as file:
+    with pa.OSFile(str(path)) as file:  # A mapped file would be read in place.
         return pa.ipc.open_file(file).read_all()
 
 
