@@ -172,7 +172,9 @@ def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
     outcome = here("sql", "--data", str(tmp_path), query, "--rounds", "1")
     assert outcome.code == 0, outcome.stderr
     assert "199989985" in outcome.stdout
-    outcome = here("sql", "--data", str(tmp_path), "SELECT max(n) FROM more", "--plan")
+    outcome = here("sql", "--data", str(tmp_path), query, "--plan")
+    assert "some numbers  n (filter)" in outcome.stdout
+    assert "more          n (filter)" in outcome.stdout
     assert "mapped" not in outcome.stdout
 
 

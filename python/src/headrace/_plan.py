@@ -72,7 +72,7 @@ def _walk(
 ) -> None:
     name, details = node["name"], node["extra_info"]
     if name == _SCAN:
-        scan = _scan(details, filters, tables, query)
+        scan = _scan(details, filters, tables, query, [each.table for each in scans])
         if scan is not None:
             scans.append(scan)
         return
@@ -83,14 +83,18 @@ def _walk(
 
 
 def _scan(
-    details: dict[str, Any], filters: str, tables: Mapping[str, Table], query: str
+    details: dict[str, Any],
+    filters: str,
+    tables: Mapping[str, Table],
+    query: str,
+    earlier: list[str],
 ) -> PlannedScan | None:
     listed = details.get("Projections", [])
     columns = [listed] if isinstance(listed, str) else list(listed)
     if not columns:
         return None
     # The plan does not name the table. Columns and row count identify it, unless two tables agree
-    # in both; a wrong guess costs useless moves, not a wrong result.
+    # in both, which then take turns; a wrong guess costs useless moves, not a wrong result.
     rows = int(details.get("Estimated Cardinality", "-1"))
     candidates = [
         name
@@ -102,7 +106,7 @@ def _scan(
     named = [
         name for name in candidates if re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE)
     ]
-    name = (named or candidates)[0]
+    name = min(named or candidates, key=earlier.count)
     tested = tuple(each for each in columns if re.search(rf"\b{re.escape(each)}\b", filters))
     return PlannedScan(
         table=name,

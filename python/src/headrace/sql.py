@@ -239,9 +239,7 @@ class Connection(Closing):
         """Open another connection to the same database, with the same tables and cache."""
         return Connection(self._opened.cursor(), self._shared, owner=False)
 
-    def duplicate(self) -> "Connection":
-        """As `cursor`."""
-        return self.cursor()
+    duplicate = cursor
 
     def plan(self, query: Statement, parameters: object = None) -> list[PlannedScan]:
         """Return what would be prefetched for a statement, in order, without running it.
