@@ -41,10 +41,7 @@ _PLAN_NS_EXPECTED = 2_000_000
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """The prefetcher of a running statement.
-
-    `is_following`: There is no plan; each scan is added when DuckDB starts it.
-    """
+    """Prefetcher of a running statement; `is_following`: of scans as they start, without a plan."""
 
     native: _core.Prefetcher
     scans: list[PlannedScan]

@@ -56,8 +56,6 @@ class Settings:
 
     Attributes:
         capacity_bytes: Capacity of the cache per node; None is enough for all tables.
-        placement: Where copies go; None is the fastest memory, or the caller's node if no memory
-            is faster, so that "on" moves something.
         base_bytes: `resident_bytes` of this process before it read the tables; None if unknown.
     """
 
@@ -66,7 +64,6 @@ class Settings:
     round_count: int
     path: MoverPath = "auto"
     capacity_bytes: int | None = None
-    placement: Placement | None = None
     base_bytes: int | None = None
 
 
@@ -210,9 +207,8 @@ def run_study(
     capacity_bytes = settings.capacity_bytes or max(
         math.ceil(movable_bytes * _CAPACITY_SLACK), _CAPACITY_MIN
     )
-    placement = settings.placement
-    if placement is None:
-        placement = "fastest" if machine.has_faster_node() else "local"
+    # Without faster memory, too, "on" moves something.
+    placement: Placement = "fastest" if machine.has_faster_node() else "local"
     with ExitStack() as stack:
         check_queries(queries.values())
         engine = stack.enter_context(make_engine(machine, settings.path))
