@@ -63,4 +63,9 @@ void EventDescriptor::signal() const noexcept {
   static_cast<void>(::eventfd_write(descriptor_.get(), 1));
 }
 
+void EventDescriptor::reset() const noexcept {
+  eventfd_t count = 0;
+  static_cast<void>(::eventfd_read(descriptor_.get(), &count));
+}
+
 }  // namespace headrace::platform

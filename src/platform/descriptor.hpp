@@ -35,6 +35,7 @@ class EventDescriptor {
 
   /// Adds 1. Never blocks.
   void signal() const noexcept;
+  void reset() const noexcept;
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
 
  private:

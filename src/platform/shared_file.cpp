@@ -110,7 +110,8 @@ Result<SharedFile> SharedFile::open_again(int descriptor) {
 }
 
 Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
-                                           std::span<const std::byte> head) {
+                                           std::span<const std::byte> head,
+                                           std::optional<SharedMap>* only) {
   const std::string tried = fmt::format("make {} bytes of shared memory", byte_count);
   const int made = ::memfd_create("headrace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (made < 0) return file_failure(errno, tried);
@@ -119,9 +120,13 @@ Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
   int os_errno = ::posix_fallocate(made, 0, static_cast<off_t>(byte_count));
   if (os_errno == 0) os_errno = write_all(made, head);
   if (os_errno == 0 && ::fchmod(made, 0600) != 0) os_errno = errno;
-  if (os_errno == 0 && ::fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    os_errno = errno;
+  int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (os_errno == 0 && only != nullptr) {
+    HEADRACE_TAKE(mapped, SharedMap::map(file, byte_count));
+    *only = std::move(*mapped);
+    seals |= F_SEAL_FUTURE_WRITE;
   }
+  if (os_errno == 0 && ::fcntl(made, F_ADD_SEALS, seals) != 0) os_errno = errno;
   if (os_errno == ENOMEM) {
     return fail(Code::out_of_memory, tried, "not enough memory", "ask for less", os_errno);
   }
@@ -204,9 +209,9 @@ bool SharedFile::is_locked_by_another(std::uint64_t index) const {
          lock.l_type != F_UNLCK;
 }
 
-Result<SharedMap> SharedMap::map(const SharedFile& file, std::uint64_t byte_count) {
-  void* const mapped =
-      ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+Result<SharedMap> SharedMap::map(const SharedFile& file, std::uint64_t byte_count, bool writable) {
+  void* const mapped = ::mmap(nullptr, byte_count, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                              MAP_SHARED, file.descriptor(), 0);
   if (mapped == MAP_FAILED) {
     return fail(errno == ENOMEM ? Code::out_of_memory : Code::io_failed,
                 fmt::format("map '{}'", file.path()), "the operating system refused",

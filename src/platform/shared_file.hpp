@@ -30,6 +30,8 @@ namespace headrace::platform {
 /// Whether `path` is a character device. Opens nothing.
 [[nodiscard]] bool is_character_device(const std::string& path);
 
+class SharedMap;
+
 /// An open file or device.
 ///
 /// Threading: immutable, except for the locks.
@@ -42,12 +44,18 @@ class SharedFile {
   ///
   /// Fails: as open(); also where /proc is not mounted.
   [[nodiscard]] static Result<SharedFile> open_again(int descriptor);
+  /// Takes a descriptor received from another process.
+  [[nodiscard]] static SharedFile adopt(Descriptor descriptor) {
+    return {descriptor.release(), false, "shared memory"};
+  }
   /// Anonymous shared memory that begins with `head`; the rest is zero. Sealed: its length cannot
-  /// change. Only this user may open it again.
+  /// change. Only this user may open it again. With `only`, that is the one mapping that can write
+  /// to it, now and later.
   ///
   /// Fails: out_of_memory, capacity_exceeded, io_failed.
   [[nodiscard]] static Result<SharedFile> make_sealed(std::uint64_t byte_count,
-                                                      std::span<const std::byte> head);
+                                                      std::span<const std::byte> head,
+                                                      std::optional<SharedMap>* only = nullptr);
 
   /// Locks byte `index` of the lock range of the file, which is far beyond its contents, against
   /// every other SharedFile, also of this process.
@@ -107,7 +115,8 @@ class SharedFile {
 class SharedMap {
  public:
   /// Fails: out_of_memory, io_failed.
-  [[nodiscard]] static Result<SharedMap> map(const SharedFile& file, std::uint64_t byte_count);
+  [[nodiscard]] static Result<SharedMap> map(const SharedFile& file, std::uint64_t byte_count,
+                                             bool writable = true);
 
   [[nodiscard]] std::span<std::byte> bytes() const { return pages_.get(); }
 

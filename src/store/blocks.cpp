@@ -81,11 +81,13 @@ StoreState::Block* StoreState::commit(Block& block, std::size_t tier, SlotNumber
     const bool unused = before->uses == 0 && before->leaving == 0;
     if (unused && here.file == nullptr && only[tier] != 0 && before->slots == only) {
       // A use: the key keeps its block, its slot and its place in the order, with the new bytes.
+      here.hide(only[tier]);
       here.exchange(only[tier], slot);
       here.touch(only[tier]);
       block.slots = only;
       block.live = true;
       static_cast<detail::BlockState&>(*before) = block;
+      here.show(only[tier], *before);
       here.free_slot(slot);
       index_.give_back(block);
       return before;
@@ -99,9 +101,29 @@ StoreState::Block* StoreState::commit(Block& block, std::size_t tier, SlotNumber
 }
 
 void StoreState::retire(Block& block) {
+  take_off(block);
+  tidy(block);
+}
+
+void StoreState::take_off(Block& block) {
   index_.erase(block);
   block.pins = 0;  // Pins belong to the key.
-  tidy(block);
+  tiers_[0]->hide(block.slots[0]);
+}
+
+void StoreState::share(detail::SharedCells::Reader* added,
+                       const detail::SharedCells::Reader* removed) {
+  Work work;
+  {
+    const Lock lock(mutex_);
+    Tier& first = *tiers_[0];
+    first.take_reads();
+    if (added != nullptr) first.shared->readers.push_back(added);
+    std::erase(first.shared->readers, removed);
+    first.take_back();
+    serve_waiting(work);
+  }
+  finish(work);
 }
 
 void StoreState::tidy(Block& block) {
@@ -202,8 +224,7 @@ std::optional<std::size_t> StoreState::take_out(const std::string_view* key) {
       // Unless it was replaced or removed meanwhile.
       if (block->live && is_certain) {
         ++count;
-        index_.erase(*block);
-        block->pins = 0;
+        take_off(*block);
       }
       cleared(*block, is_certain);
     }
@@ -216,6 +237,7 @@ std::optional<std::size_t> StoreState::take_out(const std::string_view* key) {
 StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {
   Tier& here = *tiers_[tier];
   // If freeing a slot takes time, eviction starts before the last one is taken.
+  if (here.free_count < here.low_water) here.take_back();
   if (here.free_count < here.low_water) {
     may_wait = make_room(tier, work);
     if (here.free_count == 0) return 0;
@@ -237,6 +259,7 @@ StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_
 bool StoreState::make_room(std::size_t tier, Work& work) {
   Tier& here = *tiers_[tier];
   const auto coming = [&] { return here.retired.size() + here.being_freed + here.leaving; };
+  here.take_reads();
   bool may_wait = false;
   std::vector<SlotNumber> kept;
   while (here.free_count + coming() < here.low_water) {
@@ -251,11 +274,11 @@ bool StoreState::make_room(std::size_t tier, Work& work) {
     if (is_waiting && block.uses == 0) break;
   }
   for (const SlotNumber slot : kept) here.put_back(slot);
-  return may_wait || coming() != 0 || here.filling != 0;
+  return may_wait || coming() != 0 || here.filling != 0 || !here.leased.empty();
 }
 
 bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wait) {
-  if (block.pins != 0) return false;
+  if (block.pins != 0 || tiers_[tier]->is_leased(block.slots[tier])) return false;
   if (block.uses != 0) {
     may_wait = true;
     return false;

@@ -25,6 +25,15 @@
 namespace headrace::store {
 namespace detail {
 
+/// Fails: invalid_argument.
+[[nodiscard]] Result<void> check(const StoreOptions& options);
+
+[[nodiscard]] inline bool is_key(std::string_view key) {
+  return !key.empty() && key.size() <= kKeyBytesMax;
+}
+/// The outcome of a step.
+[[nodiscard]] Outcome outcome_of(const engine::Completion& completion);
+
 /// State of a batch, shared by its transfer and the store.
 struct TransferBatch {
   static constexpr std::uint32_t kRunning = 0;
@@ -43,6 +52,12 @@ struct TransferBatch {
   std::weak_ptr<platform::BlockIo::State> reads;
   Atomic<std::uint32_t> is_read{0};
   Atomic<std::uint32_t> word{kRunning};
+
+  [[nodiscard]] static std::shared_ptr<TransferBatch> make(std::size_t block_count,
+                                                           const TransferOptions& options,
+                                                           engine::Waiting waiting);
+  /// Ends it, with all `ends`. Signals `event`, which may be null.
+  void announce(const platform::EventDescriptor* event);
 };
 
 /// One block in a chunk.
@@ -134,8 +149,15 @@ class StoreState final : public Store {
   [[nodiscard]] StoreStatistics statistics() const override;
   [[nodiscard]] Result<int> event_descriptor() override;
 
+  /// As Store::make. With `shared` its memory is that of the first tier, and outlives the store.
+  [[nodiscard]] static Result<std::unique_ptr<StoreState>> make(engine::Engine& engine,
+                                                                const StoreOptions& options,
+                                                                detail::SharedCells* shared);
+  /// Of a shared store: adds and removes readers, which may be null, and frees what clients have
+  /// read in place meanwhile.
+  void share(detail::SharedCells::Reader* added, const detail::SharedCells::Reader* removed);
+
  private:
-  friend class Store;  // make
   using Block = detail::Block;
   using Chunk = detail::Chunk;
   using BatchPointer = std::shared_ptr<detail::TransferBatch>;
@@ -166,6 +188,8 @@ class StoreState final : public Store {
   /// Removes a live block, which has no valid header, from the index; it is freed when no transfer
   /// uses it.
   void retire(Block& block) HEADRACE_REQUIRES(mutex_);
+  /// The part of retire() that takes effect for readers.
+  void take_off(Block& block) HEADRACE_REQUIRES(mutex_);
   /// Frees what nothing uses: a block that is not live or has no copy.
   void tidy(Block& block) HEADRACE_REQUIRES(mutex_);
   /// Drops a copy that nothing uses, in a file by the flusher; tidy() follows.
@@ -239,7 +263,9 @@ class StoreState final : public Store {
   void expire(Work& work) HEADRACE_REQUIRES(mutex_);
 
   // Transfers: transfers.cpp.
-  [[nodiscard]] BatchPointer begin(std::size_t block_count, const TransferOptions& options);
+  [[nodiscard]] BatchPointer begin(std::size_t block_count, const TransferOptions& options) const {
+    return detail::TransferBatch::make(block_count, options, engine_.waiting());
+  }
   void add_step(detail::Kind kind, const BatchPointer& batch, const Step& step,
                 const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
   /// Copies the block out of the tier `step.from`, or out of its buffer.
@@ -265,7 +291,6 @@ class StoreState final : public Store {
   /// Submits the chunks of `work` and announces its transfers.
   void finish(Work& work);
   void send(Chunk& chunk, std::size_t inline_bytes_max);
-  void notify(detail::TransferBatch& batch);
   /// Completes the steps of `chunk` after its job; `refused` is not `running` if the engine refused
   /// it.
   void complete(Chunk& chunk, Outcome refused);

@@ -54,7 +54,9 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "cut off: check the disk and the file. A place that failed is used again when the store is "
      "opened again."},
     {Outcome::closed,
-     "The engine was stopped, or the store belongs to the parent of this process: make another."},
+     "The engine was stopped, the store belongs to the parent of this process, or the server of a "
+     "shared store ended, and a put may have taken effect: submit it again, or make another "
+     "store."},
     {Outcome::timed_out,
      "The disk did not answer before the deadline of the tier, and a put may still take effect: "
      "check the disk or its network."},
@@ -62,28 +64,6 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "The file system had no space for the block: free some, or make the file on one that "
      "allocates space in advance."},
 });
-
-Result<void> check(const StoreOptions& options) {
-  const auto refuse = [](std::string cause, std::string remedy) {
-    return fail(Code::invalid_argument, "make a store", std::move(cause), std::move(remedy));
-  };
-  if (options.block_bytes == Bytes(0) || options.block_bytes > kBlockBytesMax) {
-    return refuse(fmt::format("blocks have {} bytes", options.block_bytes.count()),
-                  "ask for 1 byte to 1 GiB");
-  }
-  if (options.tiers.empty() || options.tiers.size() > kTiersMax) {
-    return refuse(fmt::format("it has {} tiers", options.tiers.size()),
-                  fmt::format("ask for 1 to {}", kTiersMax));
-  }
-  for (auto tier = options.tiers.begin(); tier != options.tiers.end(); ++tier) {
-    if (tier->path.empty()) continue;
-    if (tier->node) {
-      return refuse(fmt::format("the tier '{}' has a path and a node", tier->path),
-                    "name only one: a file is on the node of its device");
-    }
-  }
-  return {};
-}
 
 /// Waits, in the mode of EngineOptions::waiting, until the batch completes or `time_max` has
 /// passed. Returns whether it completed.
@@ -123,6 +103,28 @@ bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
 }
 
 }  // namespace
+
+Result<void> detail::check(const StoreOptions& options) {
+  const auto refuse = [](std::string cause, std::string remedy) {
+    return fail(Code::invalid_argument, "make a store", std::move(cause), std::move(remedy));
+  };
+  if (options.block_bytes == Bytes(0) || options.block_bytes > kBlockBytesMax) {
+    return refuse(fmt::format("blocks have {} bytes", options.block_bytes.count()),
+                  "ask for 1 byte to 1 GiB");
+  }
+  if (options.tiers.empty() || options.tiers.size() > kTiersMax) {
+    return refuse(fmt::format("it has {} tiers", options.tiers.size()),
+                  fmt::format("ask for 1 to {}", kTiersMax));
+  }
+  for (auto tier = options.tiers.begin(); tier != options.tiers.end(); ++tier) {
+    if (tier->path.empty()) continue;
+    if (tier->node) {
+      return refuse(fmt::format("the tier '{}' has a path and a node", tier->path),
+                    "name only one: a file is on the node of its device");
+    }
+  }
+  return {};
+}
 
 std::string_view explain(Outcome outcome) {
   return meaning(kOutcomes, outcome, "An outcome that has no name.");
@@ -180,14 +182,21 @@ StoreState::StoreState(engine::Engine& engine, const StoreOptions& options)
 // By value, as in the engine and the cache.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
-  HEADRACE_TRY(check(options));
+  return StoreState::make(engine, options, nullptr);
+}
+
+Result<std::unique_ptr<StoreState>> StoreState::make(engine::Engine& engine,
+                                                     const StoreOptions& options,
+                                                     detail::SharedCells* shared) {
+  HEADRACE_TRY(detail::check(options));
   std::unique_ptr<StoreState> state(new StoreState(engine, options));
   std::vector<detail::HeaderPlace> old;
   {
     const Lock lock(state->mutex_);
     for (const TierOptions& tier : options.tiers) {
       const bool is_last = &tier == &options.tiers.back();
-      HEADRACE_TAKE(made, detail::Tier::make(tier, options.block_bytes.count(), is_last));
+      HEADRACE_TAKE(made, detail::Tier::make(tier, options.block_bytes.count(), is_last,
+                                             state->tiers_.empty() ? shared : nullptr));
       state->has_files_ = state->has_files_ || (*made)->file != nullptr;
       state->tiers_.push_back(std::move(*made));
     }
@@ -243,15 +252,13 @@ void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*h
   ::operator delete(state, std::align_val_t{alignof(StoreState)});
 }
 
-void StoreState::notify(TransferBatch& batch) {
+void TransferBatch::announce(const platform::EventDescriptor* event) {
   // Read before the transfer completes: a waiting thread may then destroy the store.
-  const TransferOptions options = batch.options;
-  // edge: event-made (acquire)
-  const platform::EventDescriptor* const event = signalled_.load_acquire();
-  if (options.on_done != nullptr) options.on_done(options.context, batch.ends);
+  const TransferOptions after = options;
+  if (after.on_done != nullptr) after.on_done(after.context, ends);
   // edge: transfer-ended (acq_rel)
-  const std::uint32_t before = batch.word.exchange_acq_rel(TransferBatch::kEnded);
-  if (before == TransferBatch::kSlept) platform::wake_sleepers(batch.word);
+  const std::uint32_t before = word.exchange_acq_rel(TransferBatch::kEnded);
+  if (before == TransferBatch::kSlept) platform::wake_sleepers(word);
   if (event != nullptr) event->signal();
 }
 
@@ -310,6 +317,7 @@ std::vector<std::string> StoreState::keys() const {
 StoreStatistics StoreState::statistics() const {
   if (is_forked()) return {};
   const Lock lock(mutex_);
+  tiers_[0]->take_reads();
   StoreStatistics statistics = statistics_;
   statistics.blocks = index_.count();
   for (const std::unique_ptr<Tier>& tier : tiers_) {
@@ -350,6 +358,17 @@ BlockEnd Store::get(std::string_view key, std::span<std::byte> target) {
   const Transfer transfer = get({&block, 1});
   transfer.wait();
   return transfer.ends().front();
+}
+
+BlockView Store::view(std::string_view key) {
+  while (true) {
+    const auto bytes = std::make_shared<std::vector<std::byte>>(length(key).value_or(0));
+    const BlockEnd end = get(key, *bytes);
+    // Another thread replaced it by a longer one.
+    if (end.outcome == Outcome::wrong_length) continue;
+    return {
+        .outcome = end.outcome, .bytes = std::span(*bytes).first(end.byte_count), .keeper = bytes};
+  }
 }
 
 }  // namespace headrace::store

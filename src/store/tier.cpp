@@ -20,7 +20,6 @@
 namespace headrace::store::detail {
 namespace {
 
-constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kLowWaterMax = 64;
 constexpr std::size_t kSlotsMax = cache::detail::Pool::kCountMax - 64;
 
@@ -169,7 +168,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
 }  // namespace
 
 Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t block_bytes,
-                                         bool is_last) {
+                                         bool is_last, SharedCells* shared) {
   const std::size_t count = options.capacity.count() / block_bytes;
   const bool is_file = !options.path.empty();
   if (count > kSlotsMax || (count == 0 && (!is_file || options.capacity.count() != 0))) {
@@ -187,8 +186,12 @@ Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t
     tier->start(tier->is_mapped() ? tier->file->slots.data(1, 1).data() : nullptr,
                 head.stride_bytes, head.slot_count);
     if (tier->disk() != nullptr) tier->filling_from.resize(head.slot_count + 1);
+  } else if (shared != nullptr) {
+    tier->shared = shared;
+    tier->slot_of_cell.resize(count + 1);
+    tier->start(shared->data(), shared->shape.stride_bytes, count);
   } else {
-    const std::size_t stride = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    const std::size_t stride = stride_of(block_bytes);
     const std::size_t byte_count = count * stride;
     const bool huge = byte_count >= platform::huge_page_bytes() && platform::huge_page_bytes() != 0;
     HEADRACE_TAKE(pages,
@@ -228,9 +231,19 @@ void Tier::add(SlotNumber slot, Block& block) {
   order_.add(slot, entry, {});
   in_order_[slot] = 1;
   ++statistics.blocks;
+  show(slot, block);
+}
+
+void Tier::show(SlotNumber slot, const Block& block) {
+  if (shared == nullptr) return;
+  const Cell cell = cell_of(slot);
+  slot_of_cell[cell] = slot;
+  shared->show(cell, block.key, block.hash, block.byte_count,
+               block.has_crc ? std::optional(block.crc) : std::nullopt);
 }
 
 void Tier::remove(SlotNumber slot) {
+  hide(slot);
   if (in_order_[slot] != 0) {
     order_.remove(slot);
     in_order_[slot] = 0;

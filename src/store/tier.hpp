@@ -25,6 +25,7 @@
 #include "headrace/pmem/mapping.hpp"
 #include "headrace/store/store.hpp"
 #include "protocol.hpp"
+#include "shared.hpp"
 
 namespace headrace::store::detail {
 
@@ -112,16 +113,21 @@ struct Unwritten {
   std::uint32_t index = 0;
 };
 
-/// Invariant: slot_count = free + retired without a block + being freed + lost + filling + slots
-/// of blocks.
-/// A slot with a block that is not in the order has been proposed for eviction.
+/// Invariant: slot_count = free + leased + retired without a block + being freed + lost + filling +
+/// slots of blocks. A slot with a block that is not in the order has been proposed for eviction.
 ///
 /// Threading: confined: under the mutex of the store.
 class Tier {
  public:
   /// Fails: as Store::make.
   [[nodiscard]] static Result<std::unique_ptr<Tier>> make(const TierOptions& options,
-                                                          std::size_t block_bytes, bool is_last);
+                                                          std::size_t block_bytes, bool is_last,
+                                                          SharedCells* shared = nullptr);
+  /// Of a slot in memory.
+  [[nodiscard]] static std::size_t stride_of(std::size_t block_bytes) {
+    constexpr std::size_t kLineBytes = 64;
+    return (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  }
   Tier& operator=(Tier&&) = delete;
   ~Tier();
 
@@ -181,9 +187,34 @@ class Tier {
   void free_slot(SlotNumber slot) {
     if (bad.contains(slot)) [[unlikely]] {
       ++statistics.blocks_lost;
+    } else if (is_leased(slot)) {
+      leased.push_back(slot);
     } else {
       add_free(slot);
     }
+  }
+  // Of shared memory; elsewhere they do nothing.
+  /// Clients find the slot's block from now on.
+  void show(SlotNumber slot, const Block& block);
+  /// They do not find it any more.
+  void hide(SlotNumber slot) {
+    if (shared != nullptr && slot != 0) shared->hide(cell_of(slot));
+  }
+  /// Whether a client may read a slot in place.
+  [[nodiscard]] bool is_leased(SlotNumber slot) const {
+    return shared != nullptr && shared->is_leased(cell_of(slot));
+  }
+  /// Frees the slots that clients have read in place meanwhile.
+  void take_back() {
+    for (const SlotNumber slot : std::exchange(leased, {})) free_slot(slot);
+  }
+  /// Records what clients have read in place as uses.
+  void take_reads() {
+    if (shared == nullptr) return;
+    statistics.hits += shared->take_reads([&](Cell cell) {
+      const SlotNumber slot = slot_of_cell[cell];
+      if (owner[slot] != nullptr) touch(slot);
+    });
   }
   /// Takes a free slot, of which there must be one: the last one that this thread freed, or else
   /// any.
@@ -220,8 +251,11 @@ class Tier {
   std::deque<WaitingPut> waiting;
   std::deque<Unwritten> unwritten;  ///< Each one is a use of its block.
   std::vector<Unwritten> writing;
-  std::size_t being_freed = 0;  ///< Slots that the flusher is about to free.
-  std::size_t leaving = 0;      ///< Demotions in flight from this tier.
+  std::size_t being_freed = 0;           ///< Slots that the flusher is about to free.
+  SharedCells* shared = nullptr;         ///< Its memory, if it is shared.
+  std::vector<SlotNumber> leased;        ///< Free, but for a client that reads them in place.
+  std::vector<SlotNumber> slot_of_cell;  ///< Of the last block shown in a cell.
+  std::size_t leaving = 0;               ///< Demotions in flight from this tier.
   // What each put writes, in one line.
   alignas(64) std::uint32_t free_count = 0;
   std::uint32_t lists_with_free = 0;  ///< A set.
@@ -249,6 +283,7 @@ class Tier {
   };
   explicit Tier(const TierOptions& options) : node(options.node) {}
   void start(std::byte* first, std::size_t stride_bytes, std::size_t count);
+  [[nodiscard]] Cell cell_of(SlotNumber slot) const { return shared->cell_of(pool_[slot].copy); }
   [[nodiscard]] static std::uint32_t list_of_thread() { return platform::thread_number() % 32; }
 
   std::array<FreeList, 32> free_;

@@ -13,18 +13,15 @@ using detail::TransferBatch;
 
 namespace {
 
-bool is_key(std::string_view key) {
-  return !key.empty() && key.size() <= kKeyBytesMax;
-}
-
 void refuse_all(TransferBatch& batch, Outcome outcome) {
   for (BlockEnd& end : batch.ends) end.outcome = outcome;
 }
 
 constexpr engine::Completion kRefused;
 
-/// The outcome of a step.
-Outcome outcome_of(const engine::Completion& completion) {
+}  // namespace
+
+Outcome detail::outcome_of(const engine::Completion& completion) {
   // Even if a processor completed the copy.
   if (completion.late_write_possible) return Outcome::late_write;
   switch (completion.state) {
@@ -40,16 +37,15 @@ Outcome outcome_of(const engine::Completion& completion) {
   return Outcome::failed;
 }
 
-}  // namespace
-
-StoreState::BatchPointer StoreState::begin(std::size_t block_count,
-                                           const TransferOptions& options) {
+std::shared_ptr<TransferBatch> TransferBatch::make(std::size_t block_count,
+                                                   const TransferOptions& options,
+                                                   engine::Waiting waiting) {
   auto batch = std::make_shared<TransferBatch>();
   if (block_count > 1) batch->several.resize(block_count);
   batch->ends = block_count > 1 ? std::span(batch->several) : std::span(&batch->only, block_count);
   batch->left = block_count;
   batch->options = options;
-  batch->waiting = engine_.waiting();
+  batch->waiting = waiting;
   return batch;
 }
 
@@ -74,10 +70,10 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
       const PutBlock& asked = blocks[i];
       const bool fits =
           !asked.source.empty() && asked.source.size() <= options_.block_bytes.count();
-      if (!is_key(asked.key) || !fits || here.is_broken()) {
-        const Outcome outcome = !is_key(asked.key) ? Outcome::bad_key
-                                : !fits            ? Outcome::wrong_length
-                                                   : Outcome::io_failed;
+      if (!detail::is_key(asked.key) || !fits || here.is_broken()) {
+        const Outcome outcome = !detail::is_key(asked.key) ? Outcome::bad_key
+                                : !fits                    ? Outcome::wrong_length
+                                                           : Outcome::io_failed;
         end(batch, i, outcome, 0, work);
         continue;
       }
@@ -237,7 +233,8 @@ void StoreState::finish(Work& work) {
   }
   for (BatchPointer batch = std::move(work.ended); batch != nullptr;
        batch = std::move(batch->next)) {
-    notify(*batch);
+    // edge: event-made (acquire)
+    batch->announce(signalled_.load_acquire());
   }
 }
 
@@ -291,7 +288,8 @@ void StoreState::complete(Chunk& chunk, Outcome refused) {
       const engine::Completion& completion = refused != Outcome::running ? kRefused
                                              : is_alone                  ? chunk.job.completion()
                                                                          : chunk.completions[i];
-      const Outcome outcome = refused == Outcome::running ? outcome_of(completion) : refused;
+      const Outcome outcome =
+          refused == Outcome::running ? detail::outcome_of(completion) : refused;
       switch (chunk.kind) {
         case Kind::put:
           end_put(chunk.batch, step, outcome, completion, work);

@@ -128,6 +128,7 @@ struct TransferOptions {
   void* context = nullptr;
 };
 
+class ClientState;
 class StoreState;
 namespace detail {
 struct TransferBatch;
@@ -156,6 +157,7 @@ class HEADRACE_API Transfer {
   [[nodiscard]] bool all_done() const;
 
  private:
+  friend class ClientState;
   friend class StoreState;
   explicit Transfer(std::shared_ptr<detail::TransferBatch> batch) : batch_(std::move(batch)) {}
   std::shared_ptr<detail::TransferBatch> batch_;
@@ -191,6 +193,14 @@ struct StoreStatistics {
   std::uint64_t bytes_in = 0;   ///< Of puts that are done.
   std::uint64_t bytes_out = 0;  ///< Of gets that are done.
   std::vector<TierStatistics> tiers;
+};
+
+/// A block, which stays as it is as long as a copy of this exists; not beyond the store's life.
+struct BlockView {
+  Outcome outcome = Outcome::closed;
+  std::span<const std::byte> bytes = {};
+  bool in_place = false;  ///< Not a copy. Its checksum has not been compared.
+  std::shared_ptr<const void> keeper = nullptr;
 };
 
 /// Threading: shared, except for construction and destruction.
@@ -229,6 +239,9 @@ class HEADRACE_API Store {
   [[nodiscard]] BlockEnd put(std::string_view key, std::span<const std::byte> source,
                              std::size_t tier = 0);
   [[nodiscard]] BlockEnd get(std::string_view key, std::span<std::byte> target);
+
+  /// The block of the key: in place where that is possible (shared.hpp), otherwise a copy.
+  [[nodiscard]] virtual BlockView view(std::string_view key);
 
   /// Length of the block; nullopt for an unknown key.
   [[nodiscard]] virtual std::optional<std::size_t> length(std::string_view key) const = 0;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store that the processes of a host share: one serves it, the others connect and use it as their
+// own. Clients read blocks in the first tier, which is memory, without a message to the server.
+//
+// Specification: as in store.hpp, except that a client's transfers are complete when they return.
+// It
+//   cannot pin, flush, clear or list keys, and has no statistics: the server does.
+// Damage: clients cannot write to the memory of blocks. Whatever a client does, it loses at worst
+//   its own requests and the blocks that it may replace or remove.
+// Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
+// keep
+//   at most half of the first tier, each an equal part of that; a block beyond is copied.
+// Requests: the server takes one from each client in turn, and holds a bounded number of each. One
+//   that removes from a file waits for the disk, and the next ones with it.
+// Death: when the server ends, requests end as `closed`, and so do later ones: connect again. Views
+//   stay valid. In a child of fork() a client is closed.
+// Not for: processes that do not trust the server.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "headrace/base/export.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/engine/engine.hpp"
+#include "headrace/store/store.hpp"
+
+namespace headrace::store {
+
+struct ServeOptions {
+  std::string socket;  ///< Path. Its permissions say who may connect: at first only this user.
+  StoreOptions store;  ///< The first tier must be memory on any node.
+  std::uint32_t clients_max = 16;  ///< At a time, up to 64.
+};
+
+/// Serves a store until its destruction, in a thread of its own. Borrows the engine.
+///
+/// Threading: shared, except for destruction.
+class HEADRACE_API Server {
+ public:
+  /// Fails: as Store::make; capacity_exceeded if another server has the socket.
+  [[nodiscard]] static Result<std::unique_ptr<Server>> make(engine::Engine& engine,
+                                                            const ServeOptions& options);
+  Server& operator=(Server&&) = delete;
+  virtual ~Server() = default;
+
+  /// The store itself. Its views are copies.
+  [[nodiscard]] virtual Store& served() const = 0;
+
+ protected:
+  Server() = default;
+};
+
+struct ConnectOptions {
+  /// A request that the server has not answered after this time ends as timed_out, and the client
+  /// is closed. A put may still take effect.
+  std::chrono::milliseconds deadline = std::chrono::seconds(30);
+};
+
+/// Connects to the server at `socket`, which is trusted. Borrows the engine.
+///
+/// Fails: not_found if nobody serves there; permission_denied; capacity_exceeded if the server has
+///        clients_max; version_mismatch; out_of_memory, io_failed; unsupported.
+[[nodiscard]] HEADRACE_API Result<std::unique_ptr<Store>> connect(
+    engine::Engine& engine, const std::string& socket, const ConnectOptions& options = {});
+
+}  // namespace headrace::store

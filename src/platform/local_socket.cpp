@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/local_socket.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace headrace::platform {
+namespace {
+
+constexpr std::size_t kAttachedMax = 2;
+
+/// Calls bind() or connect() for a new socket.
+template <typename Call>
+Result<Descriptor> socket_at(const std::string& path, const std::string& tried, const Call& call) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return file_failure(ENAMETOOLONG, tried);
+  path.copy(static_cast<char*>(address.sun_path), path.size());
+  Descriptor made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (made.get() >= 0 &&
+      call(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    return made;
+  }
+  if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN) {
+    return file_failure(errno, tried);
+  }
+  return fail(Code::not_found, tried, "no server answers there", "start it, or check the path");
+}
+
+}  // namespace
+
+void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
+  const auto left = std::max(time_max, std::chrono::nanoseconds(0)).count();
+  const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+  for (pollfd& each : watched) each.revents = 0;
+  static_cast<void>(::ppoll(watched.data(), watched.size(), &limit, nullptr));
+}
+
+Result<LocalSocket> LocalSocket::listen(const std::string& path) {
+  const std::string tried = fmt::format("listen at '{}'", path);
+  Descriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.get() < 0) return file_failure(errno, tried);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(Code::capacity_exceeded, tried, "another process listens there",
+                "connect to that one, or end it first");
+  }
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (!S_ISSOCK(status.st_mode)) return file_failure(EEXIST, tried);
+    ::unlink(path.c_str());
+  }
+  HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
+  // Nobody can connect before listen().
+  if (::chmod(path.c_str(), 0600) != 0 || ::listen(bound->get(), SOMAXCONN) != 0) {
+    return file_failure(errno, tried);
+  }
+  LocalSocket socket(bound->release());
+  socket.lock_ = std::move(lock);
+  return socket;
+}
+
+Result<LocalSocket> LocalSocket::connect(const std::string& path) {
+  HEADRACE_TAKE(made, socket_at(path, fmt::format("connect to '{}'", path), ::connect));
+  return LocalSocket(made->release());
+}
+
+std::optional<LocalSocket> LocalSocket::accept() const {
+  const int accepted = ::accept4(descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  return accepted < 0 ? std::nullopt : std::optional(LocalSocket(accepted));
+}
+
+bool LocalSocket::send(std::span<const std::byte> first, std::span<const std::byte> second,
+                       std::span<const int> attached) const {
+  std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(first.data()), first.size()},
+                             iovec{const_cast<std::byte*>(second.data()), second.size()}};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kAttachedMax * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  if (!attached.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(attached.size_bytes());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(attached.size_bytes());
+    std::memcpy(CMSG_DATA(header), attached.data(), attached.size_bytes());
+  }
+  return ::sendmsg(descriptor(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+}
+
+std::optional<std::size_t> LocalSocket::receive(std::span<std::byte> target,
+                                                std::vector<Descriptor>* attached) const {
+  iovec part{target.data(), target.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kAttachedMax * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = attached == nullptr ? 0 : control.size();
+  const ssize_t count = ::recvmsg(descriptor(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  const cmsghdr* const header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::array<int, kAttachedMax> found{};
+    const std::size_t byte_count = header->cmsg_len - CMSG_LEN(0);
+    std::memcpy(found.data(), CMSG_DATA(header), byte_count);
+    for (std::size_t i = 0; i < byte_count / sizeof(int); ++i) attached->emplace_back(found[i]);
+  }
+  return static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+}
+
+void LocalSocket::end() const noexcept {
+  ::shutdown(descriptor(), SHUT_RDWR);
+}
+
+}  // namespace headrace::platform

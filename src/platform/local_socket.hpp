@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections between processes of a machine that carry packets and descriptors.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/result.hpp"
+#include "headrace/platform/descriptor.hpp"
+
+struct pollfd;
+
+namespace headrace::platform {
+
+/// As poll(); a signal may end it early.
+void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
+
+/// A Unix socket of packets. No call blocks.
+///
+/// Threading: confined, except for end().
+class LocalSocket {
+ public:
+  /// Replaces a socket at which nobody listens: who does has locked `path`.lock.
+  ///
+  /// Fails: capacity_exceeded if another process listens; invalid_argument for another kind of file
+  ///        or a long path; not_found, permission_denied, io_failed.
+  [[nodiscard]] static Result<LocalSocket> listen(const std::string& path);
+  /// Fails: not_found if nobody listens; invalid_argument, permission_denied, io_failed.
+  [[nodiscard]] static Result<LocalSocket> connect(const std::string& path);
+  /// Nothing if none waits.
+  [[nodiscard]] std::optional<LocalSocket> accept() const;
+
+  /// Both parts make one packet. False if the connection has ended or has no room.
+  bool send(std::span<const std::byte> first, std::span<const std::byte> second = {},
+            std::span<const int> attached = {}) const;
+  /// The length of a packet, cut off at that of `target`; 0 at the end of the connection; nothing
+  /// if there is none. Without `attached`, descriptors are refused.
+  [[nodiscard]] std::optional<std::size_t> receive(
+      std::span<std::byte> target, std::vector<Descriptor>* attached = nullptr) const;
+  /// Ends the connection for both sides, also if a child process has the descriptor.
+  void end() const noexcept;
+  /// Drops the descriptor, which ForkGuard has closed already.
+  void forget() { static_cast<void>(descriptor_.release()); }
+  [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+
+ private:
+  explicit LocalSocket(int descriptor) : descriptor_(descriptor) {}
+  Descriptor descriptor_;
+  Descriptor lock_;
+};
+
+}  // namespace headrace::platform

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server of a shared store. One thread talks to the clients.
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "headrace/store/shared.hpp"
+#include "shared.hpp"
+#include "state.hpp"
+
+namespace headrace::store {
+namespace {
+
+using detail::RequestHead;
+using detail::Wish;
+using platform::LocalSocket;
+
+constexpr std::uint64_t kRequestsMax = 64;  ///< Of one client, not yet answered.
+constexpr std::size_t kPlacesBytes = std::size_t{16} << 20U;
+constexpr const char* kServing = "serve a store";
+
+}  // namespace
+
+struct ServerState final : Server {
+  struct Client {
+    LocalSocket socket;
+    platform::SharedMap memory;
+    detail::SharedCells::Reader reader;
+    std::uint64_t waiting = 0;  ///< Requests not yet answered.
+    bool is_gone = false;
+  };
+  /// A put or get in flight.
+  struct Request {
+    ServerState* server = nullptr;
+    std::shared_ptr<Client> client;  ///< Keeps its memory.
+    std::string key;
+    detail::AnswerHead answer;
+    Atomic<bool> is_ended;
+    Transfer transfer;  ///< Last: its destructor waits.
+  };
+
+  ServerState(const ServeOptions& chosen, LocalSocket socket, platform::EventDescriptor event,
+              std::unique_ptr<detail::SharedCells> made)
+      : options(chosen),
+        listener(std::move(socket)),
+        wake(std::move(event)),
+        cells(std::move(made)) {}
+  ~ServerState() override {
+    is_ending.store_relaxed(true);  // Ordered by the event.
+    wake.signal();
+    if (talker.joinable()) talker.join();
+    std::remove(options.socket.c_str());
+    requests.clear();  // Waits for them.
+  }
+
+  [[nodiscard]] Store& served() const override { return *store; }
+  void talk();
+  void welcome(LocalSocket socket);
+  void listen_to(const std::shared_ptr<Client>& client);
+  static void end(void* context, std::span<const BlockEnd> ends) noexcept;
+  static void reply(Client& client, const detail::AnswerHead& answer) {
+    --client.waiting;
+    // There is room for answers to as many requests as a client may have.
+    client.is_gone = !client.socket.send(std::as_bytes(std::span(&answer, 1)));
+  }
+
+  const ServeOptions options;
+  LocalSocket listener;
+  platform::EventDescriptor wake;
+  const std::unique_ptr<detail::SharedCells> cells;
+  std::unique_ptr<StoreState> store;
+  // Of the talker.
+  std::vector<std::shared_ptr<Client>> clients;
+  std::vector<std::unique_ptr<Request>> requests;
+  Atomic<bool> is_ending;
+  std::thread talker;
+};
+
+void ServerState::talk() {
+  cells->mark().hold();
+  for (std::size_t first = 0; !is_ending.load_relaxed(); ++first) {
+    std::vector<pollfd> watched;
+    const auto watch = [&](int descriptor) {
+      watched.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    };
+    watch(wake.descriptor());
+    watch(listener.descriptor());
+    for (const std::shared_ptr<Client>& client : clients) {
+      watch(client->waiting < kRequestsMax ? client->socket.descriptor() : -1);
+    }
+    // A put may wait for a client to end a lease.
+    platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
+    if (watched[0].revents != 0) wake.reset();
+    if (!requests.empty()) store->share(nullptr, nullptr);
+    std::erase_if(requests, [](const std::unique_ptr<Request>& request) {
+      // edge: shared-request-ended (acquire)
+      if (!request->is_ended.load_acquire()) return false;
+      reply(*request->client, request->answer);
+      return true;
+    });
+    // One request of each in turn, from another one first each time.
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      const std::size_t at = (first + i) % clients.size();
+      if (watched[2 + at].revents != 0 && !clients[at]->is_gone) listen_to(clients[at]);
+    }
+    std::erase_if(clients, [&](const std::shared_ptr<Client>& client) {
+      if (client->is_gone) store->share(nullptr, &client->reader);
+      if (client->is_gone) client->socket.end();
+      return client->is_gone;
+    });
+    if (watched[1].revents == 0) continue;
+    if (std::optional<LocalSocket> accepted = listener.accept()) welcome(std::move(*accepted));
+  }
+  cells->mark().release();
+}
+
+void ServerState::welcome(LocalSocket socket) {
+  const detail::SharedShape& shape = cells->shape;
+  detail::Welcome hello{.hash = detail::Index::hash_of("headrace"), .shape = shape};
+  auto file = platform::SharedFile::make_sealed(shape.client_byte_count(), {});
+  auto memory = file ? platform::SharedMap::map(*file, shape.client_byte_count())
+                     : Result<platform::SharedMap>(fail(file.error()));
+  if (!memory || clients.size() >= options.clients_max) {
+    hello.is_full = 1;
+    socket.send(std::as_bytes(std::span(&hello, 1)));
+    return;
+  }
+  const std::array<int, 2> files = {cells->file.descriptor(), file->descriptor()};
+  if (!socket.send(std::as_bytes(std::span(&hello, 1)), {}, files)) return;
+  const auto& words = *reinterpret_cast<const detail::ClientWords*>(memory->bytes().data());
+  clients.push_back(std::make_shared<Client>(Client{
+      .socket = std::move(socket), .memory = std::move(*memory), .reader = {.words = &words}}));
+  store->share(&clients.back()->reader, nullptr);
+}
+
+void ServerState::listen_to(const std::shared_ptr<Client>& client) {
+  // A private copy: the client cannot change what has been checked.
+  std::array<std::byte, sizeof(RequestHead) + kKeyBytesMax + 1> packet;
+  const std::optional<std::size_t> count = client->socket.receive(packet);
+  if (!count) return;
+  RequestHead head;
+  if (*count >= sizeof(head)) std::memcpy(&head, packet.data(), sizeof(head));
+  // Otherwise its end, or no client of ours.
+  client->is_gone = *count < sizeof(head) || *count != sizeof(head) + head.key_bytes ||
+                    head.wish > Wish::remove || head.place >= cells->shape.place_count ||
+                    head.byte_count > cells->shape.stride_bytes;
+  if (client->is_gone) return;
+  std::string key(reinterpret_cast<const char*>(packet.data()) + sizeof(head), head.key_bytes);
+  ++client->waiting;
+  detail::AnswerHead answer{.place = head.place};
+  if (head.wish == Wish::remove) answer.outcome = store->remove(key);
+  if (head.wish == Wish::length) {
+    answer.value = static_cast<std::uint32_t>(store->length(key).value_or(0));
+    if (answer.value == 0) answer.outcome = Outcome::unknown_key;
+  }
+  if (head.wish > Wish::get) return reply(*client, answer);
+  Request& request = *requests.emplace_back(std::make_unique<Request>());
+  request.server = this;
+  request.client = client;
+  request.key = std::move(key);
+  request.answer = answer;
+  const std::span<std::byte> place =
+      cells->shape.place(client->memory.bytes(), head.place).first(head.byte_count);
+  const TransferOptions then{.on_done = &end, .context = &request};
+  const PutBlock put{.key = request.key, .source = place};
+  const GetBlock get{.key = request.key, .target = place};
+  request.transfer =
+      head.wish == Wish::put ? store->put({&put, 1}, head.tier, then) : store->get({&get, 1}, then);
+}
+
+void ServerState::end(void* context, std::span<const BlockEnd> ends) noexcept {
+  auto& request = *static_cast<Request*>(context);
+  request.answer.outcome = ends.front().outcome;
+  request.answer.value = ends.front().byte_count;
+  ServerState& server = *request.server;
+  // edge: shared-request-ended (release)
+  request.is_ended.store_release(true);
+  server.wake.signal();
+}
+
+Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const ServeOptions& options) {
+  HEADRACE_TRY(detail::check(options.store));
+  const TierOptions& memory = options.store.tiers.front();
+  detail::SharedShape shape{.block_bytes = options.store.block_bytes.count()};
+  shape.stride_bytes = detail::Tier::stride_of(shape.block_bytes);
+  shape.cell_count = memory.capacity.count() / shape.block_bytes;
+  if (!memory.path.empty() || memory.node || shape.cell_count == 0 || options.clients_max == 0 ||
+      options.clients_max > 64) {
+    return fail(Code::invalid_argument, kServing,
+                "its first tier is not memory on any node, or clients_max is not 1 to 64",
+                "name memory first, for one block or more");
+  }
+  shape.place_count = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(kPlacesBytes / shape.stride_bytes, 1, kRequestsMax));
+  shape.lease_count = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(shape.cell_count / (2 * std::uint64_t{options.clients_max}), 256));
+  HEADRACE_TAKE_WITHIN(kServing, socket, LocalSocket::listen(options.socket));
+  HEADRACE_TAKE_WITHIN(kServing, event, platform::EventDescriptor::make());
+  HEADRACE_TAKE_WITHIN(kServing, cells, detail::SharedCells::make(shape));
+  auto state = std::make_unique<ServerState>(options, std::move(*socket), std::move(*event),
+                                             std::move(*cells));
+  HEADRACE_TAKE(store, StoreState::make(engine, options.store, state->cells.get()));
+  state->store = std::move(*store);
+  HEADRACE_TAKE(thread, platform::start_thread(kServing, [&talker = *state] { talker.talk(); }));
+  state->talker = std::move(*thread);
+  return state;
+}
+
+}  // namespace headrace::store

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared stores: the guarantees in headrace/store/shared.hpp, with clients in this process, in
+// others, and hostile ones.
+#include "headrace/store/shared.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "headrace/platform/local_socket.hpp"
+#include "store/shared.hpp"
+#include "support/seed.hpp"
+#include "support/store_stage.hpp"
+#include "support/watchdog.hpp"
+
+namespace headrace::store {
+namespace {
+
+using platform::LocalSocket;
+using test::block_bytes;
+using test::version_of;
+
+constexpr std::size_t kBlockBytes = 4096;
+constexpr std::size_t kBlocks = 64;
+
+class Shared : public ::testing::Test {
+ protected:
+  [[nodiscard]] ServeOptions options() const {
+    return {.socket = folder_.file("socket"),
+            .store = {.block_bytes = Bytes(kBlockBytes),
+                      .tiers = {{.capacity = Bytes(kBlocks * kBlockBytes)}}},
+            .clients_max = 4};
+  }
+  void serve(const ServeOptions& options) {
+    auto made = Server::make(*engine_, options);
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    server_ = std::move(*made);
+  }
+  void serve() { serve(options()); }
+  [[nodiscard]] std::unique_ptr<Store> client(const ConnectOptions& chosen = {}) const {
+    auto made = connect(*engine_, folder_.file("socket"), chosen);
+    EXPECT_TRUE(made.has_value()) << made.error().message();
+    return made ? std::move(*made) : nullptr;
+  }
+  /// A server in another process: the test's own has no thread yet.
+  [[nodiscard]] pid_t serve_elsewhere() const { return serve_elsewhere(options()); }
+  [[nodiscard]] static pid_t serve_elsewhere(const ServeOptions& options) {
+    std::array<int, 2> ready{};
+    EXPECT_EQ(::pipe(ready.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto engine = test::worker_engine();
+      const auto server = Server::make(*engine, options);
+      if (!server || ::write(ready[1], "r", 1) != 1) ::_exit(1);
+      while (true) ::pause();
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+    return child;
+  }
+  static void kill(pid_t process) {
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
+  }
+  static Outcome put(Store& store, std::uint64_t key, std::uint64_t version) {
+    return store.put(std::to_string(key), block_bytes(key, version, kBlockBytes)).outcome;
+  }
+  /// Its version; 0 if there is none.
+  static std::uint64_t get(Store& store, std::uint64_t key) {
+    std::vector<std::byte> bytes(kBlockBytes);
+    const BlockEnd end = store.get(std::to_string(key), bytes);
+    if (end.outcome != Outcome::done) return 0;
+    EXPECT_TRUE(version_of(key, bytes).has_value()) << "key " << key << " has wrong bytes";
+    return version_of(key, bytes).value_or(0);
+  }
+  /// Keys from `first` to before `last` that are there.
+  static std::size_t count(Store& store, std::uint64_t first, std::uint64_t last) {
+    std::size_t found = 0;
+    for (; first < last; ++first) found += store.length(std::to_string(first)) ? 1U : 0U;
+    return found;
+  }
+  void make_engine() { engine_ = test::worker_engine(); }
+
+  const test::Folder folder_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(Shared, AClientGetsWhatAnotherPutAndReadsItInPlace) {
+  make_engine();
+  serve();
+  const auto a = client();
+  const auto b = client();
+  EXPECT_EQ(put(*a, 1, 1), Outcome::done);
+  EXPECT_EQ(get(*b, 1), 1U);
+  EXPECT_EQ(put(*b, 1, 2), Outcome::done);
+  EXPECT_EQ(get(*a, 1), 2U);
+  EXPECT_EQ(get(server_->served(), 1), 2U);
+  const BlockView view = a->view("1");
+  EXPECT_TRUE(view.in_place);
+  EXPECT_EQ(version_of(1, view.bytes), 2U);
+  EXPECT_EQ(a->length("1"), kBlockBytes);
+  EXPECT_EQ(b->length("2"), std::nullopt);
+  const StoreStatistics known = server_->served().statistics();
+  EXPECT_EQ(known.tiers.at(0).hits, 4U);
+  EXPECT_EQ(a->remove("1"), Outcome::done);
+  EXPECT_EQ(a->remove("1"), Outcome::unknown_key);
+  EXPECT_EQ(get(*b, 1), 0U);
+  EXPECT_EQ(b->view("1").outcome, Outcome::unknown_key);
+}
+
+TEST_F(Shared, RefusesWhatAStoreRefuses) {
+  make_engine();
+  serve();
+  const auto store = client();
+  std::vector<std::byte> bytes(2 * kBlockBytes);
+  EXPECT_EQ(store->put("", bytes).outcome, Outcome::bad_key);
+  EXPECT_EQ(store->put(std::string(300, 'k'), bytes).outcome, Outcome::bad_key);
+  EXPECT_EQ(store->put("a", bytes).outcome, Outcome::wrong_length);
+  EXPECT_EQ(store->put("a", {}).outcome, Outcome::wrong_length);
+  EXPECT_EQ(store->put("a", std::span(bytes).first(9), 300).outcome, Outcome::no_such_tier);
+  EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+  EXPECT_EQ(store->get("1", std::span(bytes).first(9)).outcome, Outcome::wrong_length);
+  EXPECT_EQ(store->get("2", bytes).outcome, Outcome::unknown_key);
+  EXPECT_TRUE(store->put({}, 0).poll());
+}
+
+TEST_F(Shared, BatchesLargerThanTheSharedMemoryEnd) {
+  make_engine();
+  serve();
+  const auto store = client();
+  constexpr std::size_t kMany = 500;
+  std::vector<std::string> keys;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<PutBlock> puts;
+  std::vector<GetBlock> gets;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    keys.push_back(std::to_string(i % 40));
+    bytes.push_back(block_bytes(i % 40, i, kBlockBytes));
+  }
+  for (std::size_t i = 0; i < kMany; ++i) puts.push_back({keys[i], bytes[i]});
+  const Transfer put = store->put(puts);
+  put.wait();
+  EXPECT_TRUE(put.all_done());
+  for (std::size_t i = 0; i < kMany; ++i) gets.push_back({keys[i], bytes[i]});
+  const Transfer got = store->get(gets);
+  got.wait();
+  EXPECT_TRUE(got.all_done());
+  for (std::size_t i = 0; i < kMany; ++i)
+    EXPECT_EQ(version_of(i % 40, bytes[i]), 480 + i % 40 - (i % 40 >= 20 ? 40 : 0));
+}
+
+TEST_F(Shared, AViewStaysWhileItsBlockIsReplacedRemovedAndEvicted) {
+  make_engine();
+  serve();
+  const auto reader = client();
+  const auto writer = client();
+  std::vector<BlockView> views;
+  for (std::uint64_t key = 1; key <= 3; ++key) {
+    EXPECT_EQ(put(*writer, key, 7), Outcome::done);
+    views.push_back(reader->view(std::to_string(key)));
+    EXPECT_TRUE(views.back().in_place);
+  }
+  EXPECT_EQ(put(*writer, 1, 8), Outcome::done);
+  EXPECT_EQ(writer->remove("2"), Outcome::done);
+  for (std::uint64_t key = 100; key < 100 + 4 * kBlocks; ++key) {
+    ASSERT_EQ(put(*writer, key, 1), Outcome::done);
+  }
+  for (std::uint64_t key = 1; key <= 3; ++key) EXPECT_EQ(version_of(key, views[key - 1].bytes), 7U);
+  EXPECT_EQ(get(*reader, 3), 7U) << "a block in use is not evicted";
+}
+
+TEST_F(Shared, AClientKeepsAtMostItsPartOfTheMemory) {
+  make_engine();
+  serve();
+  const auto greedy = client();
+  const auto other = client();
+  std::vector<BlockView> views;
+  std::size_t in_place = 0;
+  for (std::uint64_t key = 0; key < kBlocks; ++key) {
+    ASSERT_EQ(put(*greedy, key, 1), Outcome::done);
+    views.push_back(greedy->view(std::to_string(key)));
+    in_place += views.back().in_place ? 1 : 0;
+    EXPECT_EQ(version_of(key, views.back().bytes), 1U);
+  }
+  EXPECT_EQ(in_place, kBlocks / 8);
+  for (std::uint64_t key = 100; key < 400; ++key) {
+    ASSERT_EQ(put(*other, key, 1), Outcome::done);
+    ASSERT_EQ(get(*other, key), 1U);
+  }
+  views.clear();
+  EXPECT_TRUE(greedy->view("0").in_place);
+}
+
+TEST_F(Shared, TheEndOfAClientFreesWhatItHeld) {
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  std::array<int, 2> over{};
+  ASSERT_EQ(::pipe(over.data()), 0);
+  const pid_t server = serve_elsewhere();
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto engine = test::worker_engine();
+    const auto store = connect(*engine, folder_.file("socket")).value();
+    std::vector<BlockView> views;
+    for (std::uint64_t key = 0; key < 8; ++key) {
+      put(*store, key, 1);
+      views.push_back(store->view(std::to_string(key)));
+    }
+    if (::write(ready[1], "r", 1) != 1) ::_exit(1);
+    const pid_t forked = ::fork();  // Keeps the descriptor of the connection.
+    if (forked == 0)
+      ::_exit(store->put("x", views.front().bytes).outcome == Outcome::closed ? 0 : 1);
+    int status = 0;
+    ::waitpid(forked, &status, 0);
+    if (status != 0 || ::write(ready[1], "f", 1) != 1) ::_exit(1);
+    char end = 0;
+    ::close(over[1]);
+    // Keeps the connection's descriptor until the end of the test.
+    if (::fork() == 0) ::_exit(::read(over[0], &end, 1) == 0 ? 0 : 1);
+    while (true) ::pause();
+  }
+  std::array<char, 2> bytes{};
+  ASSERT_EQ(::read(ready[0], &bytes[0], 1), 1);
+  ASSERT_EQ(::read(ready[0], &bytes[1], 1), 1);
+  EXPECT_EQ(bytes[1], 'f') << "a child uses its parent's store";
+  make_engine();
+  const auto store = client();
+  ::kill(holder, SIGSTOP);
+  for (std::uint64_t key = 1; key < 8; ++key) {
+    ASSERT_EQ(store->remove(std::to_string(key)), Outcome::done);
+  }
+  for (std::uint64_t key = 100; key < 300; ++key) ASSERT_EQ(put(*store, key, 1), Outcome::done);
+  EXPECT_EQ(get(*store, 0), 1U);
+  EXPECT_EQ(count(*store, 0, 300), kBlocks - 7) << "it keeps what it reads";
+  kill(holder);
+  // Once the server knows of its end.
+  for (std::uint64_t key = 300; count(*store, 0, key) != kBlocks; ++key) {
+    ASSERT_EQ(put(*store, key, 1), Outcome::done);
+  }
+  ::close(over[1]);
+  kill(server);
+}
+
+TEST_F(Shared, WhenTheServerEndsClientsAreClosedAndTheNextServerServes) {
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("f")});
+  pid_t server = serve_elsewhere(chosen);
+  make_engine();
+  const auto store = client();
+  ASSERT_EQ(store->put("1", block_bytes(1, 5, kBlockBytes), 1).outcome, Outcome::done);
+  ASSERT_EQ(put(*store, 2, 5), Outcome::done);
+  const BlockView view = store->view("2");
+  kill(server);
+  EXPECT_EQ(version_of(2, view.bytes), 5U);
+  EXPECT_EQ(put(*store, 3, 1), Outcome::closed);
+  EXPECT_EQ(get(*store, 2), 0U) << "a server that has ended has no blocks";
+  server = serve_elsewhere(chosen);
+  EXPECT_EQ(put(*store, 3, 1), Outcome::closed);
+  const auto next = client();
+  EXPECT_EQ(get(*next, 1), 5U) << "what was durable is there";
+  EXPECT_EQ(put(*next, 3, 2), Outcome::done);
+  EXPECT_EQ(get(*next, 3), 2U);
+  kill(server);
+}
+
+TEST_F(Shared, AStoppedServerTimesOutAndIsReadInPlace) {
+  const pid_t server = serve_elsewhere();
+  make_engine();
+  const auto store = client({.deadline = std::chrono::milliseconds(50)});
+  const auto patient = client();
+  EXPECT_EQ(put(*patient, 1, 1), Outcome::done);
+  ::kill(server, SIGSTOP);
+  ::waitpid(server, nullptr, WUNTRACED);
+  EXPECT_EQ(put(*store, 2, 1), Outcome::timed_out);
+  EXPECT_EQ(put(*store, 2, 1), Outcome::closed);
+  EXPECT_EQ(get(*store, 1), 1U);
+  ::kill(server, SIGCONT);
+  EXPECT_EQ(put(*patient, 2, 2), Outcome::done);
+  EXPECT_EQ(get(*patient, 2), 2U);
+  kill(server);
+}
+
+TEST_F(Shared, RefusesASecondServerAndMoreClientsThanItTakes) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("f")});
+  serve(chosen);
+  EXPECT_EQ(Server::make(*engine_, options()).error().code, Code::capacity_exceeded);
+  chosen.socket = folder_.file("other");
+  EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::capacity_exceeded);
+  std::vector<std::unique_ptr<Store>> clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(client());
+  EXPECT_EQ(connect(*engine_, folder_.file("socket")).error().code, Code::capacity_exceeded);
+  EXPECT_EQ(connect(*engine_, folder_.file("none")).error().code, Code::not_found);
+  chosen.store.tiers.erase(chosen.store.tiers.begin());
+  EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::invalid_argument);
+}
+
+TEST_F(Shared, NamesAServerOfAnotherVersion) {
+  make_engine();
+  const auto socket = LocalSocket::listen(folder_.file("socket")).value();
+  std::thread server([&] {
+    std::optional<LocalSocket> accepted;
+    while (!(accepted = socket.accept())) std::this_thread::yield();
+    detail::Welcome hello;
+    ++hello.version;
+    EXPECT_TRUE(accepted->send(std::as_bytes(std::span(&hello, 1))));
+  });
+  EXPECT_EQ(connect(*engine_, folder_.file("socket")).error().code, Code::version_mismatch);
+  server.join();
+}
+
+/// A client without the library.
+struct Raw {
+  explicit Raw(const std::string& path) : socket(LocalSocket::connect(path).value()) {
+    pollfd watched{.fd = socket.descriptor(), .events = POLLIN, .revents = 0};
+    platform::poll_until({&watched, 1}, std::chrono::hours(1));
+    EXPECT_EQ(socket.receive(std::as_writable_bytes(std::span(&hello, 1)), &files), sizeof(hello));
+    EXPECT_EQ(files.size(), 2U);
+  }
+  void* map(std::size_t file, std::uint64_t byte_count, int access) const {
+    return ::mmap(nullptr, byte_count, access, MAP_SHARED, files.at(file).get(), 0);
+  }
+
+  LocalSocket socket;
+  detail::Welcome hello;
+  std::vector<platform::Descriptor> files;
+};
+
+TEST_F(Shared, NoClientCanWriteToTheMemoryOfBlocks) {
+  make_engine();
+  serve();
+  const Raw raw(folder_.file("socket"));
+  const std::uint64_t bytes = raw.hello.shape.byte_count();
+  EXPECT_EQ(raw.map(0, bytes, PROT_READ | PROT_WRITE), MAP_FAILED);
+  void* const mapped = raw.map(0, bytes, PROT_READ);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_NE(::mprotect(mapped, bytes, PROT_READ | PROT_WRITE), 0);
+  ::munmap(mapped, bytes);
+  const int again = ::open(("/proc/self/fd/" + std::to_string(raw.files[0].get())).c_str(), O_RDWR);
+  EXPECT_EQ(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+  EXPECT_LT(::pwrite(again, "x", 1, 0), 0);
+  EXPECT_NE(::fallocate(again, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  for (const platform::Descriptor& file : raw.files) {
+    EXPECT_NE(::ftruncate(file.get(), 0), 0);
+    EXPECT_NE(::ftruncate(file.get(), 1 << 30), 0);
+  }
+  ::close(again);
+}
+
+TEST_F(Shared, AHostileClientHarmsNoOther) {
+  make_engine();
+  serve();
+  const auto good = client();
+  Random random(test::seed());
+  for (int round = 0; round < 20; ++round) {
+    const Raw raw(folder_.file("socket"));
+    const std::uint64_t bytes = raw.hello.shape.client_byte_count();
+    auto* const mine = static_cast<std::byte*>(raw.map(1, bytes, PROT_READ | PROT_WRITE));
+    ASSERT_NE(mine, MAP_FAILED);
+    Atomic<bool> ends{false};
+    std::thread scribbler([&, seed = random()] {
+      Random other(seed);
+      const auto words = std::span(reinterpret_cast<std::uint32_t*>(mine), bytes / 4);
+      // relaxed: only to end.
+      while (!ends.load_relaxed()) {
+        // Cells that exist, and others.
+        const std::uint64_t value = other.below(2) == 0 ? other.below(2 * kBlocks) : other();
+        const std::size_t at = other.below(2) == 0 ? other.below(4096) : other.below(words.size());
+        store_relaxed(words[at], static_cast<std::uint32_t>(value));
+      }
+    });
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      detail::RequestHead head{.wish = static_cast<detail::Wish>(random.below(4)),
+                               .tier = static_cast<std::uint8_t>(random.below(3)),
+                               .key_bytes = 4,
+                               .place = static_cast<std::uint32_t>(random.below(64)),
+                               .byte_count = static_cast<std::uint32_t>(random.below(5000))};
+      // Its own keys: it may put and remove others as well. One in many is no request.
+      std::array<char, 4> key = {'x', 'x', 'x', static_cast<char>('a' + random.below(20))};
+      if (random.below(50) == 0) head.wish = static_cast<detail::Wish>(random.below(256) | 16U);
+      if (random.below(50) == 0) head.place = static_cast<std::uint32_t>(random());
+      if (random.below(50) == 0) head.key_bytes = static_cast<std::uint16_t>(random());
+      static_cast<void>(
+          raw.socket.send(std::as_bytes(std::span(&head, 1)), std::as_bytes(std::span(key))));
+      ASSERT_EQ(put(*good, i % 20, i + 1), Outcome::done);
+      ASSERT_EQ(get(*good, i % 20), i + 1);
+    }
+    ends.store_relaxed(true);  // As above.
+    scribbler.join();
+    ::munmap(mine, bytes);
+  }
+  EXPECT_EQ(put(*good, 1, 3), Outcome::done);
+}
+
+TEST_F(Shared, HistoriesOfSeveralClientsFollowTheSpecification) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(4 * kBlocks * kBlockBytes), .path = folder_.file("f")});
+  serve(chosen);
+  // Each key has one writer, whose versions grow. A get returns one that was not replaced before it
+  // began, and was begun before it ended.
+  constexpr std::uint64_t kKeys = 96;
+  std::array<Atomic<std::uint64_t>, kKeys> begun;
+  std::array<Atomic<std::uint64_t>, kKeys> ended;
+  std::vector<std::thread> threads;
+  constexpr std::uint64_t kThreads = 3;
+  for (std::uint64_t me = 0; me < kThreads; ++me) {
+    threads.emplace_back([&, me, seed = test::seed() + me] {
+      const auto store = client();
+      Random random(seed);
+      for (int i = 0; i < 3000; ++i) {
+        const std::uint64_t key = random.below(kKeys);
+        // edge: test-history (acquire, release)
+        if (key % kThreads == me && random.below(2) == 0) {
+          const std::uint64_t next = begun[key].load_relaxed() + 1;  // relaxed: written here only.
+          begun[key].store_release(next);
+          const auto bytes = block_bytes(key, next, kBlockBytes);
+          EXPECT_EQ(store->put(std::to_string(key), bytes, random.below(2)).outcome, Outcome::done);
+          ended[key].store_release(next);
+        } else if (key % 2 == 0) {
+          const std::uint64_t least = ended[key].load_acquire();
+          const BlockView view = store->view(std::to_string(key));
+          const std::optional<std::uint64_t> seen = version_of(key, view.bytes);
+          const std::uint64_t most = begun[key].load_acquire();
+          EXPECT_TRUE(seen.has_value() || least == 0);
+          EXPECT_GE(seen.value_or(0), least) << "key " << key;
+          EXPECT_LE(seen.value_or(0), most) << "key " << key;
+        } else {
+          const std::uint64_t least = ended[key].load_acquire();
+          const std::uint64_t seen = get(*store, key);
+          EXPECT_GE(seen, least) << "key " << key;
+          EXPECT_LE(seen, begun[key].load_acquire()) << "key " << key;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace headrace::store
