@@ -54,6 +54,7 @@ struct ServerState final : Server {
     if (talker.joinable()) talker.join();
     std::remove(options.socket.c_str());
     requests.clear();  // Waits for them.
+    store.reset();     // It reads the memory of clients.
   }
 
   [[nodiscard]] Store& served() const override { return *store; }

@@ -274,6 +274,22 @@ TEST_F(Shared, WhenTheServerEndsClientsAreClosedAndTheNextServerServes) {
   kill(server);
 }
 
+TEST_F(Shared, AServerEndsWhileBlocksMoveAndClientsAreConnected) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(4 * kBlocks * kBlockBytes), .path = folder_.file("f")});
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    serve(chosen);
+    const auto store = client();
+    for (std::uint64_t key = 0; key < 2 * kBlocks; ++key) {
+      ASSERT_EQ(put(*store, key, round), Outcome::done);
+    }
+    server_.reset();
+    EXPECT_EQ(put(*store, 1, round), Outcome::closed);
+  }
+}
+
 TEST_F(Shared, AStoppedServerTimesOutAndIsReadInPlace) {
   const pid_t server = serve_elsewhere();
   make_engine();
