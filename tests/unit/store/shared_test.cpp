@@ -20,6 +20,13 @@
 #include "support/store_stage.hpp"
 #include "support/watchdog.hpp"
 
+#if defined(__SANITIZE_THREAD__)
+/// The servers in other processes are forked, and have threads.
+extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "die_after_fork=0";
+}
+#endif
+
 namespace headrace::store {
 namespace {
 
