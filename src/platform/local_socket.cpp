@@ -61,7 +61,7 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path) {
     ::unlink(path.c_str());
   }
   HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
-  // Nobody can connect before listen().
+  // No client can connect before listen().
   if (::chmod(path.c_str(), 0600) != 0 || ::listen(bound->get(), SOMAXCONN) != 0) {
     return file_failure(errno, tried);
   }

@@ -23,12 +23,12 @@ void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
 /// Threading: confined, except for end().
 class LocalSocket {
  public:
-  /// Replaces a socket at which nobody listens: who does has locked `path`.lock.
+  /// Replaces a socket without a listener. A listener holds the lock of `path`.lock.
   ///
   /// Fails: capacity_exceeded if another process listens; invalid_argument for another kind of file
   ///        or a long path; not_found, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> listen(const std::string& path);
-  /// Fails: not_found if nobody listens; invalid_argument, permission_denied, io_failed.
+  /// Fails: not_found without a listener; invalid_argument, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> connect(const std::string& path);
   /// Nothing if none waits.
   [[nodiscard]] std::optional<LocalSocket> accept() const;

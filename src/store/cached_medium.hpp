@@ -127,8 +127,8 @@ class CachedMedium {
     fault_ = done ? pmem::Fault::none : pmem::Fault::sync_failed;
   }
   void persist(const void* /*begin*/, std::size_t /*byte_count*/) { drain(); }
-  /// A checkpoint, so that the file is its table: a byte of the log that changes while nobody has
-  /// the file open would make every later record unreadable. If it fails, the log stays.
+  /// Makes a checkpoint, which empties the log: if a byte of the log of a closed file changed, all
+  /// later records would be lost. If the checkpoint fails, the log stays.
   void close() {
     const Lock order(order_);
     mutex_.lock();

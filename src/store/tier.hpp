@@ -94,7 +94,7 @@ struct Publication {
   std::uint8_t from = 0;                 ///< Move: tier.
   bool is_move = false;
   bool published = false;
-  bool failed = false;    ///< Its header cannot be written.
+  bool failed = false;    ///< What it replaces may return.
   bool outdated = false;  ///< Put: the key has the block of a later one.
 };
 

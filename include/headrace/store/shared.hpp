@@ -61,7 +61,7 @@ struct ConnectOptions {
 
 /// Connects to the server at `socket`, which is trusted. Borrows the engine.
 ///
-/// Fails: not_found if nobody serves there; permission_denied; capacity_exceeded if the server has
+/// Fails: not_found if no server is there; permission_denied; capacity_exceeded if the server has
 ///        clients_max; version_mismatch; out_of_memory, io_failed; unsupported.
 [[nodiscard]] HEADRACE_API Result<std::unique_ptr<Store>> connect(
     engine::Engine& engine, const std::string& socket, const ConnectOptions& options = {});
