@@ -24,21 +24,19 @@ using namespace detail;  // NOLINT(google-build-using-namespace): it shares the 
 
 /// The rules of the protocol. For each, lab/ring_check.cpp has a ring that breaks it, and the crash
 /// check must find it.
-// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct PositionRules {
-  static constexpr bool flushes_the_entry = true;
-  static constexpr bool flushes_every_line = true;       ///< Else the first one.
-  static constexpr bool flushes_the_right_lines = true;  ///< Else the following ones.
-  static constexpr bool stores_before_it_flushes = true;
-  static constexpr bool drains_after_the_entry = true;
-  static constexpr bool stores_the_position_last = true;
-  static constexpr bool flushes_the_position = true;
-  static constexpr bool drains_after_the_position = true;
-  static constexpr bool flushes_the_read_position = true;
-  static constexpr bool waits_for_the_acknowledgement = true;
-  static constexpr bool flushes_what_it_sees = true;
+  bool flushes_the_entry = true;
+  bool flushes_every_line = true;       ///< Else the first one.
+  bool flushes_the_right_lines = true;  ///< Else the following ones.
+  bool stores_before_it_flushes = true;
+  bool drains_after_the_entry = true;
+  bool stores_the_position_last = true;
+  bool flushes_the_position = true;
+  bool drains_after_the_position = true;
+  bool flushes_the_read_position = true;
+  bool waits_for_the_acknowledgement = true;
+  bool flushes_what_it_sees = true;
 };
-// NOLINTEND(readability-identifier-naming)
 
 struct EntryHeader {
   std::uint64_t byte_count = 0;  ///< kSkip: continue at the start of the data.
@@ -144,7 +142,7 @@ class LineFlusher {
 /// The producer's side.
 ///
 /// Threading: confined.
-template <typename Memory, typename Rules = PositionRules>
+template <typename Memory, PositionRules kRules = PositionRules()>
 class PositionProducer {
  public:
   PositionProducer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
@@ -177,17 +175,17 @@ class PositionProducer {
     chain_.kept = position_of(load_acquire(ring_.head->durable.read));
     // The producer builds on the positions it read: they must be durable.
     memory_.label("positions");
-    if constexpr (Rules::flushes_what_it_sees) {
+    if constexpr (kRules.flushes_what_it_sees) {
       flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
       flusher_.drain();
     }
     if (end - chain_.kept > ring_.capacity_bytes) return Enqueue::full;
-    if constexpr (!Rules::stores_the_position_last) publish(end);
+    if constexpr (!kRules.stores_the_position_last) publish(end);
     for (const std::span<const std::byte> entry : entries) append(entry);
-    if constexpr (Rules::drains_after_the_entry) flusher_.drain();
+    if constexpr (kRules.drains_after_the_entry) flusher_.drain();
     // Publish a position only if everything before it is durable.
     if (memory_.fault() != Fault::none) return Enqueue::lost;
-    if constexpr (Rules::stores_the_position_last) publish(end);
+    if constexpr (kRules.stores_the_position_last) publish(end);
     return memory_.fault() == Fault::none ? Enqueue::done : Enqueue::lost;
   }
 
@@ -211,29 +209,29 @@ class PositionProducer {
 
   void write(std::span<const std::byte> entry, const EntryHeader& header) {
     std::byte* const place = ring_.at(chain_.end.position);
-    if constexpr (!Rules::stores_before_it_flushes) flush_entry(place, entry.size());
+    if constexpr (!kRules.stores_before_it_flushes) flush_entry(place, entry.size());
     memory_.label("entry header");
     memory_.store(place, std::as_bytes(std::span(&header, 1)));
     memory_.label("entry");
     memory_.store(place + sizeof(header), entry);
-    if constexpr (Rules::stores_before_it_flushes) flush_entry(place, entry.size());
+    if constexpr (kRules.stores_before_it_flushes) flush_entry(place, entry.size());
   }
 
   void flush_entry(std::byte* place, std::size_t entry_bytes) {
-    if constexpr (!Rules::flushes_the_entry) return;
+    if constexpr (!kRules.flushes_the_entry) return;
     memory_.label("entry");
     const std::size_t byte_count = sizeof(EntryHeader) + entry_bytes;
-    const std::size_t shift = Rules::flushes_the_right_lines ? 0 : kLineBytes;
-    flusher_.flush(place + shift, Rules::flushes_every_line ? byte_count : 1);
+    const std::size_t shift = kRules.flushes_the_right_lines ? 0 : kLineBytes;
+    flusher_.flush(place + shift, kRules.flushes_every_line ? byte_count : 1);
   }
 
   void publish(std::uint64_t end) {
     memory_.label("write position");
     memory_.store_word(ring_.head->durable.written, end);
-    if constexpr (Rules::flushes_the_position) {
+    if constexpr (kRules.flushes_the_position) {
       flusher_.flush(&ring_.head->durable.written, sizeof(std::uint64_t));
     }
-    if constexpr (Rules::drains_after_the_position) flusher_.drain();
+    if constexpr (kRules.drains_after_the_position) flusher_.drain();
   }
 
   Memory& memory_;
@@ -246,7 +244,7 @@ class PositionProducer {
 /// The consumer's side.
 ///
 /// Threading: confined.
-template <typename Memory, typename Rules = PositionRules>
+template <typename Memory, PositionRules kRules = PositionRules()>
 class PositionConsumer {
  public:
   PositionConsumer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
@@ -265,7 +263,7 @@ class PositionConsumer {
       const std::uint64_t written = load_acquire(ring_.head->durable.written);
       memory_.label("positions");
       // Lend no entry that a crash could still undo.
-      if constexpr (Rules::flushes_what_it_sees) {
+      if constexpr (kRules.flushes_what_it_sees) {
         flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
         flusher_.drain();
       }
@@ -285,7 +283,7 @@ class PositionConsumer {
                      static_cast<std::size_t>(header.byte_count)};
       entry.ordinal = header.ordinal;
       lent_ = position;
-      if constexpr (!Rules::waits_for_the_acknowledgement) acknowledge();
+      if constexpr (!kRules.waits_for_the_acknowledgement) acknowledge();
       return Next::entry;
     }
   }
@@ -294,7 +292,7 @@ class PositionConsumer {
     if (!lent_.has_value()) return;
     memory_.label("read position");
     memory_.store_word(ring_.head->durable.read, *std::exchange(lent_, std::nullopt));
-    if constexpr (Rules::flushes_the_read_position) {
+    if constexpr (kRules.flushes_the_read_position) {
       flusher_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
       flusher_.drain();
     }

@@ -10,109 +10,29 @@
 namespace headrace::pmem::lab {
 namespace {
 
-// One breach each.
-// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
-struct MissingFlush : PositionRules {
-  static constexpr bool flushes_the_entry = false;
-};
-struct ShortFlush : PositionRules {
-  static constexpr bool flushes_every_line = false;
-};
-struct WrongLine : PositionRules {
-  static constexpr bool flushes_the_right_lines = false;
-};
-struct FlushBeforeStore : PositionRules {
-  static constexpr bool stores_before_it_flushes = false;
-};
-struct MissingFence : PositionRules {
-  static constexpr bool drains_after_the_entry = false;
-};
-struct FlagBeforeData : PositionRules {
-  static constexpr bool stores_the_position_last = false;
-};
-struct MissingPositionFlush : PositionRules {
-  static constexpr bool flushes_the_position = false;
-};
-struct MissingLastFence : PositionRules {
-  static constexpr bool drains_after_the_position = false;
-};
-struct MissingReadFlush : PositionRules {
-  static constexpr bool flushes_the_read_position = false;
-};
-struct EarlyRead : PositionRules {
-  static constexpr bool waits_for_the_acknowledgement = false;
-};
-struct SeenTooSoon : PositionRules {
-  static constexpr bool flushes_what_it_sees = false;
-};
-
-struct BlockMissingFence : BlockRules {
-  static constexpr bool drains_before_it_returns = false;
-};
-struct Cached : BlockRules {
-  static constexpr bool streams = false;
-};
-struct CachedTail : BlockRules {
-  static constexpr bool streams_the_last_line = false;
-};
-struct TornChecksum : BlockRules {
-  static constexpr bool proves_the_whole_record = false;
-};
-struct NoChecksum : BlockRules {
-  static constexpr bool checks_the_checksum = false;
-};
-struct OldLap : BlockRules {
-  static constexpr bool checks_the_position = false;
-};
-struct SecondLife : BlockRules {
-  static constexpr bool checks_the_generation = false;
-};
-struct EarlyReuse : BlockRules {
-  static constexpr bool keeps_what_may_be_read_again = false;
-};
-struct BlockMissingReadFlush : BlockRules {
-  static constexpr bool flushes_the_read_position = false;
-};
-struct BlockMissingReadFence : BlockRules {
-  static constexpr bool drains_the_read_position = false;
-};
-struct BlockEarlyRead : BlockRules {
-  static constexpr bool waits_for_the_acknowledgement = false;
-};
-struct BelievedEnd : BlockRules {
-  static constexpr bool finds_the_end = false;
-};
-struct BlockSeenTooSoon : BlockRules {
-  static constexpr bool flushes_what_it_sees = false;
-};
-struct TornTwice : BlockRules {
-  static constexpr bool erases_what_was_torn = false;
-};
-// NOLINTEND(readability-identifier-naming)
-
-template <typename Rules>
+template <PositionRules kRules>
 CheckReport by_positions(FlushInstruction instruction, const CheckOptions& options) {
-  return RingCheck(PositionEnds<Rules>{.instruction = instruction}, options).run();
+  return RingCheck(PositionEnds<kRules>{.instruction = instruction}, options).run();
 }
-template <typename Rules>
+template <PositionRules kRules = PositionRules()>
 CheckReport naive(const CheckOptions& options) {
-  return by_positions<Rules>(FlushInstruction::clflush, options);
+  return by_positions<kRules>(FlushInstruction::clflush, options);
 }
-template <typename Rules>
+template <PositionRules kRules = PositionRules()>
 CheckReport clflushopt(const CheckOptions& options) {
-  return by_positions<Rules>(FlushInstruction::clflushopt, options);
+  return by_positions<kRules>(FlushInstruction::clflushopt, options);
 }
-template <typename Rules>
+template <PositionRules kRules = PositionRules()>
 CheckReport clwb(const CheckOptions& options) {
-  return by_positions<Rules>(FlushInstruction::clwb, options);
+  return by_positions<kRules>(FlushInstruction::clwb, options);
 }
-template <typename Rules>
+template <BlockRules kRules = BlockRules()>
 CheckReport each(const CheckOptions& options) {
-  return RingCheck(BlockEnds<Rules>{.acknowledgement = Acknowledgement::each}, options).run();
+  return RingCheck(BlockEnds<kRules>{.acknowledgement = Acknowledgement::each}, options).run();
 }
-template <typename Rules>
+template <BlockRules kRules = BlockRules()>
 CheckReport lazy(const CheckOptions& options) {
-  return RingCheck(BlockEnds<Rules>{.acknowledgement = Acknowledgement::lazy}, options).run();
+  return RingCheck(BlockEnds<kRules>{.acknowledgement = Acknowledgement::lazy}, options).run();
 }
 
 CheckReport both(const CheckOptions& options) {
@@ -120,11 +40,11 @@ CheckReport both(const CheckOptions& options) {
   if (options.progress) {
     half.progress = [&](double share) { return options.progress(share / 2); };
   }
-  CheckReport report = each<BlockRules>(half);
+  CheckReport report = each<>(half);
   if (options.progress) {
     half.progress = [&](double share) { return options.progress(0.5 + share / 2); };
   }
-  const CheckReport other = lazy<BlockRules>(half);
+  const CheckReport other = lazy<>(half);
   report.states_tried += other.states_tried;
   report.states_bad += other.states_bad;
   report.moments += other.moments;
@@ -143,55 +63,63 @@ struct Subject {
 };
 
 constexpr Subject kSubjects[] = {
-    {"naive", "clflush of everything that is touched", true, naive<PositionRules>},
-    {"clflushopt", "clflushopt and fences", true, clflushopt<PositionRules>},
-    {"clwb", "clwb and fences", true, clwb<PositionRules>},
+    {"naive", "clflush of everything that is touched", true, naive<>},
+    {"clflushopt", "clflushopt and fences", true, clflushopt<>},
+    {"clwb", "clwb and fences", true, clwb<>},
     {"optimised", "whole blocks past the caches, checksums, one fence; both acknowledgements", true,
      both},
-    {"naive-missing-flush", "the entry is not flushed", false, naive<MissingFlush>},
-    {"naive-short-flush", "of the entry only the first line is flushed", false, naive<ShortFlush>},
+    {"naive-missing-flush", "the entry is not flushed", false,
+     naive<PositionRules{.flushes_the_entry = false}>},
+    {"naive-short-flush", "of the entry only the first line is flushed", false,
+     naive<PositionRules{.flushes_every_line = false}>},
     {"naive-wrong-line", "the lines behind are flushed instead of the entry's", false,
-     naive<WrongLine>},
+     naive<PositionRules{.flushes_the_right_lines = false}>},
     {"naive-flush-before-store", "the entry is flushed before it is stored", false,
-     naive<FlushBeforeStore>},
+     naive<PositionRules{.stores_before_it_flushes = false}>},
     {"naive-flag-before-data", "the position is stored and flushed before the entry", false,
-     naive<FlagBeforeData>},
+     naive<PositionRules{.stores_the_position_last = false}>},
     {"naive-missing-position-flush", "the write position is not flushed", false,
-     naive<MissingPositionFlush>},
+     naive<PositionRules{.flushes_the_position = false}>},
     {"naive-missing-read-flush", "the read position is not flushed", false,
-     naive<MissingReadFlush>},
-    {"naive-early-read", "the read position moves when an entry is lent", false, naive<EarlyRead>},
+     naive<PositionRules{.flushes_the_read_position = false}>},
+    {"naive-early-read", "the read position moves when an entry is lent", false,
+     naive<PositionRules{.waits_for_the_acknowledgement = false}>},
     {"naive-seen-too-soon", "the consumer acts on a position that is not durable", false,
-     naive<SeenTooSoon>},
+     naive<PositionRules{.flushes_what_it_sees = false}>},
     {"clflushopt-missing-fence", "no fence between entry and position", false,
-     clflushopt<MissingFence>},
-    {"clwb-missing-fence", "no fence between entry and position", false, clwb<MissingFence>},
-    {"clwb-missing-last-fence", "no fence after the position", false, clwb<MissingLastFence>},
-    {"optimised-missing-fence", "no fence before enqueue returns", false, each<BlockMissingFence>},
+     clflushopt<PositionRules{.drains_after_the_entry = false}>},
+    {"clwb-missing-fence", "no fence between entry and position", false,
+     clwb<PositionRules{.drains_after_the_entry = false}>},
+    {"clwb-missing-last-fence", "no fence after the position", false,
+     clwb<PositionRules{.drains_after_the_position = false}>},
+    {"optimised-missing-fence", "no fence before enqueue returns", false,
+     each<BlockRules{.drains_before_it_returns = false}>},
     {"optimised-cached-stores", "the entry goes through the caches and is not flushed", false,
-     each<Cached>},
+     each<BlockRules{.streams = false}>},
     {"optimised-cached-tail", "the last lines of the entry go through the caches", false,
-     each<CachedTail>},
+     each<BlockRules{.streams_the_last_line = false}>},
     {"optimised-torn-checksum", "the checksum is of the first line only", false,
-     each<TornChecksum>},
-    {"optimised-no-checksum", "a header is believed without its checksum", false, each<NoChecksum>},
-    {"optimised-old-lap", "recovery takes entries of an earlier lap", false, each<OldLap>},
+     each<BlockRules{.proves_the_whole_record = false}>},
+    {"optimised-no-checksum", "a header is believed without its checksum", false,
+     each<BlockRules{.checks_the_checksum = false}>},
+    {"optimised-old-lap", "recovery takes entries of an earlier lap", false,
+     each<BlockRules{.checks_the_position = false}>},
     {"optimised-second-life", "what a crash left behind the end comes back to life", false,
-     each<SecondLife>},
+     each<BlockRules{.checks_the_generation = false}>},
     {"optimised-early-reuse", "room is used again before the acknowledgement is durable", false,
-     lazy<EarlyReuse>},
+     lazy<BlockRules{.keeps_what_may_be_read_again = false}>},
     {"optimised-missing-read-flush", "the read position is not flushed", false,
-     each<BlockMissingReadFlush>},
+     each<BlockRules{.flushes_the_read_position = false}>},
     {"optimised-missing-read-fence", "no fence after the flush of the read position", false,
-     each<BlockMissingReadFence>},
+     each<BlockRules{.drains_the_read_position = false}>},
     {"optimised-early-read", "the read position moves when an entry is lent", false,
-     each<BlockEarlyRead>},
+     each<BlockRules{.waits_for_the_acknowledgement = false}>},
     {"optimised-believed-end", "recovery believes a position that is not durable", false,
-     each<BelievedEnd>},
+     each<BlockRules{.finds_the_end = false}>},
     {"optimised-seen-too-soon", "a producer relies on a read position that is not durable", false,
-     lazy<BlockSeenTooSoon>},
+     lazy<BlockRules{.flushes_what_it_sees = false}>},
     {"optimised-torn-twice", "a torn entry stays, and words of the next one complete it", false,
-     each<TornTwice>},
+     each<BlockRules{.erases_what_was_torn = false}>},
 };
 
 constexpr std::size_t kEntriesMax = 1000;

@@ -46,12 +46,12 @@ struct PlainMemory {
 };
 
 /// Producer and consumer of a ring with given rules.
-template <typename Rules>
+template <BlockRules kRules = BlockRules()>
 struct BlockEnds {
   template <typename Memory>
-  using Producer = BlockProducer<Memory, Rules>;
+  using Producer = BlockProducer<Memory, kRules>;
   template <typename Memory>
-  using Consumer = BlockConsumer<Memory, Rules>;
+  using Consumer = BlockConsumer<Memory, kRules>;
 
   Acknowledgement acknowledgement = Acknowledgement::each;
 
@@ -68,12 +68,12 @@ struct BlockEnds {
   }
 };
 
-template <typename Rules>
+template <PositionRules kRules = PositionRules()>
 struct PositionEnds {
   template <typename Memory>
-  using Producer = PositionProducer<Memory, Rules>;
+  using Producer = PositionProducer<Memory, kRules>;
   template <typename Memory>
-  using Consumer = PositionConsumer<Memory, Rules>;
+  using Consumer = PositionConsumer<Memory, kRules>;
 
   FlushInstruction instruction = FlushInstruction::clflush;
 

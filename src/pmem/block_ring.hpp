@@ -40,24 +40,22 @@ namespace headrace::pmem::detail {
 
 /// The rules of the protocol. For each, lab/ring_check.cpp has a ring that breaks it, and the crash
 /// check must find it.
-// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct BlockRules {
-  static constexpr bool drains_before_it_returns = true;
-  static constexpr bool streams = true;  ///< Else cached stores, without a flush.
-  static constexpr bool streams_the_last_line = true;
-  static constexpr bool proves_the_whole_record = true;  ///< Else its first line only.
-  static constexpr bool checks_the_checksum = true;
-  static constexpr bool checks_the_position = true;
-  static constexpr bool checks_the_generation = true;
-  static constexpr bool keeps_what_may_be_read_again = true;  ///< Else only from `read` on.
-  static constexpr bool flushes_the_read_position = true;
-  static constexpr bool drains_the_read_position = true;
-  static constexpr bool waits_for_the_acknowledgement = true;
-  static constexpr bool finds_the_end = true;  ///< Else trusts the producer's word.
-  static constexpr bool flushes_what_it_sees = true;
-  static constexpr bool erases_what_was_torn = true;
+  bool drains_before_it_returns = true;
+  bool streams = true;  ///< Else cached stores, without a flush.
+  bool streams_the_last_line = true;
+  bool proves_the_whole_record = true;  ///< Else its first line only.
+  bool checks_the_checksum = true;
+  bool checks_the_position = true;
+  bool checks_the_generation = true;
+  bool keeps_what_may_be_read_again = true;  ///< Else only from `read` on.
+  bool flushes_the_read_position = true;
+  bool drains_the_read_position = true;
+  bool waits_for_the_acknowledgement = true;
+  bool finds_the_end = true;  ///< Else trusts the producer's word.
+  bool flushes_what_it_sees = true;
+  bool erases_what_was_torn = true;
 };
-// NOLINTEND(readability-identifier-naming)
 
 struct RecordHeader {
   std::uint64_t checksum = 0;
@@ -87,7 +85,7 @@ inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
 }
 
 /// Reads and validates records, as described above.
-template <typename Rules = BlockRules>
+template <BlockRules kRules = BlockRules()>
 class RecordReader {
  public:
   explicit RecordReader(const RingMemory& ring) : ring_(ring) {}
@@ -105,22 +103,22 @@ class RecordReader {
   /// however much it skips.
   [[nodiscard]] bool is_whole(const RecordHeader& header, std::uint64_t position) const {
     const bool skip = header.byte_count == RecordHeader::kSkip;
-    if (Rules::checks_the_position && header.position != position) return false;
+    if (kRules.checks_the_position && header.position != position) return false;
     if (!skip && (record_bytes(header.byte_count) > block_record_bytes_max(ring_.capacity_bytes) ||
                   record_bytes(header.byte_count) > ring_.before_end(position))) {
       return false;
     }
-    if (!Rules::checks_the_checksum) return true;
+    if (!kRules.checks_the_checksum) return true;
     const std::uint64_t byte_count = skip ? kBlockBytes : record_bytes(header.byte_count);
     return checksum(header, ring_.at(position), byte_count) == header.checksum;
   }
   [[nodiscard]] bool follows(const RecordHeader& header, const Cursor& cursor,
                              std::uint64_t generation) const {
-    if (Rules::checks_the_position &&
+    if (kRules.checks_the_position &&
         (header.position != cursor.position || header.ordinal != cursor.ordinal)) {
       return false;
     }
-    if (Rules::checks_the_generation &&
+    if (kRules.checks_the_generation &&
         (header.generation < cursor.generation || header.generation > generation)) {
       return false;
     }
@@ -146,7 +144,7 @@ class RecordReader {
     std::memcpy(first.data(), &header, sizeof(header));
     Digest digest;
     digest_lines(first, digest);
-    if constexpr (Rules::proves_the_whole_record) {
+    if constexpr (kRules.proves_the_whole_record) {
       digest_lines({record + kLineBytes, byte_count - kLineBytes}, digest);
     }
     return digest.value(ring_.ring_id);
@@ -169,8 +167,8 @@ class RecordReader {
   RingMemory ring_;
 };
 
-template <typename Rules>
-Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_rest) const {
+template <BlockRules kRules>
+Result<Chain> RecordReader<kRules>::recover(const std::string& tried, bool at_rest) const {
   Chain chain;
   // Eight-byte words are never torn. The other end writes only its own words, and only a producer
   // may overwrite the acknowledged entry: this thread, or none.
@@ -195,7 +193,7 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
     chain.first = next_cursor(last, chain.first);
   }
   chain.end = chain.first;
-  if constexpr (!Rules::finds_the_end) {
+  if constexpr (!kRules.finds_the_end) {
     const std::uint64_t believed = ring_.head->producer.written;
     while (chain.end.position < believed) {
       const RecordHeader header = header_at(chain.end.position);
@@ -239,7 +237,7 @@ void flush_recovered(Memory& memory, const RingMemory& ring, const Chain& chain)
 /// The producer's side.
 ///
 /// Threading: confined.
-template <typename Memory, typename Rules = BlockRules>
+template <typename Memory, BlockRules kRules = BlockRules()>
 class BlockProducer {
  public:
   BlockProducer(Memory& memory, const RingMemory& ring)
@@ -253,10 +251,10 @@ class BlockProducer {
     flush_recovered(memory_, ring_, chain_);
     // The room before the read position will be overwritten: the position must be durable.
     memory_.label("read");
-    if constexpr (Rules::flushes_what_it_sees) {
+    if constexpr (kRules.flushes_what_it_sees) {
       memory_.persist(&ring_.head->durable.read, sizeof(std::uint64_t));
     }
-    if constexpr (Rules::erases_what_was_torn) erase_torn();
+    if constexpr (kRules.erases_what_was_torn) erase_torn();
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
@@ -277,7 +275,7 @@ class BlockProducer {
     if (!has_room_until(end)) return Enqueue::full;
     const std::uint64_t batch_position = chain_.end.position;
     for (const std::span<const std::byte> entry : entries) append(entry, batch_position);
-    if constexpr (Rules::drains_before_it_returns) memory_.drain();
+    if constexpr (kRules.drains_before_it_returns) memory_.drain();
     if (memory_.fault() != Fault::none) return Enqueue::lost;
     publish();
     return Enqueue::done;
@@ -298,7 +296,7 @@ class BlockProducer {
  private:
   [[nodiscard]] bool has_room_until(std::uint64_t end) {
     if (end - chain_.kept <= ring_.capacity_bytes) return true;
-    const std::uint64_t& word = Rules::keeps_what_may_be_read_again
+    const std::uint64_t& word = kRules.keeps_what_may_be_read_again
                                     ? ring_.head->consumer.read_durable
                                     : ring_.head->durable.read;
     // After a crash the word may be older than the recovered one, never newer.
@@ -356,13 +354,13 @@ class BlockProducer {
     digest_lines(first, digest);
     memory_.label("entry");
     put(place + kLineBytes, rest.first(whole), &digest);
-    if constexpr (Rules::streams_the_last_line) {
+    if constexpr (kRules.streams_the_last_line) {
       put(place + kLineBytes + whole, {last.data(), last_bytes}, &digest);
     } else {
       digest_lines({last.data(), last_bytes}, digest);
       memory_.store(place + kLineBytes + whole, {last.data(), last_bytes});
     }
-    if constexpr (Rules::proves_the_whole_record) {
+    if constexpr (kRules.proves_the_whole_record) {
       header.checksum = digest.value(ring_.ring_id);
     } else {
       header.checksum = reader_.checksum(header, first.data(), kLineBytes);
@@ -375,7 +373,7 @@ class BlockProducer {
 
   void put(std::byte* target, std::span<const std::byte> lines, Digest* digest) {
     if (lines.empty()) return;
-    if constexpr (Rules::streams) {
+    if constexpr (kRules.streams) {
       memory_.stream(target, lines, digest);
     } else {
       if (digest != nullptr) digest_lines(lines, *digest);
@@ -391,14 +389,14 @@ class BlockProducer {
 
   Memory& memory_;
   RingMemory ring_;
-  RecordReader<Rules> reader_;
+  RecordReader<kRules> reader_;
   Chain chain_;
 };
 
 /// The consumer's side.
 ///
 /// Threading: confined.
-template <typename Memory, typename Rules = BlockRules>
+template <typename Memory, BlockRules kRules = BlockRules()>
 class BlockConsumer {
  public:
   BlockConsumer(Memory& memory, const RingMemory& ring, Acknowledgement acknowledgement)
@@ -447,7 +445,7 @@ class BlockConsumer {
       entry.bytes = {ring_.at(position) + sizeof(RecordHeader), header.byte_count};
       entry.ordinal = header.ordinal;
       lent_ = position;
-      if constexpr (!Rules::waits_for_the_acknowledgement) acknowledge();
+      if constexpr (!kRules.waits_for_the_acknowledgement) acknowledge();
       return Next::entry;
     }
   }
@@ -464,10 +462,10 @@ class BlockConsumer {
   void flush() {
     if (read_ == read_durable_) return;
     memory_.label("read");
-    if constexpr (Rules::flushes_the_read_position) {
+    if constexpr (kRules.flushes_the_read_position) {
       memory_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
     }
-    if constexpr (Rules::drains_the_read_position) memory_.drain();
+    if constexpr (kRules.drains_the_read_position) memory_.drain();
     publish();
   }
 
@@ -483,7 +481,7 @@ class BlockConsumer {
 
   Memory& memory_;
   RingMemory ring_;
-  RecordReader<Rules> reader_;
+  RecordReader<kRules> reader_;
   Chain chain_;
   std::uint64_t lag_bytes_max_;
   std::uint64_t read_ = DurableWords::kNothingRead;          ///< The word as stored.

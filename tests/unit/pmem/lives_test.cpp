@@ -275,19 +275,19 @@ void live(Ends ends) {
 }
 
 TEST(RingLives, OptimisedWithEachAcknowledgementDurable) {
-  live(lab::BlockEnds<BlockRules>{.acknowledgement = Acknowledgement::each});
+  live(lab::BlockEnds<>{.acknowledgement = Acknowledgement::each});
 }
 
 TEST(RingLives, OptimisedWithLazyAcknowledgements) {
-  live(lab::BlockEnds<BlockRules>{.acknowledgement = Acknowledgement::lazy});
+  live(lab::BlockEnds<>{.acknowledgement = Acknowledgement::lazy});
 }
 
 TEST(RingLives, Naive) {
-  live(lab::PositionEnds<lab::PositionRules>{.instruction = FlushInstruction::clflush});
+  live(lab::PositionEnds<>{.instruction = FlushInstruction::clflush});
 }
 
 TEST(RingLives, WithFences) {
-  live(lab::PositionEnds<lab::PositionRules>{.instruction = FlushInstruction::clwb});
+  live(lab::PositionEnds<>{.instruction = FlushInstruction::clwb});
 }
 
 }  // namespace
