@@ -121,7 +121,7 @@ inline int print_curves(const CurveSettings& settings, std::span<const Curve> gi
       }
     }
   }
-  std::string text;
+  Json measured = Json::object();
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const Curve::Turn turn = curves[i].make(1);
     turn(0);
@@ -129,26 +129,27 @@ inline int print_curves(const CurveSettings& settings, std::span<const Curve> gi
     const auto count = static_cast<double>(turn(0));
     const Steps steps = end_stepping();
     const auto of_each = [&](std::uint64_t all) { return static_cast<double>(all) / count; };
-    text += fmt::format(
-        R"({}"{}": {{"instructions": {:.1f}, "locked": {:.3f}, "system_calls": {:.3f}, )"
-        R"("barriers": {:.3f}, "curve": [)",
-        i == 0 ? "" : ",\n ", curves[i].name, of_each(steps.instructions), of_each(steps.locked),
-        of_each(steps.system_calls), of_each(steps.barriers));
+    Json list = Json::array();
     for (std::size_t k = 0; k < threads.size(); ++k) {
       const CurvePoint& point = points[i][k];
       std::vector<double> ratios;
       for (std::size_t round = 0; round < settings.round_count; ++round) {
         ratios.push_back(point.per_s[round] / points[i].front().per_s[round]);
       }
-      text += fmt::format(R"({}{{"threads": {}, "operations_per_s": {:.0f}, "speedup": {:.3f}, )"
-                          R"("kernel_share": {:.4f}}})",
-                          k == 0 ? "" : ", ", threads[k], median(point.per_s), median(ratios),
-                          median(point.kernel_share));
+      list.push_back({{"threads", threads[k]},
+                      {"operations_per_s", median(point.per_s)},
+                      {"speedup", median(ratios)},
+                      {"kernel_share", median(point.kernel_share)}});
     }
-    text += "]}";
+    measured[curves[i].name] = {{"instructions", of_each(steps.instructions)},
+                                {"locked", of_each(steps.locked)},
+                                {"system_calls", of_each(steps.system_calls)},
+                                {"barriers", of_each(steps.barriers)},
+                                {"curve", list}};
   }
-  fmt::print("{{\"processors\": {}, \"rounds\": {}, \"curves\": {{{}}}}}\n",
-             allowed_processors().size(), settings.round_count, text);
+  print({{"processors", allowed_processors().size()},
+         {"rounds", settings.round_count},
+         {"curves", measured}});
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs behind `headrace bench` share: the clock of a thread, medians, arguments, lists
-// of JSON, and errors that end them.
+// What the programs behind `headrace bench` share: the clock of a thread, medians, arguments, the
+// JSON that they print, and errors that end them.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -70,17 +73,19 @@ T must(Result<T> result) {
   return numbers;
 }
 
-/// "[1.00, 2.50]" of get(each).
-template <typename Values, typename Get>
-[[nodiscard]] std::string list_of(const Values& values, const Get& get) {
-  std::string text;
-  for (const auto& each : values) {
-    text += fmt::format("{}{:.3f}", text.empty() ? "" : ", ", get(each));
-  }
-  return "[" + text + "]";
+using Json = nlohmann::ordered_json;
+
+/// get(each), with three decimals.
+template <typename Values, typename Get = std::identity>
+[[nodiscard]] Json list_of(const Values& values, const Get& get = {}) {
+  Json list = Json::array();
+  for (const auto& each : values) list.push_back(std::round(std::invoke(get, each) * 1e3) / 1e3);
+  return list;
 }
-[[nodiscard]] inline std::string list_of(const std::vector<double>& values) {
-  return list_of(values, [](double value) { return value; });
+/// Prints a line at once.
+inline void print(const Json& document) {
+  fmt::print("{}\n", document.dump(-1, ' ', false, Json::error_handler_t::replace));
+  std::fflush(stdout);
 }
 
 }  // namespace headrace::bench

@@ -151,26 +151,22 @@ int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>&
       }
     }
   }
-  std::string text;
+  const bool counts = counter.problem().empty();
+  Json measured = Json::array();
   for (const Cell& cell : cells) {
-    text += fmt::format(
-        "{}{{\"message_bytes\": {}, \"working_set_bytes\": {}, \"placement\": \"{}\", "
-        "\"computation_ns\": {}, \"total_ns\": {}, \"misses\": {}}}",
-        text.empty() ? "" : ",\n  ", cell.message_bytes, cell.working_set_bytes,
-        message::name(cell.placement),
-        list_of(cell.rounds, [](const Step& each) { return each.computation_ns; }),
-        list_of(cell.rounds, [](const Step& each) { return each.total_ns; }),
-        counter.problem().empty()
-            ? list_of(cell.rounds, [](const Step& each) { return each.misses; })
-            : "null");
+    measured.push_back({{"message_bytes", cell.message_bytes},
+                        {"working_set_bytes", cell.working_set_bytes},
+                        {"placement", message::name(cell.placement)},
+                        {"computation_ns", list_of(cell.rounds, &Step::computation_ns)},
+                        {"total_ns", list_of(cell.rounds, &Step::total_ns)},
+                        {"misses", counts ? list_of(cell.rounds, &Step::misses) : Json()}});
   }
-  fmt::print(
-      "{{\"sender_cpu\": {}, \"receiver_cpu\": {}, \"same_core\": {}, \"counters\": \"{}\",\n"
-      " \"cells\": [\n  {}]}}\n",
-      places.sender.value(), places.receiver.value(), places.same_core,
-      counter.problem().empty() ? "cache misses of the computation phase"
-                                : "not counted: " + counter.problem(),
-      text);
+  print({{"sender_cpu", places.sender.value()},
+         {"receiver_cpu", places.receiver.value()},
+         {"same_core", places.same_core},
+         {"counters",
+          counts ? "cache misses of the computation phase" : "not counted: " + counter.problem()},
+         {"cells", measured}});
   return 0;
 }
 

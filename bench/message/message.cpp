@@ -23,6 +23,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -319,23 +320,31 @@ double measure_memcpy_across(const Places& places) {
   return slower;
 }
 
+/// A queue or copy at one length: what it measures, and its value in each round.
+template <typename Value>
 struct Row {
   std::string name;
   std::size_t bytes = 0;
-  std::size_t batch = 0;
-  std::function<double()> measure;
-  std::vector<double> ns = {};
+  std::size_t batch = 1;
+  std::function<Value()> measure;
+  std::vector<Value> values = {};
 };
-struct TripRow {
-  std::string name;
-  std::size_t bytes = 0;
-  std::function<Trips()> measure;
-  std::vector<Trips> trips = {};
-};
+/// Those that are compared with each other.
+template <typename Value>
+using Groups = std::vector<std::vector<Row<Value>>>;
+
+template <typename Value>
+void measure_round(Groups<Value>& groups, std::size_t round) {
+  for (std::vector<Row<Value>>& group : groups) {
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      Row<Value>& row = group[(i + round) % group.size()];
+      row.values.push_back(row.measure());
+    }
+  }
+}
 
 template <std::size_t kBytes>
-void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
-                std::vector<std::vector<TripRow>>& trips) {
+void add_length(const Places& places, Groups<double>& rows, Groups<Trips>& trips) {
   constexpr std::size_t kSlots = slots_for(kBytes);
   using Cached = InSharedMemory<CachedIndexQueue<kBytes, kSlots>, kBytes>;
 #if HEADRACE_HAS_BOOST
@@ -344,7 +353,7 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
   constexpr bool kIsShort = kBytes <= 64;
   for (const std::size_t batch : {std::size_t{1}, std::size_t{16}}) {
     if (batch > 1 && !kIsShort) continue;
-    std::vector<Row>& group = rows.emplace_back();
+    std::vector<Row<double>>& group = rows.emplace_back();
     const auto add = [&](const char* name, auto measure) {
       group.push_back({.name = name, .bytes = kBytes, .batch = batch, .measure = measure});
     };
@@ -361,7 +370,7 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
     add("memcpy_own", [=] { return measure_memcpy_own<kBytes>(places); });
     add("memcpy_across", [=] { return measure_memcpy_across<kBytes>(places); });
   }
-  std::vector<TripRow>& group = trips.emplace_back();
+  std::vector<Row<Trips>>& group = trips.emplace_back();
   const auto add = [&](const char* name, auto measure) {
     group.push_back({.name = name, .bytes = kBytes, .measure = measure});
   };
@@ -372,12 +381,12 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
 #endif
 }
 
-int run(int round_count) {
+int run(std::size_t round_count) {
   const Places places = find_places();
   if (places.same_cpu) die("two processors are needed and this process may use one; allow another");
   pin(places.receiver);
-  std::vector<std::vector<Row>> rows;
-  std::vector<std::vector<TripRow>> trips;
+  Groups<double> rows;
+  Groups<Trips> trips;
   add_length<8>(places, rows, trips);
   add_length<64>(places, rows, trips);
   add_length<512>(places, rows, trips);
@@ -385,46 +394,30 @@ int run(int round_count) {
   add_length<32768>(places, rows, trips);
   add_length<262144>(places, rows, trips);
   add_length<1048576>(places, rows, trips);
-  for (int round = 0; round < round_count; ++round) {
-    const auto turn = static_cast<std::size_t>(round);
-    for (std::vector<Row>& group : rows) {
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        Row& row = group[(i + turn) % group.size()];
-        row.ns.push_back(row.measure());
-      }
-    }
-    for (std::vector<TripRow>& group : trips) {
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        TripRow& row = group[(i + turn) % group.size()];
-        row.trips.push_back(row.measure());
-      }
-    }
+  for (std::size_t round = 0; round < round_count; ++round) {
+    measure_round(rows, round);
+    measure_round(trips, round);
   }
-  std::string throughput;
-  for (const std::vector<Row>& group : rows) {
-    for (const Row& row : group) {
-      throughput += fmt::format(
-          "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"batch\": {}, \"times_ns\": {}}}",
-          throughput.empty() ? "" : ",\n  ", row.name, row.bytes, row.batch,
-          list_of(row.ns, [](double each) { return each; }));
-    }
+  Json throughput = Json::array();
+  for (const auto& row : rows | std::views::join) {
+    throughput.push_back({{"name", row.name},
+                          {"message_bytes", row.bytes},
+                          {"batch", row.batch},
+                          {"times_ns", list_of(row.values)}});
   }
-  std::string round_trips;
-  for (const std::vector<TripRow>& group : trips) {
-    for (const TripRow& row : group) {
-      round_trips += fmt::format(
-          "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"p50_ns\": {}, \"p99_ns\": {}, "
-          "\"p999_ns\": {}}}",
-          round_trips.empty() ? "" : ",\n  ", row.name, row.bytes,
-          list_of(row.trips, [](const Trips& each) { return each.p50; }),
-          list_of(row.trips, [](const Trips& each) { return each.p99; }),
-          list_of(row.trips, [](const Trips& each) { return each.p999; }));
-    }
+  Json round_trips = Json::array();
+  for (const auto& row : trips | std::views::join) {
+    round_trips.push_back({{"name", row.name},
+                           {"message_bytes", row.bytes},
+                           {"p50_ns", list_of(row.values, &Trips::p50)},
+                           {"p99_ns", list_of(row.values, &Trips::p99)},
+                           {"p999_ns", list_of(row.values, &Trips::p999)}});
   }
-  fmt::print(
-      "{{\"sender_cpu\": {}, \"receiver_cpu\": {}, \"same_core\": {},\n \"throughput\": [\n  "
-      "{}],\n \"round_trips\": [\n  {}]}}\n",
-      places.sender.value(), places.receiver.value(), places.same_core, throughput, round_trips);
+  print({{"sender_cpu", places.sender.value()},
+         {"receiver_cpu", places.receiver.value()},
+         {"same_core", places.same_core},
+         {"throughput", throughput},
+         {"round_trips", round_trips}});
   return 0;
 }
 
@@ -438,5 +431,5 @@ int main(int argc, char** argv) {
   }
   if (argc != 3) headrace::bench::die("usage: headrace-bench-message ROUNDS MILLISECONDS");
   headrace::bench::measured_time = std::chrono::milliseconds(std::atoi(argv[2]));
-  return headrace::bench::run(std::atoi(argv[1]));
+  return headrace::bench::run(headrace::bench::parse_number(argv[1]));
 }

@@ -22,7 +22,6 @@
 // wall-clock time of one submission. The blocks read are compared with those put. Prints one JSON
 // document.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -212,13 +211,7 @@ int run(std::uint64_t rounds, std::uint64_t mib_count) {
       }
     }
   }
-  std::string text;
-  for (const auto& [name, values] : series) {
-    text +=
-        fmt::format("{}\"{}\": [{:.1f}]", text.empty() ? "" : ", ", name, fmt::join(values, ", "));
-  }
-  fmt::print("{{\"series_ns\": {{{}}}, \"blocks_large\": {}}}\n", text,
-             std::min<std::uint64_t>(mib_count, kBatch));
+  print({{"series_ns", series}, {"blocks_large", std::min<std::uint64_t>(mib_count, kBatch)}});
   return 0;
 }
 

@@ -429,13 +429,14 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
   if (steps) bench::begin_stepping();
   bench::run_counted(work);
   const bench::Steps seen = steps ? bench::end_stepping() : bench::Steps{};
-  fmt::print(R"({{"operations": {}, "evictions": {})", count, ours->cache().statistics().evictions);
+  bench::Json document{{"operations", count}, {"evictions", ours->cache().statistics().evictions}};
   if (steps) {
-    fmt::print(
-        R"(, "instructions": {}, "locked_instructions": {}, "system_calls": {}, "barriers": {})",
-        seen.instructions, seen.locked, seen.system_calls, seen.barriers);
+    document.update({{"instructions", seen.instructions},
+                     {"locked_instructions", seen.locked},
+                     {"system_calls", seen.system_calls},
+                     {"barriers", seen.barriers}});
   }
-  fmt::print("}}\n");
+  bench::print(document);
   return true;
 }
 
@@ -481,19 +482,18 @@ int main(int argc, char** argv) {
       }
     }
   }
-  std::string series;
+  bench::Json series = bench::Json::object();
   for (const Scenario& scenario : scenarios) {
-    series +=
-        fmt::format("{}\"{}\": {{\"fuerst_ns\": {}, \"ours_ns\": {}}}", series.empty() ? "" : ", ",
-                    scenario.name, headrace::bench::list_of(scenario.fuerst_ns),
-                    headrace::bench::list_of(scenario.ours_ns));
+    series[scenario.name] = {{"fuerst_ns", bench::list_of(scenario.fuerst_ns)},
+                             {"ours_ns", bench::list_of(scenario.ours_ns)}};
   }
-  fmt::print(
-      "{{\"round_count\": {}, \"entry_count\": {}, \"operation_count\": {}, \"series\": {{{}}}, "
-      "\"bytes_per_entry\": {:.1f}, \"bytes_per_entry_seed\": {:.1f}, \"entries_counted\": {}, "
-      "\"allocations_per_hit\": {}}}\n",
-      scale.round_count, scale.entry_count, scale.operation_count, series,
-      bytes_per_entry<Ours>(scale.million), bytes_per_entry<Seeds>(scale.million), scale.million,
-      allocations_per_hit(scale));
+  bench::print({{"round_count", scale.round_count},
+                {"entry_count", scale.entry_count},
+                {"operation_count", scale.operation_count},
+                {"series", series},
+                {"bytes_per_entry", bytes_per_entry<Ours>(scale.million)},
+                {"bytes_per_entry_seed", bytes_per_entry<Seeds>(scale.million)},
+                {"entries_counted", scale.million},
+                {"allocations_per_hit", allocations_per_hit(scale)}});
   return 0;
 }

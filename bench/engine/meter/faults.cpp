@@ -149,7 +149,7 @@ class Bench {
     }
   }
 
-  std::string measure(std::size_t count) {
+  Json measure(std::size_t count) {
     std::vector<double> instructions;
     for (std::size_t i = 0; i < kStepped; ++i) {
       end(i % kJobs);
@@ -166,12 +166,15 @@ class Bench {
     }
     const std::size_t bytes = caller_bytes();
     const engine::DeviceStatistics seen = queue_->statistics();
-    return fmt::format(
-        R"({{"instructions": {:.1f}, "instructions_max": {:.0f}, "submit_ns": {:.1f}, )"
-        R"("submit_ns_p999": {:.1f}, "caller_bytes": {}, "descriptors": {}, "retries": {}, )"
-        R"("page_faults": {}, "lost": {}}})",
-        mean(instructions), at(instructions, 1), median(times_ns), at(times_ns, 0.999), bytes,
-        seen.descriptors, seen.retries, seen.page_faults, seen.lost);
+    return {{"instructions", mean(instructions)},
+            {"instructions_max", at(instructions, 1)},
+            {"submit_ns", median(times_ns)},
+            {"submit_ns_p999", at(times_ns, 0.999)},
+            {"caller_bytes", bytes},
+            {"descriptors", seen.descriptors},
+            {"retries", seen.retries},
+            {"page_faults", seen.page_faults},
+            {"lost", seen.lost}};
   }
 
  private:
@@ -244,12 +247,11 @@ class Bench {
 };
 
 int run(std::size_t count) {
-  std::string text;
+  Json scripts = Json::object();
   for (const Script& script : kScripts) {
-    text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ",\n ", script.name,
-                        std::make_unique<Bench>(script)->measure(count));
+    scripts[script.name] = std::make_unique<Bench>(script)->measure(count);
   }
-  fmt::print("{{\"bytes\": {}, \"submissions\": {}, \"scripts\": {{{}}}}}\n", kBytes, count, text);
+  print({{"bytes", kBytes}, {"submissions", count}, {"scripts", scripts}});
   return 0;
 }
 

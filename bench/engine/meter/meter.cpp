@@ -228,12 +228,13 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // Relaxed: single-threaded.
-  fmt::print(R"({{"operations": {}, "allocations": {})", count, made);
+  headrace::bench::Json document{{"operations", count}, {"allocations", made}};
   if (steps) {
-    fmt::print(R"(, "instructions": {}, "locked_instructions": {}, "mutexes_locked": {})",
-               seen.instructions, seen.locked, seen.mutexes);
+    document.update({{"instructions", seen.instructions},
+                     {"locked_instructions", seen.locked},
+                     {"mutexes_locked", seen.mutexes}});
   }
-  fmt::print("}}\n");
+  headrace::bench::print(document);
   return 0;
 }
 

@@ -13,7 +13,6 @@
 // many operations take ROUND_MS. Points take turns within a round.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,6 +34,7 @@
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "measure.hpp"
 #include "perf_counter.hpp"
 #include "point.hpp"
 #include "pool.hpp"
@@ -56,16 +56,6 @@ using engine::Ticket;
 
 constexpr std::uint64_t kPattern = 0x5a5a'5a5a'5a5a'5a5aU;
 constexpr std::size_t kLineBytes = 64;
-
-/// Escapes text for a JSON string.
-std::string json_text(std::string_view text) {
-  std::string made;
-  for (const char each : text) {
-    if (each == '"' || each == '\\') made += '\\';
-    made += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
-  }
-  return made;
-}
 
 /// Buffers of one thread's operations.
 struct Buffers {
@@ -349,9 +339,8 @@ class Bench {
  public:
   Bench() : machine_(value_of(topo::discover())) {}
 
-  /// Measures once; returns a line of JSON without its braces. `count`: operations; if 0, set to
-  /// the number that takes `wanted`.
-  std::string measure(const Point& point, std::size_t& count, std::chrono::nanoseconds wanted) {
+  /// Measures once. `count`: operations; if 0, set to the number that takes `wanted`.
+  Json measure(const Point& point, std::size_t& count, std::chrono::nanoseconds wanted) {
     if (point.bytes == 0 || point.batch == 0 || point.depth == 0 || point.threads == 0) {
       throw Unmeasurable{"a number is 0"};
     }
@@ -373,24 +362,23 @@ class Bench {
         tried *= 4;
       }
     }
-    std::string more;
-    const Run run = once(engine, point, count, &more);
+    Json found;
+    const Run run = once(engine, point, count, &found);
     const auto operations = static_cast<double>(std::max<std::uint64_t>(1, run.sum.operations));
-    std::string text = fmt::format(
-        "\"time_ns\": {}, \"operations\": {}, \"bytes\": {}, \"by_processor\": {}, "
-        "\"page_faults\": {}, \"processor_ns\": {:.1f}",
-        run.took.count(), run.sum.operations, run.sum.operations * point.bytes, run.sum.on_cpu,
-        run.sum.page_faults, run.sum.processor / operations);
-    if (point.threads > 1) {
-      text += fmt::format(", \"each_ns\": [{}]", fmt::join(run.each_ns, ", "));
-    }
-    if (run.sum.cycles) text += fmt::format(", \"cycles\": {:.1f}", *run.sum.cycles / operations);
+    found.update({{"time_ns", run.took.count()},
+                  {"operations", run.sum.operations},
+                  {"bytes", run.sum.operations * point.bytes},
+                  {"by_processor", run.sum.on_cpu},
+                  {"page_faults", run.sum.page_faults},
+                  {"processor_ns", run.sum.processor / operations}});
+    if (point.threads > 1) found["each_ns"] = run.each_ns;
+    if (run.sum.cycles) found["cycles"] = *run.sum.cycles / operations;
     if (point.split) {
-      text += fmt::format(", \"prepare_ns\": {:.1f}, \"submit_ns\": {:.1f}, \"wait_ns\": {:.1f}",
-                          run.sum.prepare / operations, run.sum.submit / operations,
-                          run.sum.wait / operations);
+      found.update({{"prepare_ns", run.sum.prepare / operations},
+                    {"submit_ns", run.sum.submit / operations},
+                    {"wait_ns", run.sum.wait / operations}});
     }
-    return text + more;
+    return found;
   }
 
  private:
@@ -450,7 +438,8 @@ class Bench {
     return chosen;
   }
 
-  Run once(Engine& engine, const Point& point, std::size_t count, std::string* more) {
+  /// `found`: null, or takes what is measured beside the operations.
+  Run once(Engine& engine, const Point& point, std::size_t count, Json* found) {
     const bool misses = point.faults != "none";
     const std::size_t room = is_dif(point.operation) ? with_fields(point.bytes) : point.bytes;
     const std::size_t wanted = misses ? kFaultBytes : point.span / point.threads;
@@ -545,16 +534,13 @@ class Bench {
         run.sum.cycles = std::nullopt;
     }
     run.took = last - begin;
-    if (more == nullptr) return run;
-    *more += fmt::format(", \"not_pinned\": \"{}\"", json_text(not_locked));
-    if (point.beside) *more += fmt::format(", \"beside_gb_per_s\": {:.4f}", beside_rate / 1e9);
-    if (const auto occupied = occupied_bytes()) {
-      *more += fmt::format(", \"cache_bytes\": {}", *occupied);
-    }
+    if (found == nullptr) return run;
+    (*found)["not_pinned"] = not_locked;
+    if (point.beside) (*found)["beside_gb_per_s"] = beside_rate / 1e9;
+    if (const auto occupied = occupied_bytes()) (*found)["cache_bytes"] = *occupied;
     if (point.read) {
       const std::size_t index = (each + point.batch - 1) / point.batch * point.batch - 1;
-      *more += fmt::format(", \"read_ns_per_line\": {:.3f}",
-                           read_after(operation_at(point, buffers_of(0), index).target()));
+      (*found)["read_ns_per_line"] = read_after(operation_at(point, buffers_of(0), index).target());
     }
     return run;
   }
@@ -605,15 +591,14 @@ int run(int round_count, std::chrono::milliseconds wanted) {
         const std::size_t index = (i + static_cast<std::size_t>(round)) % lines.size();
         State& state = states[index];
         if (state.failed) continue;
-        std::string text;
+        Json record{{"point", index}, {"round", round}};
         try {
-          text = bench.measure(parse(lines[index]), state.count, wanted);
+          record.update(bench.measure(parse(lines[index]), state.count, wanted));
         } catch (const Unmeasurable& reason) {
           state.failed = true;
-          text = fmt::format("\"error\": \"{}\"", json_text(reason.why));
+          record["error"] = reason.why;
         }
-        fmt::print("{{\"point\": {}, \"round\": {}, {}}}\n", index, round, text);
-        std::fflush(stdout);
+        print(record);
       }
     }
   } catch (const Unmeasurable& reason) {

@@ -304,7 +304,7 @@ void add_to(std::vector<Subject>& measured, const std::vector<Subject>& subjects
 }
 
 /// Nanoseconds per line, one value per round for each instruction.
-std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
+Json measure_flushes(Arena& arena, std::uint64_t round_count) {
   constexpr std::size_t kLines = 16;
   constexpr std::size_t kStepBytes = kLines * kLineBytes;
   const pmem::Mapping mapping = must(pmem::Mapping::map(arena.make_file(), map_options()));
@@ -327,12 +327,11 @@ std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
       times[i].push_back(measure(step, step_count, step_count * kLines));
     }
   }
-  std::string text;
+  Json series = Json::object();
   for (std::size_t i = 0; i < instructions.size(); ++i) {
-    fmt::format_to(std::back_inserter(text), "{}\"{}\": {}", i == 0 ? "" : ", ",
-                   name(instructions[i]), list_of(times[i]));
+    series[std::string(name(instructions[i]))] = list_of(times[i]);
   }
-  return text;
+  return series;
 }
 
 int main_of(const std::vector<std::string>& arguments) {
@@ -344,7 +343,7 @@ int main_of(const std::vector<std::string>& arguments) {
   for (std::size_t i = 4; i < arguments.size(); ++i) lengths.push_back(parse_number(arguments[i]));
   if (lengths.empty()) lengths = {64, 256, 1024, 2048, 4096, 16384};
   Random random(1);
-  std::string results;
+  Json results = Json::array();
   bool persistent = false;
   std::string note;
   for (const std::size_t entry_bytes : lengths) {
@@ -364,16 +363,13 @@ int main_of(const std::vector<std::string>& arguments) {
       run_rounds(subjects, entry_count, std::min(kRoundsPerPlace, round_count - round), random);
       add_to(measured, subjects);
     }
-    std::string series;
+    Json series = Json::object();
     for (const Subject& subject : measured) {
-      fmt::format_to(std::back_inserter(series),
-                     "{}\n    \"{}\": {{\"enqueue_ns\": {}, \"dequeue_ns\": {}}}",
-                     series.empty() ? "" : ",", subject.name, list_of(subject.enqueue_ns),
-                     list_of(subject.dequeue_ns));
+      series[subject.name] = {{"enqueue_ns", list_of(subject.enqueue_ns)},
+                              {"dequeue_ns", list_of(subject.dequeue_ns)}};
     }
-    fmt::format_to(std::back_inserter(results),
-                   "{}\n  {{\"entry_bytes\": {}, \"entry_count\": {}, \"series\": {{{}}}}}",
-                   results.empty() ? "" : ",", entry_bytes, entry_count, series);
+    results.push_back(
+        {{"entry_bytes", entry_bytes}, {"entry_count", entry_count}, {"series", series}});
   }
   const std::uint64_t capacity_bytes = parse_number(arguments[3]) << 20U;
   Arena arena{.directory = arguments[1],
@@ -381,10 +377,11 @@ int main_of(const std::vector<std::string>& arguments) {
               .source = {},
               .target = {},
               .note = {}};
-  fmt::print(
-      "{{\"persistent\": {}, \"note\": \"{}\", \"capacity_bytes\": {}, \"flush_ns\": {{{}}}, "
-      "\"lengths\": [{}\n]}}\n",
-      persistent, note, capacity_bytes, measure_flushes(arena, round_count), results);
+  print({{"persistent", persistent},
+         {"note", note},
+         {"capacity_bytes", capacity_bytes},
+         {"flush_ns", measure_flushes(arena, round_count)},
+         {"lengths", results}});
   return 0;
 }
 
