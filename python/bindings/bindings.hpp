@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,10 +32,27 @@
 
 #include "gil.hpp"
 #include "headrace/base/mutex.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 #include "text.hpp"
+
+/// A node is its number in Python.
+template <>
+struct nanobind::detail::type_caster<headrace::NodeId> {
+  NB_TYPE_CASTER(headrace::NodeId, const_name("int"))
+
+  bool from_python(handle source, std::uint32_t flags, cleanup_list* cleanup) noexcept {
+    make_caster<std::uint32_t> number;
+    if (!number.from_python(source, flags, cleanup)) return false;
+    value = headrace::NodeId(number.value);
+    return true;
+  }
+  static handle from_cpp(headrace::NodeId node, rv_policy policy, cleanup_list* cleanup) noexcept {
+    return make_caster<std::uint32_t>::from_cpp(node.value(), policy, cleanup);
+  }
+};
 
 /// Also called by headrace_lab._lab, which is a shared object of its own.
 #define HEADRACE_FOR_LAB __attribute__((visibility("default")))
@@ -78,6 +96,38 @@ T field(nb::handle structure) {
   return nb::cast<T>(nb::getattr(structure, interned<name>()));
 }
 
+/// Fields by name, from which Python makes a dataclass.
+using Fields = nb::typed<nb::dict, nb::str, nb::any>;
+
+/// A value for Python: an enumerator as its name, a number of bytes or nanoseconds as an int.
+template <typename T>
+nb::object to_python(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return nb::cast(headrace::name(value));
+  } else if constexpr (requires { value.count(); }) {
+    return nb::cast(value.count());
+  } else {
+    return nb::cast(value);
+  }
+}
+/// Adds members of `from` under their own names.
+template <auto... kMembers, typename T>
+void add_members(nb::dict& fields, const T& from) {
+  const auto add = [&]<auto kMember>() {
+    static PyObject* const kName =
+        PyUnicode_InternFromString(headrace::detail::kSpelled<kMember>.data());
+    fields[nb::handle(kName)] = to_python(from.*kMember);
+  };
+  (add.template operator()<kMembers>(), ...);
+}
+/// Members of `from` under their own names.
+template <auto... kMembers, typename T>
+Fields members_of(const T& from) {
+  Fields fields;
+  add_members<kMembers...>(fields, from);
+  return fields;
+}
+
 /// A held Py_buffer: its exporter can neither free nor resize the bytes while this lives.
 ///
 /// Threading: made and destroyed with the GIL held; the bytes may be used without it.
@@ -96,6 +146,24 @@ class Buffer {
 
  private:
   Py_buffer view_{};
+};
+
+/// Buffers to read, also empty ones.
+///
+/// Threading: as Buffer.
+class Sources {
+ public:
+  explicit Sources(const nb::list& objects) {
+    for (const nb::handle each : objects) {
+      held_.emplace_back(each, Buffer::Use::read, Buffer::Length::any);
+      bytes_.push_back(held_.back().bytes());
+    }
+  }
+  [[nodiscard]] std::span<const std::span<const std::byte>> bytes() const { return bytes_; }
+
+ private:
+  std::deque<Buffer> held_;
+  std::vector<std::span<const std::byte>> bytes_;
 };
 
 /// An operation converted from a headrace.Operation, with the buffers that must stay alive until it
@@ -232,8 +300,6 @@ class EngineHandle {
   std::shared_ptr<PendingCalls> calls_ = std::make_shared<PendingCalls>();
 };
 
-/// Fields by name, from which Python makes a dataclass.
-using Fields = nb::typed<nb::dict, nb::str, nb::any>;
 /// The fields of headrace.Completion.
 Fields fields_of(const engine::Completion& completion);
 /// Fails: Failed, always: describes why these operations were refused.
@@ -271,17 +337,16 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   HEADRACE_FOR_LAB [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
   /// After close(), the final ones.
   [[nodiscard]] cache::CacheStatistics statistics() const;
-  /// Keeps `source` until the move of `entry` has ended, if it is running.
-  void keep(cache::Entry entry, std::shared_ptr<Buffer> source);
-  /// As keep(), for several.
-  void keep_all(std::span<const cache::Entry> entries,
-                std::span<const std::shared_ptr<Buffer>> sources);
+  /// Keeps each source until the move of its entry has ended, if it is running.
+  void keep(std::span<const cache::Entry> entries,
+            std::span<const std::shared_ptr<Buffer>> sources);
   /// Keeps the owner of memory at `address` until clear(), for moves without entry handles in
   /// Python.
   HEADRACE_FOR_LAB void keep_owner(const void* address, std::shared_ptr<const void> owner);
   /// Ends a loan, after the cache has dropped the entries of that memory.
   void release_owner(const void* address) { const auto released = owners_.extract(address); }
   /// Invalidates the memory at `address`: now or, within a mover policy, before the next call.
+  /// Takes an address, because its owner is being destroyed; allowed in callbacks.
   void forget(std::uintptr_t address, std::size_t byte_count);
   /// Does what forget() postponed.
   void forget_postponed();

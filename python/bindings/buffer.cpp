@@ -2,7 +2,6 @@
 // Holds Python buffers. The package has already converted arrays to flat buffers and refused
 // everything else; only length and address are checked here.
 #include <array>
-#include <string>
 
 #include "bindings.hpp"
 

@@ -1,53 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache and its entries. Code without the GIL is marked by GilReleased.
-#include "headrace/cache/cache.hpp"
-
 #include <nanobind/ndarray.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <iterator>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "bindings.hpp"
-#include "headrace/base/mutex.hpp"
 
 namespace headrace::python {
 namespace {
 
-using NodeMap = std::map<std::uint32_t, std::vector<std::uint32_t>>;
-using Placement = std::variant<std::uint32_t, std::string, NodeMap, nb::object>;
+using NodeMap = std::map<NodeId, std::vector<NodeId>>;
+using Placement = std::variant<NodeId, std::string, NodeMap, nb::object>;
 
 cache::PlacementPolicy parse_node_map(const NodeMap& map) {
   std::vector<std::pair<NodeId, cache::Placement>> places;
-  for (const auto& [caller, numbers] : map) {
-    if (numbers.size() > cache::Placement::kNodeMax) {
-      throw Failed{Error{
-          Code::invalid_argument, 0, "place copies by the map of a cache",
-          "node " + std::to_string(caller) + " has " + std::to_string(numbers.size()) + " places",
-          "name the best " + std::to_string(cache::Placement::kNodeMax)}};
+  for (const auto& [caller, nodes] : map) {
+    if (nodes.size() > cache::Placement::kNodeMax) {
+      throw Failed{Error{Code::invalid_argument, 0, "place copies by the map of a cache",
+                         "node " + std::to_string(caller.value()) + " has " +
+                             std::to_string(nodes.size()) + " places",
+                         "name the best " + std::to_string(cache::Placement::kNodeMax)}};
     }
-    std::vector<NodeId> nodes;
-    for (const std::uint32_t number : numbers) nodes.emplace_back(number);
-    places.emplace_back(NodeId(caller), std::span<const NodeId>(nodes));
+    places.emplace_back(caller, std::span<const NodeId>(nodes));
   }
   return cache::placement::map(std::move(places));
-}
-
-cache::Eviction parse_eviction(const std::string& eviction) {
-  for (const cache::Eviction known : {cache::Eviction::lru, cache::Eviction::s3_fifo}) {
-    if (cache::name(known) == eviction) return known;
-  }
-  throw Failed{Error{Code::invalid_argument, 0, "evict copies by '" + eviction + "'",
-                     "there is no such eviction", "use lru or s3_fifo"}};
 }
 
 /// True while this thread runs a Python function that chooses movers or places.
@@ -59,10 +37,6 @@ void refuse_in_policy_function() {
   throw Failed{Error{Code::invalid_argument, 0, "access the cache",
                      "a function that chooses for a cache may not access a cache",
                      "let it choose by its context alone"}};
-}
-
-std::optional<std::uint32_t> number_of(std::optional<NodeId> node) {
-  return node ? std::optional(node->value()) : std::nullopt;
 }
 
 /// A Python function that chooses movers or places. Takes the fields of headrace.MoveContext or
@@ -80,31 +54,27 @@ class PolicyFunction {
 
   /// Fails: throws after reporting the error to sys.unraisablehook.
   void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
-    const auto chosen = call([&] {
+    const auto chosen = call<std::size_t>([&] {
       nb::list names;
       nb::list loads;
       for (std::size_t i = 0; i < context.movers.size(); ++i) {
         names.append(context.movers[i].name);
         loads.append(context.loads(i));
       }
-      return (*function_)(names, loads, number_of(context.source_node),
-                          number_of(context.target_node), number_of(context.caller_node),
-                          context.byte_count, context.sequence);
+      return (*function_)(names, loads, context.source_node, context.target_node,
+                          context.caller_node, context.byte_count, context.sequence);
     });
     for (const std::size_t index : chosen) choice.add(index);
   }
 
   /// Fails: as above.
   cache::Placement operator()(const cache::PlacementContext& context) const {
-    std::vector<NodeId> nodes;
-    for (const std::size_t node : call([&] {
-           return (*function_)(number_of(context.caller_node),
-                               reinterpret_cast<std::uintptr_t>(context.source.data()),
-                               context.source.size());
-         })) {
-      nodes.emplace_back(static_cast<std::uint32_t>(node));
-    }
-    return std::span<const NodeId>(nodes);
+    const std::vector<NodeId> nodes = call<NodeId>([&] {
+      return (*function_)(context.caller_node,
+                          reinterpret_cast<std::uintptr_t>(context.source.data()),
+                          context.source.size());
+    });
+    return std::span(nodes);
   }
 
  private:
@@ -114,13 +84,13 @@ class PolicyFunction {
     Asking& operator=(Asking&&) = delete;
   };
 
-  template <typename Ask>
-  [[nodiscard]] std::vector<std::size_t> call(const Ask& ask) const {
+  template <typename Chosen, typename Ask>
+  [[nodiscard]] std::vector<Chosen> call(const Ask& ask) const {
     const GilAcquired acquired;
     const InCall in_call;
     try {
       const Asking asking;
-      return entering_python([&] { return nb::cast<std::vector<std::size_t>>(ask()); });
+      return entering_python([&] { return nb::cast<std::vector<Chosen>>(ask()); });
     } catch (nb::python_error& error) {
       error.restore();
       PyErr_WriteUnraisable(function_->ptr());
@@ -132,21 +102,13 @@ class PolicyFunction {
 };
 
 cache::PlacementPolicy parse_placement(const Placement& placement) {
-  if (const auto* node = std::get_if<std::uint32_t>(&placement)) {
-    return cache::placement::on(NodeId(*node));
-  }
+  if (const auto* node = std::get_if<NodeId>(&placement)) return cache::placement::on(*node);
   if (const auto* map = std::get_if<NodeMap>(&placement)) return parse_node_map(*map);
   if (const auto* own = std::get_if<nb::object>(&placement)) return PolicyFunction(*own);
   const std::string& policy = std::get<std::string>(placement);
-  if (policy == "fastest") {
-    return cache::placement::fastest;
-  }
-  if (policy == "local") {
-    return cache::placement::local;
-  }
-  if (policy == "none") {
-    return cache::placement::none;
-  }
+  if (policy == "fastest") return cache::placement::fastest;
+  if (policy == "local") return cache::placement::local;
+  if (policy == "none") return cache::placement::none;
   throw Failed{Error{Code::invalid_argument, 0, "place copies by '" + policy + "'",
                      "there is no such placement",
                      "use fastest, local, none, a node number, a map of them, or a function"}};
@@ -255,7 +217,7 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   cache::CacheOptions options;
   options.placement = parse_placement(placement);
   options.capacity_per_node = Bytes(capacity_bytes);
-  options.eviction = parse_eviction(eviction);
+  options.eviction = value_of(parse_name<cache::Eviction>(eviction, "policy of eviction"));
   options.into_cache = into_cache;
   const bool has_mover_function = !mover.is_none() && !nb::isinstance<nb::str>(mover);
   if (has_mover_function) {
@@ -285,7 +247,7 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
     return weak ? cache->access_weak(buffer->bytes(), known)
                 : cache->access(buffer->bytes(), known);
   });
-  handle->keep(entry, buffer);
+  handle->keep({&entry, 1}, {&buffer, 1});
   return std::make_shared<EntryHandle>(
       EntryHandle{handle->engine(), std::move(buffer), std::move(entry), handle});
 }
@@ -306,7 +268,7 @@ std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<Cach
   std::vector<cache::Entry> entries =
       without_gil([&] { return cache->access_many(regions, known); });
   std::vector<std::shared_ptr<EntryHandle>> made;
-  handle->keep_all(entries, buffers);
+  handle->keep(entries, buffers);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     made.push_back(std::make_shared<EntryHandle>(
         EntryHandle{handle->engine(), std::move(buffers[i]), std::move(entries[i]), handle}));
@@ -345,12 +307,12 @@ std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
   return pinned ? cache->pin(buffer.bytes()) : cache->unpin(buffer.bytes());
 }
 
-std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
+std::size_t flush(CacheHandle& handle, std::optional<NodeId> node) {
   refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const GilReleased released;
-  return cache->flush(node ? std::optional(NodeId(*node)) : std::nullopt);
+  return cache->flush(node);
 }
 
 std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
@@ -361,35 +323,15 @@ std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
   return cache->invalidate(buffer.bytes());
 }
 
-/// Takes an address, because the owner of the memory is being destroyed. Allowed in callbacks.
-void forget(CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
-  handle.forget(address, byte_count);
-}
-
 nb::dict statistics(CacheHandle& handle) {
   handle.reap();
   const cache::CacheStatistics totals = handle.statistics();
-  nb::dict result;
-  result["hits"] = totals.hits;
-  result["misses"] = totals.misses;
-  result["not_placed"] = totals.not_placed;
-  result["refused"] = totals.refused;
-  result["weak_hits"] = totals.weak_hits;
-  result["weak_misses"] = totals.weak_misses;
-  result["duplicates"] = totals.duplicates;
-  result["moves_failed"] = totals.moves_failed;
-  result["late_writes"] = totals.late_writes;
-  result["bytes_kept"] = totals.bytes_kept;
-  result["bad_sources"] = totals.bad_sources;
-  result["policy_errors"] = totals.policy_errors;
-  result["evictions"] = totals.evictions;
-  result["bytes_moved"] = totals.bytes_moved;
-  result["write_backs"] = totals.write_backs;
-  result["bytes_written_back"] = totals.bytes_written_back;
-  result["waits"] = totals.waits;
-  result["waited_ns"] = totals.waited_ns;
-  result["bytes_cached"] = totals.bytes_cached;
-  return result;
+  using T = cache::CacheStatistics;
+  return members_of<&T::hits, &T::misses, &T::not_placed, &T::refused, &T::weak_hits,
+                    &T::weak_misses, &T::duplicates, &T::moves_failed, &T::late_writes,
+                    &T::bytes_kept, &T::bad_sources, &T::policy_errors, &T::evictions,
+                    &T::bytes_moved, &T::write_backs, &T::bytes_written_back, &T::waits,
+                    &T::waited_ns, &T::bytes_cached>(totals);
 }
 
 }  // namespace
@@ -405,15 +347,8 @@ cache::CacheStatistics CacheHandle::statistics() const {
   return cache_ ? cache_->statistics() : last_statistics_;
 }
 
-void CacheHandle::keep(cache::Entry entry, std::shared_ptr<Buffer> source) {
-  reap();
-  if (!entry.try_wait()) {
-    moving_.push_back({std::move(source), std::move(entry)});
-  }
-}
-
-void CacheHandle::keep_all(std::span<const cache::Entry> entries,
-                           std::span<const std::shared_ptr<Buffer>> sources) {
+void CacheHandle::keep(std::span<const cache::Entry> entries,
+                       std::span<const std::shared_ptr<Buffer>> sources) {
   reap();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (!entries[i].try_wait()) moving_.push_back({sources[i], entries[i]});
@@ -487,11 +422,7 @@ void bind_cache(nb::module_& module) {
       .def("try_wait", &try_wait)
       .def("changed", [](const EntryHandle& handle) { return handle.entry.changed(); })
       .def("cached", [](const EntryHandle& handle) { return handle.entry.cached(); })
-      .def("node",
-           [](const EntryHandle& handle) -> std::optional<std::uint32_t> {
-             const std::optional<NodeId> node = handle.entry.node();
-             return node ? std::optional(node->value()) : std::nullopt;
-           })
+      .def("node", [](const EntryHandle& handle) { return handle.entry.node(); })
       .def("view", &view);
 
   nb::class_<ChangeHandle>(module, "Change")
@@ -510,7 +441,7 @@ void bind_cache(nb::module_& module) {
       .def("pin", &pin, "source"_a, "pinned"_a)
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "source"_a)
-      .def("forget", &forget, "address"_a, "byte_count"_a)
+      .def("forget", &CacheHandle::forget, "address"_a, "byte_count"_a)
       .def("clear",
            [](CacheHandle& handle) {
              refuse_in_call();

@@ -4,13 +4,7 @@
 
 #include <array>
 #include <bit>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings.hpp"
 #include "headrace/copy/profile.hpp"
@@ -19,14 +13,6 @@
 
 namespace headrace::python {
 namespace {
-
-copy::lab::Temperature parse_temperature(const std::string& text) {
-  if (text == "hot") return copy::lab::Temperature::hot;
-  if (text == "last_level") return copy::lab::Temperature::last_level;
-  if (text == "cold") return copy::lab::Temperature::cold;
-  throw Failed{Error{Code::invalid_argument, 0, "measure copies from '" + text + "'",
-                     "there is no such temperature", "use hot, last_level or cold"}};
-}
 
 /// A meter and the generated code of the variants measured with it.
 ///
@@ -179,11 +165,14 @@ void bind_rounds(nb::class_<Meter>& type, const char* measured) {
           [](Meter& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,
              std::size_t bytes_max, const std::string& temperature, bool aligned,
              std::size_t thread_count) {
-            return meter.measure_round(subjects, {.bytes_min = bytes_min,
-                                                  .bytes_max = bytes_max,
-                                                  .temperature = parse_temperature(temperature),
-                                                  .aligned = aligned,
-                                                  .thread_count = thread_count});
+            using copy::lab::Temperature;
+            return meter.measure_round(
+                subjects,
+                {.bytes_min = bytes_min,
+                 .bytes_max = bytes_max,
+                 .temperature = value_of(parse_name<Temperature>(temperature, "temperature")),
+                 .aligned = aligned,
+                 .thread_count = thread_count});
           },
           "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
           "thread_count"_a, measured)

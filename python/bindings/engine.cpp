@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engines: options, movers and statistics. Jobs are in job.cpp.
-#include "headrace/engine/engine.hpp"
-
 #include <unistd.h>
-
-#include <algorithm>
 #include <initializer_list>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 
 #include "bindings.hpp"
 #include "headrace/dsa/descriptor.hpp"
@@ -19,23 +11,10 @@ namespace {
 
 using engine::OperationKind;
 
-/// The value with this name; headrace/engine.py has checked that it exists.
-template <typename Enum>
-Enum of_name(std::string_view text, std::initializer_list<Enum> values) {
-  for (const Enum value : values) {
-    if (name(value) == text) return value;
-  }
-  throw nb::value_error("no such name");
-}
-
 nb::dict to_dict(const engine::OperationStatistics& totals) {
-  nb::dict result;
-  result["jobs_done"] = totals.jobs_done;
-  result["bytes"] = totals.bytes;
-  result["bytes_by_device"] = totals.bytes_by_device;
-  result["retries"] = totals.retries;
-  result["page_faults"] = totals.page_faults;
-  result["fallbacks"] = totals.fallbacks;
+  using T = engine::OperationStatistics;
+  Fields result = members_of<&T::jobs_done, &T::bytes, &T::bytes_by_device, &T::retries,
+                             &T::page_faults, &T::fallbacks>(totals);
   // Merge the bounds below one nanosecond.
   std::map<std::int64_t, std::uint64_t> counts;
   for (std::size_t i = 0; i < totals.latency_counts.size(); ++i) {
@@ -44,27 +23,17 @@ nb::dict to_dict(const engine::OperationStatistics& totals) {
       counts[std::max<std::int64_t>(latency_ns, 1)] += totals.latency_counts[i];
     }
   }
-  nb::dict latencies;
-  for (const auto& [latency_ns, count] : counts) {
-    latencies[nb::int_(latency_ns)] = count;
-  }
-  result["latencies"] = latencies;
+  result["latencies"] = counts;
   return result;
 }
 
 Fields statistics(EngineHandle& engine) {
   engine.reap();
   const engine::EngineStatistics totals = engine.engine().statistics();
-  Fields result;
-  result["jobs_submitted"] = totals.jobs_submitted;
-  result["jobs_done"] = totals.jobs_done;
-  result["jobs_failed"] = totals.jobs_failed;
-  result["jobs_stopped"] = totals.jobs_stopped;
-  result["submissions_refused"] = totals.submissions_refused;
-  result["bytes_moved"] = totals.bytes_moved;
-  result["bytes_by_device"] = totals.bytes_by_device;
-  result["jobs_fell_back"] = totals.jobs_fell_back;
-  result["jobs_held_back"] = totals.jobs_held_back;
+  using T = engine::EngineStatistics;
+  Fields result = members_of<&T::jobs_submitted, &T::jobs_done, &T::jobs_failed, &T::jobs_stopped,
+                             &T::submissions_refused, &T::bytes_moved, &T::bytes_by_device,
+                             &T::jobs_fell_back, &T::jobs_held_back>(totals);
   nb::dict operations;
   for (std::size_t kind = 0; kind < totals.operations.size(); ++kind) {
     const std::string key = kind == engine::kOperationKindCount
@@ -80,57 +49,44 @@ Fields statistics(EngineHandle& engine) {
 std::vector<Fields> movers(const EngineHandle& engine) {
   std::vector<Fields> result;
   for (const engine::MoverInfo& mover : engine.engine().movers()) {
-    Fields& made = result.emplace_back();
-    made["name"] = mover.name;
-    made["node"] = mover.node ? std::optional(mover.node->value()) : std::nullopt;
-    made["hardware"] = mover.hardware;
-    made["emulated"] = mover.emulated;
-    made["queue_rank"] = mover.queue_rank;
-    made["note"] = mover.note;
+    result.push_back(members_of<&engine::MoverInfo::name, &engine::MoverInfo::node,
+                                &engine::MoverInfo::hardware, &engine::MoverInfo::emulated,
+                                &engine::MoverInfo::queue_rank, &engine::MoverInfo::note>(mover));
   }
   return result;
 }
 
 std::vector<nb::dict> device_statistics(const EngineHandle& engine) {
+  using T = engine::DeviceStatistics;
   std::vector<nb::dict> result;
-  for (const engine::DeviceStatistics& totals : engine.engine().device_statistics()) {
-    nb::dict& made = result.emplace_back();
-    made["descriptors"] = totals.descriptors;
-    made["retries"] = totals.retries;
-    made["page_faults"] = totals.page_faults;
-    made["errors"] = totals.errors;
-    made["lost"] = totals.lost;
-    made["bytes_on_cpu"] = totals.bytes_on_cpu;
+  for (const T& totals : engine.engine().device_statistics()) {
+    result.push_back(members_of<&T::descriptors, &T::retries, &T::page_faults, &T::errors, &T::lost,
+                                &T::bytes_on_cpu>(totals));
   }
   return result;
 }
 
 std::shared_ptr<EngineHandle> make_engine(
-    const topo::Machine& machine, std::size_t threads_per_node,
-    const std::vector<std::uint32_t>& nodes, const std::string& path,
-    const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
-    const std::string& page_faults, std::int64_t device_timeout_ns, const std::string& late_writes,
-    const nb::object& thresholds, std::uint64_t piece_bytes, std::size_t queue_depth_max,
-    const std::string& waiting, bool check_memory) {
-  using engine::FaultPolicy;
-  using engine::LateWrites;
-  using engine::Waiting;
+    const topo::Machine& machine, std::size_t threads_per_node, const std::vector<NodeId>& nodes,
+    const std::string& path, const std::optional<std::vector<std::string>>& queues,
+    const std::optional<std::string>& policy, const std::string& page_faults,
+    std::int64_t device_timeout_ns, const std::string& late_writes, const nb::object& thresholds,
+    std::uint64_t piece_bytes, std::size_t queue_depth_max, const std::string& waiting,
+    bool check_memory) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
-  for (const std::uint32_t node : nodes) {
-    options.nodes.emplace_back(node);
-  }
+  options.nodes = nodes;
   if (queues) {
     options.devices.use = !queues->empty();
     options.devices.queues = *queues;
   }
   if (policy) options.policy = policy_of(*policy);
   options.devices.page_faults =
-      of_name(page_faults,
-              {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block});
+      value_of(parse_name<engine::FaultPolicy>(page_faults, "fault policy"));
   options.devices.timeout = std::chrono::nanoseconds(device_timeout_ns);
-  options.devices.late_writes = of_name(late_writes, {LateWrites::report, LateWrites::fail});
+  options.devices.late_writes =
+      value_of(parse_name<engine::LateWrites>(late_writes, "treatment of late writes"));
   if (!thresholds.is_none()) {
     options.thresholds = engine::PathThresholds{
         .synchronous = Bytes(field<std::uint64_t, "synchronous_bytes">(thresholds)),
@@ -139,8 +95,7 @@ std::shared_ptr<EngineHandle> make_engine(
   }
   options.piece = Bytes(piece_bytes);
   options.queue_depth_max = queue_depth_max;
-  options.waiting =
-      of_name(waiting, {Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep});
+  options.waiting = value_of(parse_name<engine::Waiting>(waiting, "way to wait"));
   options.check_memory = check_memory;
   const GilReleased released;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
@@ -168,8 +123,7 @@ std::vector<std::string> policy_names() {
 }  // namespace
 
 engine::Path path_of(std::string_view text) {
-  using enum engine::Path;
-  return of_name(text, {automatic, dsa, cpu});
+  return value_of(parse_name<engine::Path>(text, "path"));
 }
 
 engine::MoverPolicy policy_of(std::string_view text) {
@@ -196,12 +150,8 @@ void bind_engine(nb::module_& module) {
   module.def(
       "explain_cause",
       [](const std::string& text) {
-        using engine::Cause;
-        for (unsigned i = 0; name(static_cast<Cause>(i)) != "unknown"; ++i) {
-          const auto cause = static_cast<Cause>(i);
-          if (name(cause) == text) return std::string(explain(cause));
-        }
-        return std::string();
+        const std::optional<engine::Cause> cause = find_name<engine::Cause>(text);
+        return std::string(cause ? explain(*cause) : "");
       },
       "name"_a, "Meaning and remedy of a cause; empty if unknown.");
   nb::class_<EngineHandle> type(module, "Engine");

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: submission, handles and Python callbacks. Code without the GIL is marked by
 // GilReleased.
-#include <nanobind/nanobind.h>
-
-#include <algorithm>
-#include <chrono>
-#include <optional>
-#include <string>
 #include <thread>
 
 #include "bindings.hpp"
@@ -35,18 +29,13 @@ class Options {
       policy_ = policy_of(*policy);
       made_.policy = &policy_;
     }
-    made_.source_node = node_of(field<Node, "source_node">(said));
-    made_.target_node = node_of(field<Node, "target_node">(said));
+    made_.source_node = field<std::optional<NodeId>, "source_node">(said);
+    made_.target_node = field<std::optional<NodeId>, "target_node">(said);
   }
   Options& operator=(Options&&) = delete;
   [[nodiscard]] engine::SubmitOptions& made() { return made_; }
 
  private:
-  using Node = std::optional<std::uint32_t>;
-  static std::optional<NodeId> node_of(Node node) {
-    return node ? std::optional(NodeId(*node)) : std::nullopt;
-  }
-
   engine::MoverPolicy policy_;
   engine::SubmitOptions made_;
 };

@@ -4,11 +4,7 @@
 // caches, engines and profiles belong to a copy.
 #include <nanobind/ndarray.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "bindings.hpp"
 #include "headrace/lab/q6.hpp"
@@ -25,17 +21,6 @@ std::span<const T> span_of(const Column<T>& column) {
   return {column.data(), column.size()};
 }
 
-query::lab::Prefetch parse_prefetch(const std::string& text) {
-  for (const auto prefetch :
-       {query::lab::Prefetch::off, query::lab::Prefetch::on, query::lab::Prefetch::automatic}) {
-    if (text == query::lab::name(prefetch)) {
-      return prefetch;
-    }
-  }
-  throw Failed{Error{Code::invalid_argument, 0, "prefetch by '" + text + "'",
-                     "there is no such mode", "use off, on or auto"}};
-}
-
 nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
                 const Column<std::int32_t>& ship_date, const Column<std::int64_t>& discount,
                 const Column<std::int64_t>& quantity, const Column<std::int64_t>& extended_price,
@@ -44,7 +29,7 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
   const query::lab::Q6Columns columns{span_of(ship_date), span_of(discount), span_of(quantity),
                                       span_of(extended_price)};
   query::lab::Q6Options options;
-  options.prefetch = parse_prefetch(prefetch);
+  options.prefetch = value_of(parse_name<query::lab::Prefetch>(prefetch, "mode"));
   options.chunk = Bytes(chunk_bytes);
   options.thread_count = thread_count;
   options.record_timeline = record_timeline;
@@ -63,26 +48,16 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
 
   nb::list timeline;
   for (const query::lab::Q6Event& event : answer.timeline) {
-    nb::dict made;
-    made["pipeline"] = query::lab::name(event.pipeline);
-    made["worker_index"] = event.worker_index;
-    made["chunk_index"] = event.chunk_index;
+    using E = query::lab::Q6Event;
+    Fields made = members_of<&E::pipeline, &E::worker_index, &E::chunk_index>(event);
     made["begin_ns"] = event.begin.count();
     made["end_ns"] = event.end.count();
     timeline.append(made);
   }
-  nb::dict result;
-  result["revenue"] = answer.revenue;
-  result["rows_selected"] = answer.rows_selected;
+  using R = query::lab::Q6Result;
+  Fields result = members_of<&R::revenue, &R::rows_selected, &R::prefetched, &R::chunks_from_cache,
+                             &R::chunks_from_source, &R::copies_by_node>(answer);
   result["time_ns"] = answer.time.count();
-  result["prefetched"] = answer.prefetched;
-  result["chunks_from_cache"] = answer.chunks_from_cache;
-  result["chunks_from_source"] = answer.chunks_from_source;
-  nb::dict copies_by_node;
-  for (const auto& [node, count] : answer.copies_by_node) {
-    copies_by_node[nb::int_(node.value())] = count;
-  }
-  result["copies_by_node"] = copies_by_node;
   result["timeline"] = timeline;
   return result;
 }
@@ -108,18 +83,12 @@ nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_
   const pmem::lab::CheckReport report =
       without_gil([&] { return value_of(pmem::lab::check_subject(subject, options)); });
   if (interrupted) throw nb::python_error();
-  nb::dict result;
-  result["states_tried"] = report.states_tried;
-  result["states_bad"] = report.states_bad;
-  result["moments"] = report.moments;
-  result["moments_exhaustive"] = report.moments_exhaustive;
-  result["runs"] = report.runs;
-  result["second_crashes"] = report.second_crashes;
-  result["first_bad"] = report.first_bad;
-  result["clean_flushes"] = report.waste.clean_flushes;
-  result["needless_drains"] = report.waste.needless_drains;
-  result["partial_blocks"] = report.waste.partial_blocks;
-  result["blocks"] = report.waste.blocks;
+  using R = pmem::lab::CheckReport;
+  Fields result = members_of<&R::states_tried, &R::states_bad, &R::moments, &R::moments_exhaustive,
+                             &R::runs, &R::second_crashes, &R::first_bad>(report);
+  using W = pmem::Waste;
+  add_members<&W::clean_flushes, &W::needless_drains, &W::partial_blocks, &W::blocks>(result,
+                                                                                      report.waste);
   result["waste"] = report.waste.details;
   return result;
 }

@@ -2,6 +2,7 @@
 // The machine: an opaque handle; headrace.machine parses its JSON text.
 
 #include "headrace/topo/machine.hpp"
+
 #include "bindings.hpp"
 
 namespace headrace::python {
@@ -23,16 +24,7 @@ void bind_machine(nb::module_& module) {
           nb::call_guard<GilReleased>())
       .def("to_json", [](const Machine& machine) { return topo::to_json(machine); })
       .def("has_faster_tier", &Machine::has_faster_tier)
-      .def(
-          "faster_nodes",
-          [](const Machine& machine, std::uint32_t initiator) {
-            std::vector<std::uint32_t> ids;
-            for (const NodeId id : machine.faster_nodes(NodeId(initiator))) {
-              ids.push_back(id.value());
-            }
-            return ids;
-          },
-          "initiator"_a);
+      .def("faster_nodes", &Machine::faster_nodes, "initiator"_a);
 }
 
 }  // namespace headrace::python

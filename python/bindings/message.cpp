@@ -2,14 +2,7 @@
 // Message queues between processes. Outcomes are strings here; headrace.queue turns them into
 // return values and exceptions. Waits are short, so that Python handles signals between them.
 
-#include <algorithm>
-#include <chrono>
-#include <memory>
-#include <optional>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings.hpp"
 #include "closable.hpp"
@@ -30,25 +23,11 @@ using QueueHandle = Closable<message::Queue, QueueWords>;
 using SenderHandle = Closable<message::Producer, QueueWords>;
 using ReceiverHandle = Closable<message::Consumer, QueueWords>;
 
-message::QueueOptions options_of(bool fixed, std::uint64_t message_bytes,
-                                 std::uint64_t capacity_bytes, std::uint32_t producers_max,
-                                 std::uint32_t permissions) {
-  return {.framing = fixed ? message::Framing::fixed : message::Framing::variable,
-          .message_bytes = message_bytes,
-          .capacity = Bytes(capacity_bytes),
-          .producers_max = producers_max,
-          .permissions = permissions};
-}
-
 nb::dict to_dict(const message::QueueState& state) {
-  nb::dict result;
-  result["framing"] = state.framing == message::Framing::fixed ? "fixed" : "variable";
-  result["message_bytes_max"] = state.message_bytes_max;
+  using S = message::QueueState;
+  Fields result = members_of<&S::framing, &S::message_bytes_max, &S::producers_max,
+                             &S::producer_count, &S::has_consumer, &S::closed>(state);
   result["capacity_bytes"] = state.capacity.count();
-  result["producers_max"] = state.producers_max;
-  result["producer_count"] = state.producer_count;
-  result["has_consumer"] = state.has_consumer;
-  result["closed"] = state.closed;
   return result;
 }
 
@@ -66,15 +45,10 @@ std::string send(SenderHandle& handle, nb::handle object, std::uint64_t wait_ns)
 
 /// Sends messages that become visible together. Returns the outcome and how many were sent.
 std::tuple<std::string, std::size_t> send_all(SenderHandle& handle, const nb::list& objects) {
-  std::vector<std::unique_ptr<Buffer>> held;
-  std::vector<std::span<const std::byte>> messages;
-  for (const nb::handle each : objects) {
-    held.push_back(std::make_unique<Buffer>(each, Buffer::Use::read, Buffer::Length::any));
-    messages.push_back(held.back()->bytes());
-  }
+  const Sources messages(objects);
   std::size_t sent = 0;
   const Outcome outcome = handle.with(
-      [&](message::Producer& producer) { return producer.try_send_all(messages, sent); });
+      [&](message::Producer& producer) { return producer.try_send_all(messages.bytes(), sent); });
   return {std::string(message::name(outcome)), sent};
 }
 
@@ -152,16 +126,21 @@ void bind_message(nb::module_& module) {
   nb::class_<QueueHandle>(module, "MessageQueue")
       .def_static(
           "make",
-          [](const std::optional<std::string>& path, bool fixed, std::uint64_t message_bytes,
-             std::uint64_t capacity_bytes, std::uint32_t producers_max, std::uint32_t permissions) {
-            const message::QueueOptions options =
-                options_of(fixed, message_bytes, capacity_bytes, producers_max, permissions);
+          [](const std::optional<std::string>& path, const std::string& framing,
+             std::uint64_t message_bytes, std::uint64_t capacity_bytes, std::uint32_t producers_max,
+             std::uint32_t permissions) {
+            const message::QueueOptions options{
+                .framing = value_of(parse_name<message::Framing>(framing, "framing")),
+                .message_bytes = message_bytes,
+                .capacity = Bytes(capacity_bytes),
+                .producers_max = producers_max,
+                .permissions = permissions};
             const GilReleased released;
             return std::make_shared<QueueHandle>(
                 value_of(path.has_value() ? message::Queue::make_named(*path, options)
                                           : message::Queue::make(options)));
           },
-          "path"_a.none(), nb::kw_only(), "fixed"_a, "message_bytes"_a, "capacity_bytes"_a,
+          "path"_a.none(), nb::kw_only(), "framing"_a, "message_bytes"_a, "capacity_bytes"_a,
           "producers_max"_a, "permissions"_a)
       .def_static(
           "open",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module headrace._core. Private: the package headrace is the interface.
 
-#include <string>
-
 #include "bindings.hpp"
 #include "headrace/base/units.hpp"
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts operations from Python and completions to Python. headrace/operation.py has checked the
 // ranges of numbers.
-#include <nanobind/nanobind.h>
-
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
-#include <string>
-#include <string_view>
-
-#include "headrace/base/units.hpp"
 
 #include "bindings.hpp"
+#include "headrace/base/units.hpp"
 
 namespace headrace::python {
 namespace {
@@ -26,10 +20,7 @@ using engine::Submit;
 }
 
 OperationKind kind_of(std::string_view text) {
-  for (std::size_t i = 0; i < engine::kOperationKindCount; ++i) {
-    const auto kind = static_cast<OperationKind>(i);
-    if (name(kind) == text) return kind;
-  }
+  if (const auto kind = find_name<OperationKind>(text)) return *kind;
   refuse_operation(quoted(text) + " is not an operation", "make one with headrace.Operation");
 }
 
@@ -229,39 +220,27 @@ Operation::Operation(nb::handle described) {
 }
 
 Fields fields_of(const engine::Completion& completion) {
-  const auto fields_of_tags = [](const engine::DifTags& from) {
-    nb::dict tags;
-    tags["reference"] = from.reference;
-    tags["application"] = from.application;
-    tags["application_mask"] = from.application_mask;
-    return tags;
+  using Tags = engine::DifTags;
+  const auto fields_of_tags = [](const Tags& from) {
+    return members_of<&Tags::reference, &Tags::application, &Tags::application_mask>(from);
   };
-  const engine::OperationResult& found = completion.result;
-  nb::dict fields;
-  fields[interned<"state">()] = name(completion.state);
-  fields[interned<"cause">()] = name(completion.cause);
-  fields[interned<"fell_back">()] = completion.fell_back;
-  fields[interned<"late_write_possible">()] = completion.late_write_possible;
-  fields[interned<"bytes_done">()] = completion.bytes_done;
-  fields[interned<"bytes_by_device">()] = completion.bytes_by_device;
-  fields[interned<"device_status">()] = completion.device_status;
-  fields[interned<"fault_address">()] = completion.fault_address;
-  fields[interned<"different">()] = found.different;
-  fields[interned<"difference_offset">()] = found.difference_offset;
-  fields[interned<"crc">()] = found.crc;
-  fields[interned<"page_faults">()] = completion.page_faults;
-  fields[interned<"retries">()] = completion.retries;
-  fields[interned<"delta_bytes">()] = found.delta_bytes;
-  fields[interned<"record_full">()] = found.record_full;
+  using C = engine::Completion;
+  Fields fields = members_of<&C::state, &C::cause, &C::fell_back, &C::late_write_possible,
+                             &C::bytes_done, &C::bytes_by_device, &C::device_status,
+                             &C::fault_address, &C::page_faults, &C::retries>(completion);
+  using R = engine::OperationResult;
+  const R& found = completion.result;
+  add_members<&R::different, &R::difference_offset, &R::crc, &R::delta_bytes, &R::record_full>(
+      fields, found);
   // Left out if zero, which is the default in Python: most operations have no integrity fields.
   if (found.dif_errors != 0) fields[interned<"dif_errors">()] = found.dif_errors;
-  if (found.source_tags != engine::DifTags{}) {
+  if (found.source_tags != Tags{}) {
     fields[interned<"source_tags">()] = fields_of_tags(found.source_tags);
   }
-  if (found.target_tags != engine::DifTags{}) {
+  if (found.target_tags != Tags{}) {
     fields[interned<"target_tags">()] = fields_of_tags(found.target_tags);
   }
-  return nb::borrow<Fields>(fields);
+  return fields;
 }
 
 }  // namespace headrace::python

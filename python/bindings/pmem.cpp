@@ -2,12 +2,7 @@
 // Rings in persistent memory. Outcomes are strings here; headrace.pmem turns
 // them into return values and exceptions.
 
-#include <memory>
-#include <optional>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings.hpp"
 #include "closable.hpp"
@@ -39,14 +34,10 @@ pmem::AttachOptions options_of(const std::optional<std::string>& granularity,
 }
 
 nb::dict to_dict(const pmem::RingState& state) {
-  nb::dict result;
+  using S = pmem::RingState;
+  Fields result = members_of<&S::generation, &S::first_ordinal, &S::entry_count,
+                             &S::entry_bytes_max, &S::has_producer, &S::has_consumer>(state);
   result["capacity_bytes"] = state.capacity.count();
-  result["generation"] = state.generation;
-  result["first_ordinal"] = state.first_ordinal;
-  result["entry_count"] = state.entry_count;
-  result["entry_bytes_max"] = state.entry_bytes_max;
-  result["has_producer"] = state.has_producer;
-  result["has_consumer"] = state.has_consumer;
   return result;
 }
 
@@ -63,14 +54,9 @@ void bind_common(nb::class_<Handle>& type) {
 }
 
 std::string enqueue(ProducerHandle& handle, const nb::list& entries) {
-  std::vector<std::unique_ptr<Buffer>> held;
-  std::vector<std::span<const std::byte>> spans;
-  for (const nb::handle entry : entries) {
-    held.push_back(std::make_unique<Buffer>(entry, Buffer::Use::read, Buffer::Length::any));
-    spans.push_back(held.back()->bytes());
-  }
-  return std::string(
-      name(handle.with([&](pmem::Producer& producer) { return producer.enqueue_all(spans); })));
+  const Sources held(entries);
+  return std::string(name(
+      handle.with([&](pmem::Producer& producer) { return producer.enqueue_all(held.bytes()); })));
 }
 
 std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
@@ -155,10 +141,9 @@ void bind_pmem(nb::module_& module) {
           entry["data"] = nb::bytes(data.data(), data.size());
           list.append(entry);
         }
-        Fields result;
+        using S = pmem::Salvage;
+        Fields result = members_of<&S::acknowledged_count, &S::missing_count>(found);
         result["entries"] = list;
-        result["acknowledged_count"] = found.acknowledged_count;
-        result["missing_count"] = found.missing_count;
         return result;
       },
       "path"_a, "Fields of headrace.pmem.Salvage.");

@@ -2,13 +2,8 @@
 // Tables of Arrow columns and their prefetcher; memory on a node.
 #include <nanobind/ndarray.h>
 
-#include <algorithm>
-#include <memory>
-#include <optional>
 #include <set>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bindings.hpp"
 #include "headrace/platform/memory.hpp"
@@ -102,10 +97,9 @@ class PrefetcherHandle {
 };
 
 nb::dict dict_of(const query::ColumnStatistics& column) {
-  nb::dict result;
-  result["bytes_from_copies"] = column.bytes_from_copies;
-  result["bytes_from_source"] = column.bytes_from_source;
-  result["chunks_ahead"] = column.chunks_ahead;
+  using C = query::ColumnStatistics;
+  Fields result =
+      members_of<&C::bytes_from_copies, &C::bytes_from_source, &C::chunks_ahead>(column);
   result["lead_ns"] = column.lead.count();
   return result;
 }
@@ -116,19 +110,15 @@ nb::dict statistics_of(const query::Prefetcher& prefetcher) {
   for (const query::ScanStatistics& scan : statistics.scans) {
     nb::list columns;
     for (const query::ColumnStatistics& column : scan.columns) columns.append(dict_of(column));
-    nb::dict described;
-    described["chunks_submitted"] = scan.chunks_submitted;
-    described["chunks_skipped"] = scan.chunks_skipped;
-    described["chunks_read"] = scan.chunks_read;
+    using S = query::ScanStatistics;
+    Fields described = members_of<&S::chunks_submitted, &S::chunks_skipped, &S::chunks_read>(scan);
     described["columns"] = columns;
     scans.append(described);
   }
   nb::dict result;
   result["scans"] = scans;
   result["unplanned"] = dict_of(statistics.unplanned);
-  nb::dict nodes;
-  for (const auto& [node, count] : statistics.copies_by_node) nodes[nb::int_(node.value())] = count;
-  result["copies_by_node"] = nodes;
+  result["copies_by_node"] = statistics.copies_by_node;
   return result;
 }
 
@@ -221,20 +211,19 @@ void bind_query(nb::module_& module) {
   bind_table(module);
   module.def(
       "node_of_address",
-      [](std::uintptr_t address) -> std::optional<std::uint32_t> {
-        const auto node = platform::node_of_address(reinterpret_cast<const void*>(address));
-        return node ? std::optional(node->value()) : std::nullopt;
+      [](std::uintptr_t address) {
+        return platform::node_of_address(reinterpret_cast<const void*>(address));
       },
       "address"_a, "Node that the page of an address lies on; None if that is not known.");
   module.def(
       "node_memory",
-      [](std::size_t byte_count, std::uint32_t node) {
+      [](std::size_t byte_count, NodeId node) {
         const std::size_t page = platform::page_bytes();
         const std::size_t whole = (std::max<std::size_t>(byte_count, 1) + page - 1) / page * page;
         // The cache's source prefaults the pages, so that a full node fails here.
         auto held = std::make_unique<NodeMemory>();
         held->first = cache::operating_system_pages();
-        held->second = value_of(held->first->allocate(whole, NodeId(node)));
+        held->second = value_of(held->first->allocate(whole, node));
         std::byte* const data = held->second.data();
         const nb::capsule owner(held.get(), [](void* pointer) noexcept {
           const std::unique_ptr<NodeMemory> freed(static_cast<NodeMemory*>(pointer));

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The block store: stores, and batches in flight with their buffers. Waits run without the GIL.
 #include "headrace/store/store.hpp"
-#include "headrace/store/file.hpp"
 
-#include <nanobind/nanobind.h>
-
-#include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <deque>
 
 #include "bindings.hpp"
+#include "headrace/store/file.hpp"
 
 namespace headrace::python {
 namespace {
@@ -42,15 +37,9 @@ class StoreHandle {
     throw Failed{Error{Code::closed, 0, "use a block store", "it was closed", "make another"}};
   }
   void adopt(std::shared_ptr<Batch> batch) { orphans_.push_back(std::move(batch)); }
-  /// Destroys ended batches after removing them from orphans_: this may run Python code.
+  /// Destroys ended batches.
   void reap() {
-    if (orphans_.empty()) return;
-    const auto first_ended = std::partition(
-        orphans_.begin(), orphans_.end(),
-        [](const std::shared_ptr<Batch>& orphan) { return !orphan->transfer.poll(); });
-    const std::vector<std::shared_ptr<Batch>> gone(std::make_move_iterator(first_ended),
-                                                   std::make_move_iterator(orphans_.end()));
-    orphans_.erase(first_ended, orphans_.end());
+    drop_if(orphans_, [](const std::shared_ptr<Batch>& orphan) { return orphan->transfer.poll(); });
   }
   /// Waits for running batches and destroys the store. Idempotent.
   void close() {
@@ -115,7 +104,7 @@ class TransferHandle {
 };
 
 /// The fields of headrace.Tier: capacity, node, path, durability, deadline in ms, unwritten.
-using TierTuple = std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string,
+using TierTuple = std::tuple<std::uint64_t, std::optional<NodeId>, std::string, std::string,
                              std::uint64_t, std::optional<std::uint32_t>>;
 
 std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
@@ -129,19 +118,15 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
   for (const auto& [capacity, node, path, durability, deadline_ms, unwritten] : tiers) {
     store::TierOptions& tier = options.tiers.emplace_back();
     tier.capacity = Bytes(capacity);
-    if (node) tier.node = NodeId(*node);
+    tier.node = node;
     tier.path = path;
     tier.deadline = std::chrono::milliseconds(deadline_ms);
     tier.unwritten_max = unwritten;
-    tier.durability = durability == name(store::Durability::process) ? store::Durability::process
-                                                                     : store::Durability::power;
+    tier.durability = value_of(parse_name<store::Durability>(durability, "durability"));
   }
-  Result<std::unique_ptr<store::Store>> made;
-  {
-    const GilReleased released;
-    made = store::Store::make(engine->engine(), std::move(options));
-  }
-  return std::make_shared<StoreHandle>(engine, value_of(std::move(made)));
+  return std::make_shared<StoreHandle>(
+      engine, value_of(without_gil(
+                  [&] { return store::Store::make(engine->engine(), std::move(options)); })));
 }
 
 using List = nb::typed<nb::list, nb::any>;
@@ -220,10 +205,7 @@ template <typename Submit>
 std::shared_ptr<TransferHandle> start(const std::shared_ptr<StoreHandle>& handle,
                                       std::shared_ptr<Batch> batch, const Submit& submit) {
   const std::shared_ptr<store::Store> store = handle->store();
-  {
-    const GilReleased released;
-    batch->transfer = submit(*store);
-  }
+  without_gil([&] { batch->transfer = submit(*store); });
   return std::make_shared<TransferHandle>(handle, std::move(batch));
 }
 
@@ -256,51 +238,30 @@ std::vector<nb::bytes> keys(const StoreHandle& handle) {
 
 nb::dict statistics(const StoreHandle& handle) {
   const store::StoreStatistics known = handle.store()->statistics();
-  nb::dict made;
-  made["blocks"] = known.blocks;
-  made["misses"] = known.misses;
-  made["dropped"] = known.dropped;
-  made["corrupt"] = known.corrupt;
-  made["failed"] = known.failed;
-  made["bytes_in"] = known.bytes_in;
-  made["bytes_out"] = known.bytes_out;
+  using S = store::StoreStatistics;
+  Fields made = members_of<&S::blocks, &S::misses, &S::dropped, &S::corrupt, &S::failed,
+                           &S::bytes_in, &S::bytes_out>(known);
+  using T = store::TierStatistics;
   nb::list tiers;
-  for (const store::TierStatistics& each : known.tiers) {
-    nb::dict tier;
-    tier["capacity_blocks"] = each.capacity_blocks;
-    tier["blocks"] = each.blocks;
-    tier["hits"] = each.hits;
-    tier["puts"] = each.puts;
-    tier["evictions"] = each.evictions;
-    tier["promotions"] = each.promotions;
-    tier["demotions"] = each.demotions;
-    tier["recovered"] = each.recovered;
-    tier["dropped_torn"] = each.dropped_torn;
-    tier["blocks_lost"] = each.blocks_lost;
-    tier["is_healthy"] = each.is_healthy;
-    tier["access"] = each.access;
-    tiers.append(tier);
+  for (const T& each : known.tiers) {
+    tiers.append(members_of<&T::capacity_blocks, &T::blocks, &T::hits, &T::puts, &T::evictions,
+                            &T::promotions, &T::demotions, &T::recovered, &T::dropped_torn,
+                            &T::blocks_lost, &T::is_healthy, &T::access>(each));
   }
   made["tiers"] = tiers;
   return made;
 }
 
 nb::dict inspect_file(const std::string& path, bool verifies) {
-  Result<store::FileContents> read;
-  {
-    const GilReleased released;
-    read = store::inspect_file(path, verifies);
-  }
-  const store::FileContents contents = value_of(std::move(read));
+  const store::FileContents contents =
+      value_of(without_gil([&] { return store::inspect_file(path, verifies); }));
   nb::list entries;
   for (const store::FileEntry& each : contents.entries) {
     entries.append(nb::make_tuple(nb::bytes(each.key.data(), each.key.size()), each.byte_count,
                                   std::string(name(each.state))));
   }
-  nb::dict made;
-  made["block_bytes"] = contents.block_bytes;
-  made["capacity_blocks"] = contents.capacity_blocks;
-  made["with_checksum"] = contents.with_checksum;
+  using F = store::FileContents;
+  Fields made = members_of<&F::block_bytes, &F::capacity_blocks, &F::with_checksum>(contents);
   made["entries"] = entries;
   return made;
 }
@@ -353,11 +314,8 @@ void bind_store(nb::module_& module) {
   module.def(
       "explain_outcome",
       [](const std::string& text) {
-        for (int i = 0; i <= static_cast<int>(store::Outcome::disk_full); ++i) {
-          const auto outcome = static_cast<store::Outcome>(i);
-          if (name(outcome) == text) return std::string(explain(outcome));
-        }
-        return std::string();
+        const std::optional<store::Outcome> outcome = find_name<store::Outcome>(text);
+        return std::string(outcome ? explain(*outcome) : "");
       },
       "outcome"_a);
 }

@@ -27,14 +27,13 @@ nb::dict dict_of(const telemetry::Row& row) {
 nb::dict dict_of(const telemetry::Process& process) {
   nb::list rows;
   for (const telemetry::Row& row : process.rows) rows.append(dict_of(row));
-  nb::dict result;
+  using P = telemetry::Process;
+  Fields result = members_of<&P::publications, &P::rows_left_out>(process);
   result["process"] = process.number;
   result["program"] = text(process.program);
   result["began_ns"] = process.began.count();
   result["written_ns"] = process.written.count();
   result["interval_ns"] = process.interval.count();
-  result["publications"] = process.publications;
-  result["rows_left_out"] = process.rows_left_out;
   result["rows"] = rows;
   return result;
 }

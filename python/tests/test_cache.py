@@ -172,7 +172,7 @@ def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engi
         headrace.Cache(engine, "1MiB", 4711)
     with pytest.raises(headrace.InvalidArgumentError, match="moon"):
         headrace.Cache(engine, "1MiB", "moon")
-    with pytest.raises(headrace.InvalidArgumentError, match="lru or s3_fifo"):
+    with pytest.raises(headrace.InvalidArgumentError, match="use one of lru, s3_fifo"):
         headrace.Cache(engine, "1MiB", "local", eviction="belady")  # type: ignore[arg-type]
 
 

@@ -18,7 +18,8 @@ namespace headrace {
 
 namespace detail {
 
-/// The enumerator as spelled in the source, zero-terminated; empty for a value without enumerator.
+/// The enumerator, or the member of a pointer to one, as spelled in the source, zero-terminated;
+/// empty for a value without enumerator.
 /// __PRETTY_FUNCTION__ of GCC and Clang ends with "kValue = headrace::Code::closed]", or with
 /// "(headrace::Code)77]".
 template <auto kValue>

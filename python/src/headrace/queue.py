@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
-from typing import Any, ClassVar, Literal, Never, NoReturn, Self, get_args
+from typing import Any, ClassVar, Literal, Never, NoReturn, Self
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable
@@ -26,7 +26,6 @@ Framing = Literal["variable", "fixed"]
 """Whether each message has its own length, or all have one."""
 Writing = Literal["cache", "memory", "header"]
 """Where a producer leaves messages; the page on messages describes each."""
-_FRAMINGS: tuple[str, ...] = get_args(Framing)
 
 # Waits are split into slices, between which Python handles signals.
 _SLICE_NS = 200_000_000
@@ -103,17 +102,11 @@ class Queue(Closing):
             InvalidArgumentError: `path` exists, or the arguments do not fit together.
             CapacityExceededError: There is not enough room for the file.
         """
-        if framing not in _FRAMINGS:
-            raise InvalidArgumentError(
-                "make a message queue",
-                f"there is no framing '{framing}'",
-                f"use {' or '.join(_FRAMINGS)}",
-            )
         self._path = None if path is None else os.path.abspath(path)  # noqa: PTH100 - A text.
         try:
             self._native = _core.MessageQueue.make(
                 self._path,
-                fixed=framing == "fixed",
+                framing=framing,
                 message_bytes=message_bytes,
                 capacity_bytes=byte_count(capacity, "take the capacity of a message queue"),
                 producers_max=producers_max,
@@ -121,7 +114,7 @@ class Queue(Closing):
             )
         except TypeError as problem:
             raise InvalidArgumentError(
-                "make a message queue", "a number is negative or too large", "use another"
+                "make a message queue", "an argument has no valid value", "use another"
             ) from problem
 
     @classmethod
