@@ -28,10 +28,13 @@
 #include <vector>
 
 #include "curve.hpp"
-#include "headrace/lab/queues.hpp"
 #include "headrace/message/queue.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "pair.hpp"
+
+#if HEADRACE_HAS_BOOST
+#include <boost/lockfree/spsc_queue.hpp>
+#endif
 
 namespace headrace::bench {
 namespace {
@@ -40,8 +43,6 @@ using message::Consumer;
 using message::Outcome;
 using message::Producer;
 using message::Queue;
-using message::lab::CachedIndexQueue;
-using message::lab::Payload;
 
 std::chrono::milliseconds measured_time{50};
 
@@ -55,6 +56,66 @@ struct Control {
   alignas(128) Atomic<std::uint32_t> ready;
   alignas(128) Atomic<std::uint32_t> stop;
 };
+
+template <std::size_t kBytes>
+using Payload = std::array<std::byte, kBytes>;
+
+/// Lamport's ring with a cached copy of the other end's index, as in MCRingBuffer (Lee et al.,
+/// 2010) and rigtorp's SPSCQueue. As the next one it trusts the content of shared memory, and does
+/// not detect the death of the other end.
+///
+/// Threading: one producer, one consumer.
+template <std::size_t kBytes, std::size_t kCount>
+class CachedIndexQueue {
+ public:
+  /// Returns: how many of `count` messages were sent, all or none; they become visible together.
+  std::size_t send(const Payload<kBytes>* source, std::size_t count) {
+    const std::uint64_t tail = tail_.load_relaxed();  // Relaxed: only this side writes it.
+    if (tail + count - head_seen_ > kCount) {
+      head_seen_ = head_.load_acquire();
+      if (tail + count - head_seen_ > kCount) return 0;
+    }
+    for (std::size_t i = 0; i < count; ++i) slots_[(tail + i) % kCount] = source[i];
+    tail_.store_release(tail + count);
+    return count;
+  }
+  /// Returns: how many were received, up to `count`.
+  std::size_t receive(Payload<kBytes>* target, std::size_t count) {
+    const std::uint64_t head = head_.load_relaxed();  // Relaxed: only this side writes it.
+    if (tail_seen_ == head) {
+      tail_seen_ = tail_.load_acquire();
+      if (tail_seen_ == head) return 0;
+    }
+    count = std::min<std::size_t>(count, tail_seen_ - head);
+    for (std::size_t i = 0; i < count; ++i) target[i] = slots_[(head + i) % kCount];
+    head_.store_release(head + count);
+    return count;
+  }
+
+ private:
+  alignas(128) Atomic<std::uint64_t> tail_;
+  alignas(128) std::uint64_t head_seen_ = 0;
+  alignas(128) Atomic<std::uint64_t> head_;
+  alignas(128) std::uint64_t tail_seen_ = 0;
+  alignas(128) std::array<Payload<kBytes>, kCount> slots_;
+};
+
+#if HEADRACE_HAS_BOOST
+/// Threading: one producer, one consumer.
+template <std::size_t kBytes, std::size_t kCount>
+class BoostQueue {
+ public:
+  std::size_t send(const Payload<kBytes>* source, std::size_t count) {
+    return queue_.push(source, count);
+  }
+  std::size_t receive(Payload<kBytes>* target, std::size_t count) {
+    return queue_.pop(target, count);
+  }
+
+ private:
+  boost::lockfree::spsc_queue<Payload<kBytes>, boost::lockfree::capacity<kCount>> queue_;
+};
+#endif
 
 /// Our queue, with the interface of the references.
 template <std::size_t kBytes, message::Placement kPlacement = message::Placement::cache>
@@ -348,7 +409,7 @@ void add_length(const Places& places, Groups<double>& rows, Groups<Trips>& trips
   constexpr std::size_t kSlots = slots_for(kBytes);
   using Cached = InSharedMemory<CachedIndexQueue<kBytes, kSlots>, kBytes>;
 #if HEADRACE_HAS_BOOST
-  using Boost = InSharedMemory<message::lab::BoostQueue<kBytes, kSlots>, kBytes>;
+  using Boost = InSharedMemory<BoostQueue<kBytes, kSlots>, kBytes>;
 #endif
   constexpr bool kIsShort = kBytes <= 64;
   for (const std::size_t batch : {std::size_t{1}, std::size_t{16}}) {

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "automatic.hpp"
-#include "exact_sum.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/base/units.hpp"

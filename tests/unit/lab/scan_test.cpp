@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "exact_sum.hpp"
 #include "support/lineitem.hpp"
 #include "support/seed.hpp"
 
