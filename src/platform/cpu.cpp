@@ -22,6 +22,7 @@ CpuFeatures detect() {
   features.avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+  features.vpclmulqdq = features.avx512 && __builtin_cpu_supports("vpclmulqdq") != 0;
 #endif
 #if defined(__x86_64__)
   unsigned eax = 0;

@@ -12,8 +12,9 @@ struct CpuFeatures {
   bool avx2 = false;
   bool avx512 =
       false;  ///< Foundation, BW, VL and DQ, and the operating system saves the registers.
-  bool avx_vnni = false;  ///< Intel's with it do not run slower for registers of 64 bytes.
-  bool erms = false;      ///< Fast rep movsb.
+  bool vpclmulqdq = false;  ///< On registers of 64 bytes.
+  bool avx_vnni = false;    ///< Intel's with it do not run slower for registers of 64 bytes.
+  bool erms = false;        ///< Fast rep movsb.
   bool clflushopt = false;
   bool clwb = false;
   bool waitpkg = false;  ///< umonitor and umwait.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C, optionally with a copy, by ISA-L, whose function uses the reflected register without
-// inversion. An unreflected CRC is the bit-reversed CRC of bit-reversed bytes, so one function
-// serves all four variants.
+// CRC-32C, optionally with a copy, by crc_avx512.cpp and for the rest by ISA-L, whose functions use
+// the reflected register without inversion. An unreflected CRC is the bit-reversed CRC of
+// bit-reversed bytes, so one function serves all four variants.
 #include <isa-l/crc.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "headrace/copy/copy.hpp"
+#include "headrace/platform/cpu.hpp"
 #include "software.hpp"
 
 namespace headrace::engine::software {
@@ -67,7 +68,14 @@ Completion crc(const Operation& operation) noexcept {
   const bool copies = operation.kind() == OperationKind::copy_crc;
   const std::size_t chunk_max = copies ? kCopyBytes : kSumBytesMax;
   std::uint32_t state = turned(options.seed, options.raw);
-  for (std::size_t at = 0; at < source.size();) {
+  std::size_t at = 0;
+#if HEADRACE_ENGINE_HAS_VECTOR_KERNELS
+  if (options.reflect_data && source.size() >= kFoldBytes && platform::cpu_features().vpclmulqdq) {
+    at = source.size() / kFoldBytes * kFoldBytes;
+    state = sum_avx512(state, operation.target().data(), source.first(at));
+  }
+#endif
+  while (at < source.size()) {
     const std::size_t count = std::min(chunk_max, source.size() - at);
     const std::span<const std::byte> chunk = source.subspan(at, count);
     state = options.reflect_data ? sum(state, chunk) : sum_reversed(state, chunk);

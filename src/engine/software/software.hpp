@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "headrace/engine/request.hpp"
 
@@ -30,6 +32,11 @@ inline constexpr std::size_t kPieceBytes = 256U << 10U;
 [[nodiscard]] Completion create_delta(const Operation& operation) noexcept;
 [[nodiscard]] Completion apply_delta(const Operation& operation) noexcept;
 [[nodiscard]] Completion crc(const Operation& operation) noexcept;
+inline constexpr std::size_t kFoldBytes = 256;
+/// Adds `source`, a multiple of kFoldBytes but not empty, to the register of a reflected CRC-32C,
+/// and copies it to `target` unless that is null. For CpuFeatures::vpclmulqdq.
+[[nodiscard]] std::uint32_t sum_avx512(std::uint32_t state, std::byte* target,
+                                       std::span<const std::byte> source) noexcept;
 [[nodiscard]] Completion dif(const Operation& operation) noexcept;
 void fill(const Operation& operation) noexcept;
 

@@ -15,6 +15,7 @@
 #include "engine/software/software.hpp"
 #include "headrace/engine/engine.hpp"
 #include "support/dsa_case.hpp"
+#include "support/dsa_reference.hpp"
 #include "support/guarded_buffer.hpp"
 #include "support/operation_case.hpp"
 #include "support/seed.hpp"
@@ -291,6 +292,31 @@ Operation any_wild_operation(OperationKind kind, Random& random) {
       break;
   }
   return Operation::no_op();
+}
+
+TEST(OperationProperty, ChecksumsOfAllLengthsAndAlignmentsAreThoseOfTheReference) {
+  constexpr std::size_t kBytesMax = 1100;
+  Random random(headrace::test::seed());
+  std::vector<std::byte> from(64 + kBytesMax);
+  for (std::byte& each : from) each = static_cast<std::byte>(random());
+  for (std::size_t start = 0; start < 64; ++start) {
+    std::vector<std::byte> to(64 + kBytesMax + 1);
+    const auto seed = static_cast<std::uint32_t>(random());
+    std::uint32_t expected = seed;
+    for (std::size_t length = 1; length <= kBytesMax; ++length) {
+      const std::span source = std::span(from).subspan(start, length);
+      const std::span target = std::span(to).subspan(random.below(64), length);
+      expected = headrace::test::reference_crc32c(expected, source.last(1), 0);
+      std::ranges::fill(to, std::byte{0});
+      EXPECT_EQ(software::execute(Operation::crc(source, {.seed = seed})).result.crc, expected);
+      const Completion copied =
+          software::execute(Operation::copy_crc(target, source, {.seed = seed}));
+      ASSERT_EQ(copied.result.crc, expected) << length << " bytes from " << start;
+      ASSERT_TRUE(std::ranges::equal(source, target)) << length << " bytes from " << start;
+      std::ranges::fill(target, std::byte{0});
+      ASSERT_EQ(std::ranges::count(to, std::byte{0}), std::ssize(to)) << "bytes beside the target";
+    }
+  }
 }
 
 TEST(OperationProperty, WhatIsAcceptedIsWhatADeviceTakes) {
