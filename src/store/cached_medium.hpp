@@ -8,11 +8,11 @@
 //   drain        also flushes the device: what was stored, and whatever else was written to the
 //                device before, is durable
 //
-// hand_over() appends one record to the log: the headers stored since the record before. The state
-// of the file is its table with all records of the series that page 0 names, up to the first that
-// is not whole. Each flush makes every record before it durable, so nothing acknowledged is behind
-// one that is not whole. When a half of the log is full, a checkpoint: each step is durable before
-// the next begins:
+// hand_over() appends one record to the log, and a copy of it in case the disk damages one: the
+// headers stored since the record before. The state of the file is its table with all records of
+// the series that page 0 names, up to the first of which neither is whole. Each flush makes every
+// record before it durable, so nothing acknowledged is behind one that is not whole. When a half of
+// the log is full, a checkpoint: each step is durable before the next begins:
 //   1. the pages of the table that have changed since the checkpoint before, and a first record of
 //      another series in the other half, with the headers in pages that the device refuses
 //   2. page 0, which names that series

@@ -11,9 +11,9 @@ namespace {
 
 /// A half of the log, relative to the headers: with a shorter one, more of their pages are written
 /// again; with a longer one, more is read at opening.
-constexpr std::uint64_t kLogShare = 4;
-constexpr std::uint64_t kLogBytesMin = std::uint64_t{64} << 10U;
-constexpr std::uint64_t kLogBytesMax = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kLogShare = 2;
+constexpr std::uint64_t kLogBytesMin = std::uint64_t{128} << 10U;
+constexpr std::uint64_t kLogBytesMax = std::uint64_t{32} << 20U;
 constexpr const char* kMakeAgain = "remove it, or name another file";
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
@@ -52,9 +52,26 @@ struct RecordHead {
 constexpr std::uint64_t kHasHeader = std::uint64_t{1} << 32U;
 
 /// The first 8 bytes of `pages` count as 0.
-std::uint64_t check_of(std::vector<Page> pages, std::uint64_t series, std::size_t page) {
+std::uint64_t check_of(std::vector<Page> pages, std::uint64_t series, std::size_t page,
+                       bool is_copy) {
   std::ranges::fill(std::span(pages.front().bytes).first(sizeof(std::uint64_t)), std::byte{0});
-  return digest_of(std::as_bytes(std::span(pages)), series ^ page << 1U);
+  return digest_of(std::as_bytes(std::span(pages)), series ^ (2 * page + (is_copy ? 1 : 0)) << 1U);
+}
+
+/// The record that begins at a page of the series, or its copy; empty if neither is whole.
+std::vector<Page> record_at(const Slots& slots, std::uint64_t series, std::size_t page) {
+  const std::byte* const log = slots.bytes.data() + slots.log_offset(series);
+  const std::size_t page_count = slots.head.log_bytes / kPageBytes;
+  for (std::size_t at = page; at < page_count; ++at) {
+    RecordHead head;
+    std::memcpy(&head, log + at * kPageBytes, sizeof(head));
+    if (head.page_count == 0 || head.page_count > page_count - at) continue;
+    if (at != page && head.page_count != at - page) continue;  // Not the copy: that is behind it.
+    std::vector<Page> pages(head.page_count);
+    std::memcpy(pages.data(), log + at * kPageBytes, pages.size() * kPageBytes);
+    if (head.check == check_of(pages, series, page, at != page)) return pages;
+  }
+  return {};
 }
 
 }  // namespace
@@ -155,23 +172,28 @@ std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> cha
   head.page_count = static_cast<std::uint32_t>(pages.size());
   std::memcpy(bytes.data(), &head, sizeof(head));
   std::memcpy(pages.data(), bytes.data(), bytes.size());
-  head.check = check_of(pages, series, page);
-  std::memcpy(pages.data(), &head, sizeof(head.check));
-  return pages;
+  std::vector<Page> twice;
+  for (const bool is_copy : {false, true}) {
+    head.check = check_of(pages, series, page, is_copy);
+    std::memcpy(pages.data(), &head, sizeof(head.check));
+    twice.insert(twice.end(), pages.begin(), pages.end());
+  }
+  return twice;
 }
 
 std::set<SlotNumber> replay(const Slots& slots) {
   std::set<SlotNumber> changed;
-  const std::uint64_t series = slots.series();
-  const std::byte* const log = slots.bytes.data() + slots.log_offset(series);
-  const std::size_t page_count = slots.head.log_bytes / kPageBytes;
-  for (std::size_t page = 0; page < page_count;) {
+  std::uint64_t& series = slots.series();
+  for (unsigned bit = 0; bit < 64 && record_at(slots, series, 0).empty(); ++bit) {
+    const std::uint64_t other = series ^ std::uint64_t{1} << bit;
+    if (!record_at(slots, other, 0).empty()) series = other;  // That bit has changed on the disk.
+  }
+  for (std::size_t page = 0;;) {
+    const std::vector<Page> pages = record_at(slots, series, page);
+    if (pages.empty()) return changed;
+    page += 2 * pages.size();
     RecordHead head;
-    std::memcpy(&head, log + page * kPageBytes, sizeof(head));
-    if (head.page_count == 0 || head.page_count > page_count - page) break;
-    std::vector<Page> pages(head.page_count);
-    std::memcpy(pages.data(), log + page * kPageBytes, pages.size() * kPageBytes);
-    if (head.check != check_of(pages, series, page)) break;
+    std::memcpy(&head, pages.front().bytes.data(), sizeof(head));
     std::span<const std::byte> left = std::as_bytes(std::span(pages)).subspan(sizeof(head));
     for (std::uint32_t i = 0; i < head.entry_count && left.size() >= sizeof(std::uint64_t); ++i) {
       std::uint64_t entry = 0;
@@ -187,9 +209,7 @@ std::set<SlotNumber> replay(const Slots& slots) {
     }
     slots.mark() = head.mark;
     slots.proven() = head.proven;
-    page += pages.size();
   }
-  return changed;
 }
 
 }  // namespace headrace::store::detail

@@ -27,7 +27,7 @@
 namespace headrace::store::detail {
 
 inline constexpr std::uint64_t kMagic = 0x3165726f'74536448ULL;  // "HdStore1", little endian.
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kMarkOffset = 512;
 inline constexpr std::size_t kHeadBytes = 4096;
 inline constexpr std::size_t kSlotHeaderBytes = 256;
@@ -137,12 +137,13 @@ struct alignas(kPageBytes) Page {
   std::array<std::byte, kPageBytes> bytes;
 };
 
-/// A record of the log, `page` pages after the first of its series: the headers of `changed`, and
-/// the mark and the proven stamp, as they are in memory.
+/// Two copies of a record of the log, `page` pages after the first of its series: the headers of
+/// `changed`, and the mark and the proven stamp, as they are in memory.
 [[nodiscard]] std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> changed,
                                            std::uint64_t series, std::size_t page);
 /// Brings the headers, the mark and the proven stamp in `slots.bytes` to where the log has them: up
-/// to the first record that is not whole. Returns the slots whose headers are in the log.
+/// to the first record of which neither copy is whole. Returns the slots whose headers are in the
+/// log. Corrects the series if one bit of it has changed.
 [[nodiscard]] std::set<SlotNumber> replay(const Slots& slots);
 
 }  // namespace headrace::store::detail

@@ -2,6 +2,7 @@
 // What is taken away stays so, whatever a device with a volatile cache refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "crash_media.hpp"
@@ -93,6 +94,35 @@ TEST_F(OneHeader, IsInTheTableOnceTheFileIsClosed) {
   EXPECT_EQ(in_table(), SlotState::empty);
   disk.medium.close();
   EXPECT_EQ(in_table(), SlotState::whole);
+}
+
+TEST_F(OneHeader, IsAsTheLogHasItWhateverBitOfThatChanges) {
+  OnDevice disk = open();
+  EXPECT_TRUE(take_away(disk));
+  detail::SlotHeader header = detail::slot_header(1, "1", kDataBytes, 2, std::nullopt);
+  for (const std::uint64_t sequence : {2U, 3U}) {
+    header = detail::slot_header(1, "1", kDataBytes, sequence, std::nullopt);
+    disk.medium.store(disk.table.data() + detail::kHeadBytes, std::as_bytes(std::span(&header, 1)));
+    EXPECT_TRUE(disk.medium.hand_over());
+  }
+  std::vector<std::byte> copy(file_.bytes.begin(), file_.bytes.end());
+  const Slots file = slots_in(copy, 0);
+  const std::vector<std::byte> before(copy.begin(), copy.begin() + test_media::kLogOffset);
+  const auto sequence_with = [&](std::size_t bit) {
+    copy[bit / 8] ^= std::byte{1} << bit % 8;
+    static_cast<void>(detail::replay(file));
+    detail::SlotHeader found;
+    const std::uint64_t sequence =
+        file.read(1, found) == SlotState::whole ? found.sequence : std::uint64_t{0};
+    std::ranges::copy(before, copy.begin());
+    if (bit / 8 >= before.size()) copy[bit / 8] ^= std::byte{1} << bit % 8;
+    return sequence;
+  };
+  const std::size_t series = 8 * (detail::kMarkOffset + 2 * sizeof(std::uint64_t));
+  for (std::size_t bit = series; bit < series + 64; ++bit) ASSERT_EQ(sequence_with(bit), 3U) << bit;
+  for (std::size_t at = test_media::kLogOffset; at < test_media::kDataOffset; ++at) {
+    ASSERT_EQ(sequence_with(8 * at + at % 8), 3U) << "byte " << at;
+  }
 }
 
 /// Whether a record returns that was behind a page 0 which a loss of power took back.

@@ -21,7 +21,7 @@ using pmem::Granularity;
 inline constexpr detail::SlotNumber kSlots = 3;
 inline constexpr std::uint32_t kDataBytes = 128;
 inline constexpr std::size_t kFiles = 2;
-inline constexpr std::size_t kLogBytes = 3 * detail::kPageBytes;
+inline constexpr std::size_t kLogBytes = 4 * detail::kPageBytes;
 inline constexpr std::size_t kLogOffset = detail::kHeadBytes + detail::kPageBytes;
 inline constexpr std::size_t kDataOffset = kLogOffset + 2 * kLogBytes;
 inline constexpr std::size_t kFileBytes = kDataOffset + kSlots * kDataBytes;

@@ -223,7 +223,7 @@ TEST_F(InFile, WhatIsNoStoreIsRefused) {
 TEST_F(InFile, AnotherVersionIsRefused) {
   put_some();
   store_.reset();
-  for (const char version : {'\x02', '\x04'}) {
+  for (const char version : {'\x03', '\x05'}) {
     overwrite(8, std::string{version, '\0', '\0', '\0'});
     expect_refused(options(), Code::version_mismatch, "remove it, or name another file");
   }
