@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offloads a model's KV cache to HeadraceTier and reloads it, in an unmodified vLLM for CPUs.
 
-Weights are random with a seed, prompts are token numbers. vLLM copies between its cache and its
-first tier only on GPUs; ProcessorTiers replaces these copies.
+The tier is a file. The first process drops all but the store, reloads from it, and is killed; the
+second reloads from the file. Weights are random with a seed, prompts are token numbers. vLLM copies
+between its cache and its first tier only on GPUs; ProcessorTiers replaces these copies.
 """
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -105,70 +108,85 @@ class ProcessorTiers(TieringOffloadingSpec):
         return self._worker
 
 
-def main() -> None:
-    """Check that the same tokens are generated again after dropping all but the store."""
+def live(folder: Path, *, is_first: bool) -> None:
+    """Generate tokens, and compare them with those generated before from the same prompts."""
     # The first tier has room for two prompts.
     block_bytes = BLOCK_TOKENS * MODEL["num_hidden_layers"] * 2 * MODEL["hidden_size"] * 4
     primary_bytes = 2 * PROMPT_TOKENS // BLOCK_TOKENS * block_bytes
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
-        model = LLM(
-            folder,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            seed=1,
-            dtype="float32",
-            enforce_eager=True,
-            block_size=BLOCK_TOKENS,
-            max_model_len=2 * PROMPT_TOKENS,
-            enable_prefix_caching=True,
-            kv_transfer_config=KVTransferConfig(
-                kv_connector="OffloadingConnector",
-                kv_role="kv_both",
-                kv_connector_extra_config={
-                    "spec_name": "ProcessorTiers",
-                    "spec_module_path": "model",
-                    "cpu_bytes_to_use": primary_bytes,
-                    "secondary_tiers": [
-                        {
-                            "type": "CountedTier",
-                            "module_path": "model",
-                            "tiers": ["64MiB"],
-                            "checksums": True,
-                        }
-                    ],
-                },
-            ),
-        )
+    tier_config = {
+        "type": "CountedTier",
+        "module_path": "model",
+        "tiers": [{"capacity": "64MiB", "path": str(folder / "chunks")}],
+    }
+    model = LLM(
+        str(folder),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        seed=1,
+        dtype="float32",
+        enforce_eager=True,
+        block_size=BLOCK_TOKENS,
+        max_model_len=2 * PROMPT_TOKENS,
+        enable_prefix_caching=True,
+        disable_log_stats=False,
+        kv_transfer_config=KVTransferConfig(
+            kv_connector="OffloadingConnector",
+            kv_role="kv_both",
+            kv_connector_extra_config={
+                "spec_name": "ProcessorTiers",
+                "spec_module_path": "model",
+                "cpu_bytes_to_use": primary_bytes,
+                "secondary_tiers": [tier_config],
+            },
+        ),
+    )
     random = np.random.default_rng(1)
     prompts = [
         TokensPrompt(prompt_token_ids=random.integers(3, 1000, PROMPT_TOKENS).tolist())
         for _ in range(PROMPTS)
     ]
     how = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
-
-    def generate() -> list[list[int]]:
+    (tier,) = sys.modules["model"].TIERS
+    begin = time.monotonic()
+    tokens = folder / "tokens.json"
+    for is_again in (False, True) if is_first else (True,):
+        before = tier._store.statistics.tiers[0]  # noqa: SLF001
         # Sequentially, so that the first tier has room for each.
         outputs = [model.generate(each, how, use_tqdm=False)[0] for each in prompts]
-        return [list(each.outputs[0].token_ids) for each in outputs]
+        found = [list(each.outputs[0].token_ids) for each in outputs]
+        tier.drain_jobs()
+        known = tier._store.statistics  # noqa: SLF001
+        if is_again:
+            assert found == json.loads(tokens.read_text())
+            loaded = known.tiers[0].hits - before.hits
+            assert loaded > 0
+            assert known.corrupt == 0
+            assert next(
+                each.value for each in model.get_metrics() if each.name == "vllm:headrace_hits"
+            )
+            print(
+                f"vLLM with HeadraceTier: {PROMPTS} prompts give the same tokens from {loaded} "
+                f"reloaded blocks ({known.tiers[0].puts} stored by this process, "
+                f"{known.tiers[0].recovered} by one that was killed) "
+                f"in {time.monotonic() - begin:.1f} s",
+                flush=True,
+            )
+        tokens.write_text(json.dumps(found))
+        assert model.reset_prefix_cache()
+    if is_first:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    first = generate()
-    (tier,) = sys.modules["model"].TIERS
-    tier.drain_jobs()
-    stored = tier._store.statistics  # noqa: SLF001
-    assert model.reset_prefix_cache()
-    begin = time.monotonic()
-    second = generate()
-    reloaded = tier._store.statistics  # noqa: SLF001
-    assert second == first
-    assert stored.tiers[0].puts > 0
-    assert reloaded.tiers[0].hits > stored.tiers[0].hits
-    assert reloaded.corrupt == 0
-    print(
-        f"vLLM with HeadraceTier: {PROMPTS} prompts give the same tokens from "
-        f"{reloaded.tiers[0].hits - stored.tiers[0].hits} reloaded blocks "
-        f"({reloaded.tiers[0].puts} stored) in {time.monotonic() - begin:.1f} s"
-    )
+
+def main() -> None:
+    """Run both processes."""
+    if len(sys.argv) > 1:
+        live(Path(sys.argv[1]), is_first=sys.argv[2] == "first")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
+        for life, status in (("first", -signal.SIGKILL), ("second", 0)):
+            command = [sys.executable, __file__, folder, life]
+            assert subprocess.run(command, check=False).returncode == status  # noqa: S603
 
 
 if __name__ == "__main__":

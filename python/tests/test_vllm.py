@@ -110,6 +110,26 @@ class OffloadingSpec:
     config: OffloadingConfig
 
 
+@dataclass(frozen=True)
+class OffloadingCounterMetadata:
+    documentation: str
+    labelnames: tuple[str, ...] = ()
+
+
+class OffloadingGaugeMetadata(OffloadingCounterMetadata):
+    pass
+
+
+class OffloadingConnectorStats:
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, tuple[str, ...]], int] = {}
+
+    def increase_counter(self, name: str, by: int, label: tuple[str, ...]) -> None:
+        self.found[name, label] = self.found.get((name, label), 0) + by
+
+    set_gauge = increase_counter
+
+
 class SecondaryTierManager:
     def __init__(
         self,
@@ -184,10 +204,19 @@ class Manager:
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the tier, imported beside the stand-in."""
     names: dict[str, list[type]] = {
-        "vllm.v1.kv_offload.base": [Locality, LookupResult, Medium, RequestOffloadingContext],
+        "vllm.v1.kv_offload.base": [
+            *(Locality, LookupResult, Medium, RequestOffloadingContext),
+            *(OffloadingCounterMetadata, OffloadingGaugeMetadata),
+        ],
         "vllm.v1.kv_offload.tiering.base": [JobResult, SecondaryTierManager],
+        "vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics": [
+            OffloadingConnectorStats
+        ],
     }
-    for name in ("vllm", "vllm.v1", "vllm.v1.kv_offload", "vllm.v1.kv_offload.tiering", *names):
+    parents = {
+        ".".join(name.split(".")[:n]) for name in names for n in range(1, name.count(".") + 1)
+    }
+    for name in (*sorted(parents), *names):
         module = types.ModuleType(name)
         vars(module).update({each.__name__: each for each in names.get(name, [])})
         monkeypatch.setitem(sys.modules, name, module)
@@ -329,6 +358,28 @@ def test_chunks_of_another_model_dtype_layout_or_parallelism_are_a_miss(
     assert manager.lookup(1) is LookupResult.HIT
     assert manager.load([1], [1]).success
     assert (manager.memory[1] == 9).all()
+    manager.tier.shutdown()
+
+
+def test_metrics_count_what_the_store_has_done_since_they_were_asked_for(
+    plugin: Any, tmp_path: Path
+) -> None:
+    defined = plugin.HeadraceTier.build_metric_definitions({})
+    path = tmp_path / "chunks"
+    manager = Manager(plugin, tiers=["1MiB", {"capacity": "1MiB", "path": str(path)}])
+
+    def counted() -> dict[tuple[str, tuple[str, ...]], int]:
+        found: dict[tuple[str, tuple[str, ...]], int] = manager.tier.get_stats().found
+        assert all(len(label) == len(defined[name].labelnames) for name, label in found)
+        assert {name for name, _ in found} == set(defined)
+        return {key: count for key, count in found.items() if count}
+
+    healthy = {("vllm:headrace_healthy", (tier,)): 1 for tier in "01"}
+    assert manager.store([1, 2], [0, 1]).success
+    assert counted() == healthy
+    assert not manager.load([1, 2, 3], [2, 3, 4]).success
+    assert counted() == {**healthy, ("vllm:headrace_hits", ("0",)): 2}
+    assert counted() == healthy
     manager.tier.shutdown()
 
 

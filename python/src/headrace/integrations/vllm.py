@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, RequestOffloadingContext
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingCounterMetadata,
+    OffloadingGaugeMetadata,
+    RequestOffloadingContext,
+)
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from headrace.errors import Error, InvalidArgumentError
@@ -20,6 +28,15 @@ _KEYS_VERSION = 1
 """Raised when the same chunk gets another key or other bytes."""
 _NOT_OF_CHUNKS = frozenset({"engine_id", "extra_config", "enable_kv_cache_events"})
 """Fields of vLLM's configuration that do not change the bytes of a chunk."""
+_METRIC = "vllm:headrace_"
+_OF_TIER = ("store_tier",)
+_COUNTERS = {
+    "corrupt": ("Copies of chunks that differed from their checksum.", ()),
+    "failed": ("Chunks that could not be copied or made durable.", ()),
+    "dropped": ("Chunks evicted from the store.", ()),
+    "hits": ("Chunks read from a tier of the store.", _OF_TIER),
+    "evictions": ("Chunks evicted from a tier of the store.", _OF_TIER),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +93,7 @@ class HeadraceTier(SecondaryTierManager):
         self._chunks = primary_kv_view.cast("B")
         self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
         self._jobs: dict[int, _Running] = {}
+        self._reported: dict[tuple[str, tuple[str, ...]], int] = {}
 
     def lookup(self, key: bytes, req_context: object) -> LookupResult:
         """Whether a chunk is present or being stored."""
@@ -142,6 +160,28 @@ class HeadraceTier(SecondaryTierManager):
         for job in self._jobs.values():
             if job.transfer is not None:
                 job.transfer.wait()
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `get_stats` adds to vLLM's own metrics of tiers."""
+        del extra_config
+        healthy = OffloadingGaugeMetadata("1 if a tier of the store accepts chunks.", _OF_TIER)
+        counters = {name: OffloadingCounterMetadata(*each) for name, each in _COUNTERS.items()}
+        return {_METRIC + name: each for name, each in {"healthy": healthy, **counters}.items()}
+
+    def get_stats(self) -> Any:  # noqa: ANN401 - vLLM's OffloadingConnectorStats.
+        """Return what the store has counted since the last call."""
+        known = self._store.statistics
+        stats = OffloadingConnectorStats()
+        for number, tier in enumerate(known.tiers):
+            stats.set_gauge(_METRIC + "healthy", int(tier.is_healthy), (str(number),))
+        for name, (_, labels) in _COUNTERS.items():
+            for number, each in enumerate(known.tiers if labels else (known,)):
+                key = (_METRIC + name, (str(number),) if labels else ())
+                before = self._reported.get(key, 0)
+                self._reported[key] = getattr(each, name)
+                stats.increase_counter(key[0], self._reported[key] - before, key[1])
+        return stats
 
     def shutdown(self) -> None:
         """Wait for transfers in flight and close the store. Idempotent."""
