@@ -197,10 +197,10 @@ std::string measure(const std::string& request) {
     if (what == "streams") return measure_streams(streams, effort);
     const Stream& first = streams.at(0);
     if (what == "latency") return measure_latency(first.cpu, first.node, first.bytes, effort);
-    if (what == "wake" || what == "waking") {
-      return measure_wake(first.node, what == "waking", effort);
-    }
     const CpuId second = streams.at(1).cpu;
+    if (what == "wake" || what == "waking") {
+      return measure_wake(first.cpu, second, first.node, what == "waking", effort);
+    }
     if (what == "handover") return measure_handover(first.cpu, second, first.bytes, effort);
     return measure_messages(first.cpu, second, first.bytes, what == "trips", effort);
   }();

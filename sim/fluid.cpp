@@ -44,6 +44,11 @@ void Fluid::after(double delay_ns, Action action) {
   events_.push({now_ns_ + delay_ns, order_++, std::move(action)});
 }
 
+void Fluid::stop() {
+  flows_.clear();
+  events_ = {};
+}
+
 double Fluid::utilisation(ResourceIndex resource) const {
   return now_ns_ > 0 ? resources_[resource].used / (resources_[resource].capacity * now_ns_) : 0;
 }

@@ -42,8 +42,9 @@ class Fluid {
   }
   /// Calls `action` after `delay_ns`.
   void after(double delay_ns, Action action);
-  /// Runs until no flow or event is left.
+  /// Runs until no flow or event is left, or an action calls stop().
   void run();
+  void stop();
 
   [[nodiscard]] double now_ns() const { return now_ns_; }
   /// Amount carried so far by all flows, including unfinished ones.

@@ -381,31 +381,40 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
   return samples;
 }
 
-Result<Samples> measure_wake(NodeId node, bool calls, const Effort& effort) {
+Result<Samples> measure_wake(CpuId first, CpuId second, NodeId node, bool calls,
+                             const Effort& effort) {
   engine::EngineOptions options{.threads_per_node = 1,
                                 .nodes = {node},
                                 .path = engine::Path::cpu,
                                 .waiting = engine::Waiting::sleep};
   options.devices.use = false;
   HEADRACE_TAKE(machine, topo::discover({.find_movers = false}));
+  for (topo::Node& each : machine->nodes) {
+    if (each.id == node) each.cpus = {second};
+  }
   HEADRACE_TAKE(mover, engine::Engine::make(*machine, options));
   std::array<std::byte, 2 * kLine> line{};
   const std::span bytes(line);
   Samples samples{.values = {{}}};
-  const auto end = Clock::now() + effort.time_max;
-  while (samples.round_count < effort.sample_count && Clock::now() < end) {
-    platform::sleep(effort.round_time);
-    engine::Job job;
-    const auto begin = Clock::now();
-    if ((*mover)->submit_copy(job, {.target = bytes.first(kLine), .source = bytes.last(kLine)}) !=
-        engine::Submit::accepted) {
-      continue;
+  Result<void> pinned;
+  std::jthread([&] {
+    pinned = platform::pin_this_thread({&first, 1});
+    const auto end = Clock::now() + effort.time_max;
+    while (pinned && samples.round_count < effort.sample_count && Clock::now() < end) {
+      platform::sleep(effort.round_time);
+      engine::Job job;
+      const auto begin = Clock::now();
+      if ((*mover)->submit_copy(job, {.target = bytes.first(kLine), .source = bytes.last(kLine)}) !=
+          engine::Submit::accepted) {
+        continue;
+      }
+      const auto called = Clock::now();
+      while (!job.poll()) platform::pause();
+      samples.values.front().push_back(ns_between(begin, calls ? called : Clock::now()));
+      ++samples.round_count;
     }
-    const auto called = Clock::now();
-    job.wait();
-    samples.values.front().push_back(ns_between(begin, calls ? called : Clock::now()));
-    ++samples.round_count;
-  }
+  }).join();
+  if (!pinned) return fail(std::move(pinned.error()));
   return samples;
 }
 

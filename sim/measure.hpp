@@ -71,10 +71,11 @@ struct Stream {
 [[nodiscard]] Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes,
                                                bool trips, const Effort& effort);
 
-/// A worker of an engine that sleeps copies a line for a thread that then sleeps.
+/// A thread on the first processor has an engine's worker copy a line, which sleeps on the second.
 ///
-/// Returns: nanoseconds from the submission until the thread runs again, which are two wake-ups,
-/// or, if `calls`, of the submission; one series. Fails: as engine::Engine::make().
-[[nodiscard]] Result<Samples> measure_wake(NodeId node, bool calls, const Effort& effort);
+/// Returns: nanoseconds until the copy has ended or, if `calls`, of the submission; one series.
+/// Fails: as measure_streams() and engine::Engine::make().
+[[nodiscard]] Result<Samples> measure_wake(CpuId first, CpuId second, NodeId node, bool calls,
+                                           const Effort& effort);
 
 }  // namespace headrace::sim

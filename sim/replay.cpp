@@ -11,6 +11,7 @@
 #include "headrace/base/trace.hpp"
 #include "headrace/engine/engine.hpp"
 #include "sim/policies.hpp"
+#include "sim/processors.hpp"
 #include "sim/world.hpp"
 
 namespace headrace::sim {
@@ -23,9 +24,6 @@ constexpr const char* kTried = "replay the trace";
 /// EngineOptions::piece of an engine; an operation has at most kPiecesMax.
 constexpr double kPieceBytes = 256 << 10;
 constexpr double kPiecesMax = 64;
-/// A thread that waits, and a worker with nothing to do, sleep after they have looked for so long
-/// (WaitHistory::kSpinMax).
-constexpr double kSpinNs = 50e3;
 constexpr double kLineBytes = 64;
 /// The program computes for more than this share of its time: nothing else bounds it.
 constexpr double kComputingShare = 0.5;
@@ -62,9 +60,11 @@ class Replayer {
 
   Result<Replayed> run() {
     HEADRACE_TRY(prepare());
+    left_count_ = trace_.threads.size() + trace_.operations.size();
     for (std::uint32_t t = 0; t < trace_.threads.size(); ++t) {
-      world_.fluid().after(trace_.threads[t].begin_ns * options_.compute_scale,
-                           [this, t] { go(t); });
+      world_.fluid().after(trace_.threads[t].begin_ns * options_.compute_scale, [this, t] {
+        processors_.take(threads_[t].processor_since_ns, 0, [this, t] { go(t); });
+      });
     }
     world_.fluid().run();
     if (error_) return fail(std::move(*error_));
@@ -84,6 +84,10 @@ class Replayer {
     std::uint32_t socket = 0;
     ResourceIndex core = 0;
     double since_ns = 0;
+    double processor_since_ns = 0;
+    std::uint64_t wait_count = 0;
+    bool waits = false;
+    bool sleeps = false;
     std::array<double, 3> spent_ns{};
     std::vector<Interval> intervals;
   };
@@ -92,12 +96,17 @@ class Replayer {
     bool has_ended = false;
   };
   /// Worker threads of a socket.
+  struct Worker {
+    ResourceIndex core = 0;
+    double idle_since_ns = 0;
+    double processor_since_ns = 0;
+    std::uint64_t idle_count = 0;
+    Looks looks = {};
+  };
   struct Pool {
-    struct Idle {
-      ResourceIndex core = 0;
-      double since_ns = -kSpinNs;
-    };
-    std::vector<Idle> idle;  ///< The last one has worked last.
+    std::deque<Worker> workers;
+    std::vector<Worker*> sleeping;  ///< The last one has worked last.
+    std::vector<Worker*> looking;   ///< Likewise.
     struct Task {
       std::uint32_t index = 0;
       double bytes = 0;  ///< Of a piece.
@@ -169,12 +178,15 @@ class Replayer {
       const std::uint32_t count =
           options_.workers != 0 ? options_.workers
                                 : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
-      for (std::uint32_t i = 0; i < count; ++i) pool.idle.push_back({world_.add_core()});
+      for (std::uint32_t i = 0; i < count; ++i) {
+        pool.workers.emplace_back().core = world_.add_core();
+        pool.sleeping.push_back(&pool.workers.back());
+      }
       busy_max += count;
       processor_count += socket.core_count;
     }
-    if (processor_count > 0 && busy_max > processor_count) {
-      processors_ = world_.fluid().add("processors", processor_count);
+    if (processor_count >= 1 && busy_max > processor_count) {
+      processors_.limit(static_cast<std::uint32_t>(processor_count));
     }
     return {};
   }
@@ -230,27 +242,55 @@ class Replayer {
       const double computing_ns = step.computing_ns * options_.compute_scale;
       if (!thread.has_computed && computing_ns > 0) {
         thread.has_computed = true;
-        compute(thread.core, computing_ns, then_go(t, Doing::computing));
+        compute(t, computing_ns);
         return;
       }
       thread.has_computed = false;
       ++thread.next;
       if (!carry_out(t, step)) return;
     }
+    processors_.leave();
+    one_has_ended();
+  }
+  /// A thread or an operation; what then spins does not count.
+  void one_has_ended() {
+    if (--left_count_ == 0) world_.fluid().stop();
   }
 
-  void compute(ResourceIndex core, double time_ns, Fluid::Action done) {
-    if (!processors_) return world_.fluid().after(time_ns, std::move(done));
-    // In bytes that a core copies meanwhile, so that it gets the same share as a copy.
-    std::vector<Use> uses{{core, 1}};
-    share_processors(uses);
-    world_.fluid().hold(time_ns * model_.core.copy_gb_per_s, std::move(uses), std::move(done));
+  /// The thread spins for some time, and then sleeps, until unblock().
+  void block(std::uint32_t t) {
+    Thread& thread = threads_[t];
+    thread.waits = true;
+    world_.fluid().after(looks_.begin_ns(), [this, &thread, number = ++thread.wait_count] {
+      if (!thread.waits || thread.wait_count != number) return;
+      thread.sleeps = true;
+      processors_.leave();
+    });
   }
-  /// Adds the part of the processors that the last of `uses`, a core, has of its own.
-  void share_processors(std::vector<Use>& uses) const {
-    if (processors_) {
-      uses.push_back({*processors_, uses.back().weight / model_.core.copy_gb_per_s});
+  /// What the thread has waited for is there; a thread that sleeps is woken. Returns how long the
+  /// caller is busy waking it.
+  double unblock(std::uint32_t t, double handover_ns, double wake_ns, Fluid::Action go_on) {
+    Thread& thread = threads_[t];
+    thread.waits = false;
+    looks_.end(world_.fluid().now_ns() - thread.since_ns, !thread.sleeps);
+    if (!std::exchange(thread.sleeps, false)) {
+      world_.fluid().after(handover_ns, std::move(go_on));
+      return 0;
     }
+    return wake(thread.processor_since_ns, std::max(wake_ns, handover_ns), std::move(go_on));
+  }
+  /// A thread on the processor of another one needs no interrupt to wake.
+  double wake(double& since_ns, double wake_ns, Fluid::Action run) {
+    return processors_.take(since_ns, wake_ns, std::move(run)) ? model_.core.waking_ns : 0;
+  }
+
+  void compute(std::uint32_t t, double time_ns) {
+    const double slice_ns = processors_.limited() ? std::min(time_ns, kSliceNs) : time_ns;
+    world_.fluid().after(slice_ns, [this, t, left_ns = time_ns - slice_ns] {
+      note(threads_[t], Doing::computing);
+      processors_.go_on(threads_[t].processor_since_ns,
+                        [this, t, left_ns] { left_ns > 0 ? compute(t, left_ns) : go(t); });
+    });
   }
 
   /// Returns false if the thread goes on later.
@@ -261,6 +301,7 @@ class Replayer {
       case Kind::wait:
         if (states_[step.index].has_ended) return true;
         waiting_[step.index].push_back(t);
+        block(t);
         return false;
       case Kind::send:
         send(t, step);
@@ -291,13 +332,16 @@ class Replayer {
         });
         return false;
       case Way::worker: {
-        const double waking_ns = post(index);
-        if (waking_ns == 0) return true;
-        world_.fluid().after(waking_ns, then_go(t, Doing::moving));
+        const double posting_ns = post(index);
+        if (posting_ns == 0) return true;
+        world_.fluid().after(posting_ns, then_go(t, Doing::moving));
         return false;
       }
       case Way::device:
-        if (waits) waiting_[index].push_back(t);
+        if (waits) {
+          waiting_[index].push_back(t);
+          block(t);
+        }
         by_devices(index, waits ? Fluid::Action([] {}) : then_go(t, Doing::moving));
         return false;
     }
@@ -329,6 +373,7 @@ class Replayer {
   /// Returns how long the thread that ends it is busy waking others.
   double end(std::uint32_t index, bool by_worker = false) {
     states_[index].has_ended = true;
+    one_has_ended();
     if (const auto found = dependants_.find(index); found != dependants_.end()) {
       const auto dependants = std::move(found->second);
       dependants_.erase(found);
@@ -342,15 +387,8 @@ class Replayer {
     waiting_.erase(found);
     double waking_ns = 0;
     for (const std::uint32_t t : woken) {
-      if (!by_worker) {
-        note(threads_[t], Doing::waiting);
-        go(t);
-        continue;
-      }
-      const bool sleeps = world_.fluid().now_ns() - threads_[t].since_ns > kSpinNs;
-      const double wake_ns = sleeps ? model_.core.wake_ns : 0;
-      world_.fluid().after(std::max(wake_ns, model_.core.handover_ns), then_go(t, Doing::waiting));
-      waking_ns += sleeps ? model_.core.waking_ns : 0;
+      waking_ns += unblock(t, by_worker ? model_.core.handover_ns : 0,
+                           by_worker ? model_.core.wake_ns : 0, then_go(t, Doing::waiting));
     }
     return waking_ns;
   }
@@ -361,6 +399,7 @@ class Replayer {
                       moves ? *options_.copies : nodes_[what.target_node]);
   }
 
+  /// Of the operation, a thread or a worker carries out `bytes`.
   void carry_by(ResourceIndex core, std::uint32_t index, double bytes, Fluid::Action done) {
     const TracedOperation& what = trace_.operations[index];
     const Traffic traffic = this->traffic(what);
@@ -375,12 +414,11 @@ class Replayer {
                                                        : "copy";
       const double footprint = traffic.writes == 0 || traffic.reads == 0 ? 1 : 2;
       const detail::CoreRate rate = detail::core_rate(model_, access, what.reused_bytes / footprint,
-                                                      std::max(1.0, what.bytes / what.count), 1);
+                                                      std::max(1.0, bytes / what.count), 1);
       if (rate.in_memory) uses = world_.memory_uses(traffic, socket);
       uses.push_back({core, model_.core.copy_gb_per_s / rate.gb_per_s});
       call_ns = 0;  // Part of the rate.
     }
-    share_processors(uses);
     world_.fluid().after(call_ns, [this, bytes, uses = std::move(uses), done = std::move(done)] {
       world_.fluid().carry(bytes, uses, done);
     });
@@ -398,31 +436,52 @@ class Replayer {
     return wake(pool);
   }
   double wake(Pool& pool) {
-    if (pool.idle.empty()) return 0;
-    const auto [worker, since_ns] = pool.idle.back();
-    pool.idle.pop_back();
-    const bool sleeps = world_.fluid().now_ns() - since_ns >= kSpinNs;
-    const double wake_ns = sleeps ? model_.core.wake_ns : 0;
-    world_.fluid().after(std::max(wake_ns, model_.core.handover_ns),
-                         [this, &pool, worker = worker] { work(pool, worker); });
-    return sleeps ? model_.core.waking_ns : 0;
+    const bool looks = !pool.looking.empty();
+    std::vector<Worker*>& idle = looks ? pool.looking : pool.sleeping;
+    if (idle.empty()) return 0;
+    Worker& worker = *idle.back();
+    idle.pop_back();
+    ++worker.idle_count;
+    if (looks) {
+      worker.looks.end(world_.fluid().now_ns() - worker.idle_since_ns, true);
+      world_.fluid().after(model_.core.handover_ns, [this, &pool, &worker] { work(pool, worker); });
+      return model_.core.handover_ns;  // Of the line at which it looks.
+    }
+    return wake(worker.processor_since_ns, std::max(model_.core.wake_ns, model_.core.handover_ns),
+                [this, &pool, &worker] { work(pool, worker); });
   }
-  void work(Pool& pool, ResourceIndex worker) {
-    if (pool.tasks.empty()) return pool.idle.push_back({worker, world_.fluid().now_ns()});
+  void work(Pool& pool, Worker& worker) {
+    if (pool.tasks.empty()) return look(pool, worker);
     const auto [index, bytes, pieces] = pool.tasks.front();
     pool.tasks.pop_front();
     if (pieces > 1) pool.tasks.push_back({index, bytes, pieces - 1});
     const double waking_ns = pool.tasks.empty() ? 0 : wake(pool);
-    world_.fluid().after(waking_ns, [this, &pool, worker, index, bytes] {
-      carry_by(worker, index, bytes, [this, &pool, worker, index] {
+    world_.fluid().after(waking_ns, [this, &pool, &worker, index, bytes] {
+      carry_by(worker.core, index, bytes, [this, &pool, &worker, index] {
         double busy_ns = 0;
         if (--parts_left_[index] == 0) {
           parts_left_.erase(index);
           busy_ns = end(index, true);
         }
-        world_.fluid().after(busy_ns, [this, &pool, worker] { work(pool, worker); });
+        world_.fluid().after(busy_ns, [this, &pool, &worker] {
+          processors_.go_on(worker.processor_since_ns,
+                            [this, &pool, &worker] { work(pool, worker); });
+        });
       });
     });
+  }
+  /// Nothing to do: the worker looks for some time, and then sleeps.
+  void look(Pool& pool, Worker& worker) {
+    worker.idle_since_ns = world_.fluid().now_ns();
+    pool.looking.push_back(&worker);
+    world_.fluid().after(worker.looks.begin_ns(),
+                         [this, &pool, &worker, number = ++worker.idle_count] {
+                           if (worker.idle_count != number) return;
+                           std::erase(pool.looking, &worker);
+                           worker.looks.end(world_.fluid().now_ns() - worker.idle_since_ns, false);
+                           pool.sleeping.push_back(&worker);
+                           processors_.leave();
+                         });
   }
 
   void by_devices(std::uint32_t index, Fluid::Action accepted) {
@@ -476,7 +535,7 @@ class Replayer {
         return true;
       });
       for (const std::uint32_t receiver : woken) {
-        world_.fluid().after(model_.core.handover_ns / 2, [this, receiver] {
+        unblock(receiver, model_.core.handover_ns / 2, model_.core.wake_ns, [this, receiver] {
           note(threads_[receiver], Doing::waiting);
           // Again the step that waited.
           --threads_[receiver].next;
@@ -495,6 +554,7 @@ class Replayer {
     // What the trace does not send comes from outside: it is taken to be there.
     if (needed > lane.sent && needed <= lane.sent_most) {
       lane.waiting.emplace_back(needed, t);
+      block(t);
       return false;
     }
     if (arrives) return true;
@@ -585,8 +645,9 @@ class Replayer {
   std::unordered_map<std::uint32_t, std::uint32_t> parts_left_;
   std::map<std::uint32_t, Pool> pools_;  ///< By socket.
   std::vector<Lane> lanes_;
-  /// Shared by all threads and workers, if there are more of them.
-  std::optional<ResourceIndex> processors_;
+  std::size_t left_count_ = 0;  ///< Threads and operations that have not ended.
+  Processors processors_{world_.fluid()};
+  Looks looks_;  ///< Of threads that wait.
   std::optional<Receivers> receivers_;
   std::vector<double> undisturbed_ns_;  ///< A thread's pass over its working set.
   std::uint64_t message_count_ = 0;

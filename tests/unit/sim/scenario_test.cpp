@@ -450,7 +450,7 @@ TEST(Measuring, GivesRatesAndLatenciesOfThisMachine) {
     return samples.has_value() && samples->values.front().front() > 0;
   };
   for (const char* const what : {"handover", "messages", "trips"}) EXPECT_TRUE(pair(what)) << what;
-  const auto wake = measure_wake(NodeId(0), false, {.sample_count = 1});
+  const auto wake = measure_wake(cpus[0], cpus[1], NodeId(0), false, {.sample_count = 1});
   ASSERT_TRUE(wake) << wake.error().message();
   EXPECT_GT(wake->values.front().front(), 0);
 }

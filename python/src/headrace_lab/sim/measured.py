@@ -183,8 +183,8 @@ class Measurement:
         calls: GB/s of one thread with calls of memset ("fill") and memcpy of that many bytes.
         handover_ns: Half of a round trip of one line between two cores; 0 with one core.
         handover_gb_per_s: Bandwidth of further lines.
-        wake_ns: Until a sleeping thread runs that another wakes.
-        waking_ns: The other's time for it.
+        wake_ns: Until a sleeping worker of an engine has copied a line.
+        waking_ns: Of the submission that wakes it.
         compute_gb_per_s: Speed of one core on query 6.
         disturbed: Share of short rounds that other processes disturbed.
     """
@@ -284,12 +284,15 @@ def calibration_tasks(machine: Machine) -> list[Task]:
         *_call_tasks(machine, home),
         Task("compute", QueryTimer().ask),
     ]
-    one = [stream("copy", home.cpus[0], home.id, _LINE, _LINE)]
-    tasks += [_task(key, key, one) for key in ("wake", "waking")]
     if len(home.cpus) > 1:
-        for key, size in (("line", _LINE), ("block", _BLOCK_BYTES)):
+        for key, what, size in (
+            ("wake", "wake", _LINE),
+            ("waking", "waking", _LINE),
+            ("line", "handover", _LINE),
+            ("block", "handover", _BLOCK_BYTES),
+        ):
             both = [stream("copy", each, home.id, size, size) for each in home.cpus[:2]]
-            tasks.append(_task(f"handover {key}", "handover", both))
+            tasks.append(_task(key, what, both))
     return tasks
 
 
@@ -401,8 +404,8 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
         for level in _levels(machine)
     ]
     calls = {n: {access: of(f"call {n} {access}") for access in ("fill", "copy")} for n in _CALLS}
-    line, block = (
-        (of("handover line"), of("handover block")) if "handover line" in figures else (0.0, 0.0)
+    line, block, wake, waking = (
+        of(key) if key in figures else 0.0 for key in ("line", "block", "wake", "waking")
     )
     more = max(block - line, block / 10)  # Noise must not make it 0 or less.
     return Measurement(
@@ -412,8 +415,8 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
         _SHORT_CALL_BYTES / of("call"),
         line,
         (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
-        of("wake") / 2,
-        of("waking"),
+        wake,
+        waking,
         of("compute"),
         load_of(figures.values()),
     )
