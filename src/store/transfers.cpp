@@ -60,6 +60,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
   } else if (blocks.empty()) {
     work.end(batch);
   } else {
+    for (const PutBlock& asked : blocks) __builtin_prefetch(asked.key.data());
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
     index_.prefetch_free(blocks.size());
@@ -121,6 +122,7 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
     refuse_all(*batch, Outcome::closed);
     work.end(batch);
   } else {
+    for (const GetBlock& asked : blocks) __builtin_prefetch(asked.key.data());
     std::vector<std::uint64_t> hashes(blocks.size());
     std::ranges::transform(blocks, hashes.begin(),
                            [](const GetBlock& asked) { return detail::Index::hash_of(asked.key); });
