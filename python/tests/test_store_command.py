@@ -11,7 +11,7 @@ import headrace
 
 BLOCK = 4096
 COUNT = 10
-DATA = 2 * 4096 + 2 * 65536
+DATA = 2 * 4096 + 2 * 131072
 """Where the data of a file with up to 16 slots begins."""
 
 
