@@ -23,6 +23,11 @@ class Figure:
     interval: tuple[float, float] | None = None
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval, or the quartiles of counts."""
+        return self.interval or (self.low, self.high)
+
+    @property
     def text(self) -> str:
         """Format for display."""
         return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"

@@ -45,14 +45,10 @@ def _beside_duckdb(study: Study, mode: str) -> dict[str, Any]:
     name, worst = study.worst(mode)
     return {
         f"{mode}_vs_duckdb": study.ratio(mode, DUCKDB),
-        f"{mode}_vs_duckdb_high": _interval(study.spread(mode, DUCKDB))[1],
+        f"{mode}_vs_duckdb_high": study.spread(mode, DUCKDB).bounds[1],
         f"{mode}_vs_duckdb_worst": worst.median,
         f"{mode}_worst_query": name,
     }
-
-
-def _interval(figure: Figure) -> tuple[float, float]:
-    return figure.interval or (figure.low, figure.high)
 
 
 def results_of(study: Study) -> dict[str, Any]:
@@ -211,7 +207,7 @@ def print_report(study: Study) -> None:
     if len(study.queries) > 1:
         _print_ratios(report, study)
     for mode in PREFETCH_MODES:
-        low, high = _interval(study.spread(mode, DUCKDB))
+        low, high = study.spread(mode, DUCKDB).bounds
         name, worst = study.worst(mode)
         report.say(
             f"{mode}: {study.ratio(mode, DUCKDB):.3f} of DuckDB's time on the same tables "
@@ -254,7 +250,7 @@ def _print_ratios(report: Report, study: Study) -> None:
 
 
 def _ratio(figure: Figure) -> str:
-    low, high = _interval(figure)
+    low, high = figure.bounds
     return f"{figure.median:.2f} ({low:.2f} to {high:.2f})"
 
 

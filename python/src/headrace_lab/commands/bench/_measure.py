@@ -101,6 +101,12 @@ def run_program(
     return measured
 
 
+def places(measured: dict[str, Any]) -> str:
+    """The processors of sender and receiver, as a report's note names them."""
+    cores = "one core" if measured["same_core"] else "different cores"
+    return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
+
+
 @dataclass(frozen=True)
 class Series:
     """Times of one subject in several rounds."""

@@ -15,6 +15,7 @@ from headrace_lab.commands.bench._measure import (
     Series,
     benchmark,
     find_program,
+    places,
     run_program,
     speed_ratio,
 )
@@ -62,19 +63,19 @@ def command(rounds: int) -> Outcome:
     place = series.index(max(series))
     summary = {
         "gain_best": gains[best].median,
-        "gain_best_low": _interval(gains[best])[0],
-        "gain_best_high": _interval(gains[best])[1],
+        "gain_best_low": gains[best].bounds[0],
+        "gain_best_high": gains[best].bounds[1],
         "gain_best_bytes": best[1],
         "gain_best_working_set_bytes": best[0],
         "gain_worst": worst.median,
-        "gain_worst_low": _interval(worst)[0],
-        "gain_worst_high": _interval(worst)[1],
+        "gain_worst_low": worst.bounds[0],
+        "gain_worst_high": worst.bounds[1],
         "peak_inside": int(0 < place < len(series) - 1),
         "gain_best_simulated": max(expected.values()),
         "gain_best_simulated_bytes": max(expected, key=lambda size: expected[size]),
         "gain_best_leon": _LEON_GAIN,
     }
-    caption = f"{_where(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence intervals"
+    caption = f"{places(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence intervals"
     return Outcome(
         "injection",
         rounds,
@@ -120,7 +121,7 @@ def gains_of(measured: dict[str, Any], what: str) -> Gains:
             share = speed_ratio(
                 times[working_set, size, "memory"], times[working_set, size, "cache"]
             )
-            low, high = _interval(share)
+            low, high = share.bounds
             gains[working_set, size] = Figure(
                 1 - share.median, 1 - share.high, 1 - share.low, (1 - high, 1 - low)
             )
@@ -150,8 +151,8 @@ def _draw(
         at = range(len(MESSAGE_BYTES))
         for number, working_set in enumerate(WORKING_SET_BYTES):
             figures = [gains[working_set, size] for size in MESSAGE_BYTES]
-            below = [max(0.0, each.median - _interval(each)[0]) for each in figures]
-            above = [max(0.0, _interval(each)[1] - each.median) for each in figures]
+            below = [max(0.0, each.median - each.bounds[0]) for each in figures]
+            above = [max(0.0, each.bounds[1] - each.median) for each in figures]
             axes.errorbar(
                 # Side by side, so that whiskers do not cover each other.
                 [each + 0.06 * (number - 1.5) for each in at],
@@ -174,20 +175,11 @@ def _draw(
         axes.legend(fontsize="small")
 
 
-def _interval(figure: Figure) -> tuple[float, float]:
-    return figure.interval or (figure.low, figure.high)
-
-
 def _documents(gains: Gains) -> list[dict[str, Any]]:
     return [
         {"working_set_bytes": working_set, "message_bytes": size, **figure.document()}
         for (working_set, size), figure in gains.items()
     ]
-
-
-def _where(measured: dict[str, Any]) -> str:
-    cores = "one core" if measured["same_core"] else "different cores"
-    return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
 
 
 def _short(size: int) -> str:
@@ -212,7 +204,7 @@ def _print_report(
                 _core.bytes_text(size),
                 *(
                     "{:+.1%} ({:+.1%} to {:+.1%})".format(
-                        gains[working_set, size].median, *_interval(gains[working_set, size])
+                        gains[working_set, size].median, *gains[working_set, size].bounds
                     )
                     for working_set in WORKING_SET_BYTES
                 ),
@@ -224,6 +216,6 @@ def _print_report(
     report.say(
         f"Share of the computation's time that ordinary stores of the sender save, by stores past "
         f"the caches, with the 95 % confidence interval of the median of {round_count} rounds; "
-        f"{_where(measured)}. {_NOTE} Counters: {measured['counters']}. Simulated: a network "
+        f"{places(measured)}. {_NOTE} Counters: {measured['counters']}. Simulated: a network "
         f"interface that writes into the receiver's L2. {_DIFFERENCES} It is {_LEON_GAIN:.0%}."
     )

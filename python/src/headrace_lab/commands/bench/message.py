@@ -14,6 +14,7 @@ from headrace_lab.commands.bench._measure import (
     Series,
     benchmark,
     find_program,
+    places,
     rate_per_s,
     run_program,
     speed_ratio,
@@ -115,11 +116,6 @@ def _label(group: tuple[int, int]) -> str:
     return _core.bytes_text(size) + (f" x {batch}" if batch > 1 else "")
 
 
-def _where(measured: dict[str, Any]) -> str:
-    cores = "one core" if measured["same_core"] else "different cores"
-    return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
-
-
 def _print_report(
     report: Report,
     times: dict[tuple[int, int, str], Series],
@@ -154,7 +150,7 @@ def _print_report(
     report.say("Round trip in ns: median / 99th / 99.9th percentile")
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
-        f"{_where(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
+        f"{places(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
         "relative to the better of cached_index and boost_spsc. headrace_memory stores past the "
         "caches. memcpy_own copies in the caches of one processor; memcpy_across is the slower of "
         "the two copies that any queue makes, each alone: into memory that the other processor "
