@@ -26,6 +26,8 @@ using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::uint64_t kPageBytes = 4096;
+/// Four for each record of the longest trace; a device is simulated one by one.
+constexpr std::uint64_t kOperationsMax = std::uint64_t{64} << 20U;
 
 /// Makes the operations and the steps of the threads from records in the order of time.
 class Maker {
@@ -282,6 +284,13 @@ class Reader {
             fmt::format("the clock of thread {} goes back", trace_.threads[thread].number));
       }
       before_ticks = record->end_ticks;
+      const bool submits = kind == Kind::job || kind == Kind::run;
+      if (submits) operation_count_ += record->count;
+      if (operation_count_ > kOperationsMax) {
+        return fail(Code::capacity_exceeded, tried_,
+                    fmt::format("its batches have more than {} operations", kOperationsMax),
+                    "record a shorter part, or again if the file is damaged");
+      }
       const bool begins = kind == Kind::job || kind == Kind::after || kind == Kind::send;
       placed_.push_back({begins ? record->begin_ticks : record->end_ticks, thread, record});
     }
@@ -394,6 +403,7 @@ class Reader {
   std::vector<Made> made_;
   std::unordered_map<std::uint32_t, std::size_t> ended_;  ///< By thread: as Made::waits_for.
   std::uint64_t last_ns_ = 0;
+  std::uint64_t operation_count_ = 0;
 };
 
 }  // namespace
@@ -415,12 +425,16 @@ Result<Trace> read_trace(const std::string& path) {
                 fmt::format("it is of version {}", head.value("version", Json()).dump()),
                 "use the Headrace that recorded it, or record it again");
   }
-  Reader reader(path);
-  auto read = head.value("records", Json()) == "json"
-                  ? reader.descriptors(text.substr(end + 1))
-                  : reader.binary(head, std::as_bytes(std::span(text)));
-  if (read && head.value("program", Json()).is_string()) read->program = head.at("program");
-  return read;
+  try {
+    Reader reader(path);
+    auto read = head.value("records", Json()) == "json"
+                    ? reader.descriptors(text.substr(end + 1))
+                    : reader.binary(head, std::as_bytes(std::span(text)));
+    if (read && head.value("program", Json()).is_string()) read->program = head.at("program");
+    return read;
+  } catch (const Json::type_error&) {
+    return fail(Code::corrupt_data, tried, "a value has the wrong type", "record it again");
+  }
 }
 
 }  // namespace headrace::sim

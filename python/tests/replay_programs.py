@@ -33,6 +33,7 @@ import numpy as np
 import headrace
 from headrace.simulator import replay
 from headrace_lab.sim import measured
+from headrace_lab.sim.here import STATE_RATIO
 
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 PATTERNS = ("wait", "compute", "batch")
@@ -43,8 +44,6 @@ POOL_BYTES = 64 << 20
 MOVED_BYTES = 256 << 20
 TRIES = 3
 """Runs for each one that counts."""
-STATE_RATIO = 2.5
-"""Of the times in which lines pass, between which the machine is in one state."""
 RECORDED, PREDICTED = 1, 2
 """Workers."""
 HEAD_BYTES, RECORD_WORDS = 4096, 8

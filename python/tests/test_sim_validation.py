@@ -307,3 +307,15 @@ def test_rounds_of_validation_have_limits(command: Command) -> None:
     code, out, err = command("validate", "--here", "--rounds", "0")
     assert (code, out) == (2, "")
     assert "--rounds" in err
+
+
+def test_rounds_on_other_processors_of_the_host_do_not_count() -> None:
+    figures = {"line": Figure([300.0, 45.0, 280.0], 9, 1), "copy": Figure([46.0, 24.0, 48.0])}
+    chosen = here.in_one_state(figures)
+    assert {key: each.values for key, each in chosen.items()} == {
+        "line": [300.0, 280.0],
+        "copy": [46.0, 48.0],
+    }
+    assert (chosen["line"].rounds, chosen["line"].disturbed) == (9, 1)
+    alone = {"copy": Figure([1.0, 2.0])}
+    assert here.in_one_state(alone)["copy"].values == [1.0, 2.0]

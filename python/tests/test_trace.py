@@ -22,7 +22,13 @@ from headrace import simulator
 from headrace._cli import run_command_line
 from headrace._cli._output import schema_of
 from headrace._samples import machine_path
-from headrace.errors import CorruptDataError, Error, InvalidArgumentError, VersionMismatchError
+from headrace.errors import (
+    CapacityExceededError,
+    CorruptDataError,
+    Error,
+    InvalidArgumentError,
+    VersionMismatchError,
+)
 from headrace.simulator import Place, inject, replay
 
 Command = Callable[..., tuple[int, str, str]]
@@ -389,9 +395,11 @@ def test_a_fence_in_a_batch_waits_for_the_members_before_it(tmp_path: Path) -> N
         ([record(RUN, 10, 20, size=1)], {"version": 2}, VersionMismatchError, "version 2"),
         ([record(RUN, 10, 20, size=1)], {"format": "else"}, InvalidArgumentError, "no trace"),
         ([record(RUN, 10, 20)], {"record_bytes": 1}, CorruptDataError, "impossible"),
+        ([record(RUN, 10, 20)], {"ticks_per_second": "1"}, CorruptDataError, "wrong type"),
         ([record(RUN, 20, 10)], {}, CorruptDataError, "ends before it begins"),
         ([record(RUN, 10, 20), record(RUN, 5, 6)], {}, CorruptDataError, "goes back"),
         ([record(99, 10, 20)], {}, CorruptDataError, "unknown kind 99"),
+        ([record(RUN, 10, 20, count=1 << 31)], {}, CapacityExceededError, "more than 67108864"),
         ([record(RUN, 10, 20, target=63)], {}, InvalidArgumentError, "stands for '63'"),
     ],
 )
