@@ -103,6 +103,14 @@ void Core::free_copy(EntryState& entry) noexcept {
   room_of[entry.shard_number()]->release(byte_count);
 }
 
+void Core::free_spares(Room& room) noexcept {
+  const auto accept = [](const EntryState&) { return true; };
+  for (Pool::Taken spare; (spare = room.take_spare(pool, accept)).number != 0;) {
+    free_copy(*spare.entry);
+    pool.give_back(spare.number);
+  }
+}
+
 engine::CopyPlan Core::write_back_plan(std::uint32_t number, const Region& region) const {
   const EntryState& entry = pool[number];
   const std::uint64_t first = region.address - entry.region().address;

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dirty_ranges.hpp"
 #include "entry.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/counter.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
 #include "in_flight.hpp"
@@ -89,7 +91,8 @@ class CountsByThread {
 
 /// The room for copies on one node: bytes_used = sum of the reservations not yet released, and
 /// never more than the capacity. Memory is reserved before it is allocated and released after it
-/// has been freed.
+/// has been freed. Spares are evicted entries that keep their room and memory for newcomers with
+/// copies of the same length.
 ///
 /// Threading: shared.
 class alignas(64) Room {
@@ -113,11 +116,42 @@ class alignas(64) Room {
   void release(std::uint64_t byte_count) {
     bytes_used_.fetch_sub_relaxed(byte_count);  // relaxed: as above.
   }
+  /// Without the lock: recent.
+  [[nodiscard]] bool has_spares() const { return spare_.load_relaxed() != 0; }
+  /// Adds a chain of spares.
+  void keep_spares(const Pool& pool, std::uint32_t first) {
+    const Lock lock(mutex_);
+    // relaxed: written under the lock, read as advice.
+    if (const std::uint32_t present = spare_.load_relaxed(); present != 0) {
+      std::uint32_t last = first;
+      while (pool[last].older != 0) last = pool[last].older;
+      pool[last].older = present;
+    }
+    spare_.store_relaxed(first);
+  }
+  /// The last spare if `accept(entry)`; 0 if there is none.
+  template <typename Accept>
+  [[nodiscard]] Pool::Taken take_spare(const Pool& pool, Accept accept) {
+    if (!has_spares()) return {};
+    // relaxed: as above, here and below.
+    const Lock lock(mutex_);
+    const std::uint32_t number = spare_.load_relaxed();
+    if (number == 0) return {};
+    EntryState& entry = pool[number];
+    if (!accept(entry)) return {};
+    spare_.store_relaxed(entry.older);
+    return {number, &entry};
+  }
 
  private:
   const std::uint64_t capacity_bytes_;
   Atomic<std::uint64_t> bytes_used_{0};
+  /// The last spare, written under the mutex; chained through `older`. All in one line, which each
+  /// miss writes.
+  Atomic<std::uint32_t> spare_{0};
+  Mutex mutex_;
 };
+static_assert(sizeof(Room) == 64);
 
 /// Ownership: shared by the cache, every dropped entry that is held, and every live Change.
 /// Threading: shared; `rooms`, `memory`, `granule_bytes` and `into_cache` are fixed before the
@@ -157,6 +191,8 @@ struct Core {
                     std::chrono::nanoseconds time_max = std::chrono::nanoseconds::max());
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
   void free_copy(EntryState& entry) noexcept;
+  /// Frees the spares of a node.
+  void free_spares(Room& room) noexcept;
   [[nodiscard]] InFlightMoves& moves_of(const EntryState& entry) {
     return in_flight[entry.shard_number()];
   }
@@ -274,6 +310,20 @@ class Reservation {
   ~Reservation() {
     if (copy_ != nullptr) core_.memory->free({copy_, byte_count_});
     if (has_room_) give_room_back();
+    if (spare_.number != 0) core_.pool.give_back(spare_.number);
+  }
+  /// Takes over a spare that is as long.
+  [[nodiscard]] bool try_reuse() {
+    spare_ = room_.take_spare(core_.pool, [&](const EntryState& entry) {
+      return footprint_bytes(entry.region().byte_count, core_.granule_bytes) == byte_count_;
+    });
+    if (spare_.number == 0) return false;
+    copy_ = spare_.entry->copy;
+    return has_room_ = true;
+  }
+  /// An entry to own both: the spare, or one from `stash`.
+  [[nodiscard]] Pool::Taken take_entry(Pool::Stash& stash) {
+    return spare_.number != 0 ? std::exchange(spare_, {}) : core_.pool.take_entry(stash);
   }
   [[nodiscard]] bool try_reserve() { return has_room_ = room_.try_reserve(byte_count_); }
   /// Call after try_reserve() succeeded. Releases the room on failure.
@@ -311,6 +361,7 @@ class Reservation {
   const NodeId node_;
   bool has_room_ = false;
   const std::uint64_t byte_count_;
+  Pool::Taken spare_;
   std::byte* copy_ = nullptr;
 };
 

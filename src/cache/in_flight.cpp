@@ -175,13 +175,20 @@ void InFlightMoves::stop_and_wait(Move& move) {
   if (job.state() != engine::JobState::idle) job.wait();
 }
 
+bool InFlightMoves::try_finish(EntryState& entry) {
+  if (entry.moving == 0) return true;
+  Move& move = moves_[entry.moving - 1];
+  if (!over(move)) return false;
+  retire(move);
+  return true;
+}
+
 void InFlightMoves::finish(EntryState& entry) {
   Move* move = nullptr;
   {
     const Lock lock(mutex);
-    if (entry.moving == 0) return;
+    if (try_finish(entry)) return;
     move = &moves_[entry.moving - 1];
-    if (over(*move)) return retire(*move);
     ++move->user_count;
   }
   stop_and_wait(*move);

@@ -105,6 +105,9 @@ class InFlightMoves {
   void poll(EntryState& entry);
   /// Asks the job to end early; returns at once.
   void stop(EntryState& entry);
+  /// Takes the move off an entry, unless its job runs or a thread uses it. Returns whether it has
+  /// none now.
+  [[nodiscard]] bool try_finish(EntryState& entry) HEADRACE_REQUIRES(mutex);
   /// Stops the job and waits for it. The entry may be gone afterwards.
   void finish(EntryState& entry);
   /// Stops every job that reads some of `region`, or is about to, and waits for it.

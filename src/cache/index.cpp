@@ -14,8 +14,23 @@ std::uint64_t Index::block_count(const Region& region) const {
   return count;
 }
 
-void Index::remove(std::uint32_t number) {
-  const Region region = pool_[number].region();
+inline void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference) {
+  Atomic<std::uint32_t>* place = &tables_.back()->bucket(k, block);
+  for (;;) {
+    const std::uint32_t here = place->load_relaxed();  // relaxed: under the lock.
+    HEADRACE_CHECK(here != 0, "an entry is in the chains of its blocks");
+    Atomic<std::uint32_t>& next = pool_[here >> 1U].next[here & 1U];
+    if (here == reference) {
+      // edge: entry-listed (release)
+      place->store_release(next.load_relaxed());  // relaxed: under the lock.
+      return;
+    }
+    place = &next;
+  }
+}
+
+void Index::remove(std::uint32_t number, const EntryState& entry) {
+  const Region region = entry.region();
   const std::uint32_t k = class_of(region.byte_count);
   const std::uint64_t first = region.address >> k;
   const std::uint64_t last = region.last() >> k;
@@ -25,21 +40,6 @@ void Index::remove(std::uint32_t number) {
   if (--class_counts_[k] == 0) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() & ~(std::uint64_t{1} << k));
-  }
-}
-
-void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference) {
-  Atomic<std::uint32_t>* place = &tables_.back()->bucket(k, block);
-  for (;;) {
-    const std::uint32_t here = place->load_relaxed();  // relaxed: under the lock.
-    HEADRACE_CHECK(here != 0, "an entry is in the chains of its blocks", reference);
-    Atomic<std::uint32_t>& next = pool_[here >> 1U].next[here & 1U];
-    if (here == reference) {
-      // edge: entry-listed (release)
-      place->store_release(next.load_relaxed());  // relaxed: under the lock.
-      return;
-    }
-    place = &next;
   }
 }
 

@@ -112,11 +112,11 @@ class Index {
 
   /// Call before add(), which then cannot fail.
   void reserve_one() {
-    // At least one bucket per entry keeps chains at two links.
-    if (count() >= std::uint64_t{1} << bits_) grow();
+    // At least two buckets per entry keep chains at one link.
+    if (2 * std::uint64_t{count()} >= std::uint64_t{1} << bits_) grow();
   }
   void add(std::uint32_t number, EntryState& entry);
-  void remove(std::uint32_t number);
+  void remove(std::uint32_t number, const EntryState& entry);
 
   /// Class of a length that is not 0.
   [[nodiscard]] static std::uint32_t class_of(std::uint64_t byte_count) {
@@ -178,7 +178,7 @@ class Index {
   }
   static inline void link(const Table& table, std::uint32_t number, EntryState& entry,
                           const Region& region, std::uint32_t k);
-  void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
+  inline void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
   void grow();
 
   const Pool& pool_;

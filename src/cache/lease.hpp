@@ -15,8 +15,9 @@
 // | listing | set by                              | a reader that sees it       | slots with it |
 // | -------- | ----------------------------------- | --------------------------- | ------------- |
 // | absent   | constructor, and the end            | vacates                     | passing only  |
-// | listed   | the inserter; a dropper that found  | has the entry               | any           |
-// |          | the entry held and leaves it        |                             |               |
+// | listed   | the inserter, also of one that was  |                             |               |
+// |          | dropped without holders; a dropper  | has the entry               | any           |
+// |          | that leaves it to its holders       |                             |               |
 // | leaving  | dropper, before it scans            | vacates                     | any           |
 // | dropped  | dropper, after it has marked them,  | vacates                     | marked ones,  |
 // |          | before it releases its mutex; or it |                             | passing ones; |

@@ -6,8 +6,10 @@
 #include <array>
 #include <bit>
 #include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "core.hpp"
@@ -71,10 +73,7 @@ class Slabs final : public MemorySource {
       if (Slab* const open = node.open[kind.number].oldest()) [[likely]]
         return take_object(node, *open, byte_count);
       for (Slab* slab = node.kept.oldest(); slab != nullptr; slab = slab->newer) {
-        const bool alike = (slab->kind.number == kLarge) == (kind.number == kLarge);
-        if (alike && slab->memory.size() == kind.slab_bytes) {
-          return reuse(node, *slab, kind, byte_count);
-        }
+        if (slab->memory.size() == kind.slab_bytes) return reuse(node, *slab, kind, byte_count);
       }
       if (node.refusal_count % kAskOneOf != 0) return refuse(node);
     }
@@ -90,8 +89,7 @@ class Slabs final : public MemorySource {
     slab->memory = memory->first(kind.slab_bytes);
     slab->node = &node;
     try {
-      auto& slabs = kind.number == kLarge ? large_ : slabs_;
-      slabs.emplace(key_of(slab->memory.data(), kind.number == kLarge), slab.get());
+      slabs_.emplace(slab->memory.data(), slab.get());
     } catch (...) {
       upstream_->free(*memory);
       throw;
@@ -190,10 +188,6 @@ class Slabs final : public MemorySource {
     }
     return {number, rounded * kPageBytes, kObjectMax / rounded, kSlabBytes};
   }
-  static std::uintptr_t key_of(const std::byte* first, bool large) {
-    const auto address = reinterpret_cast<std::uintptr_t>(first);
-    return large ? address : address / kSlabBytes;
-  }
 
   Node& node_of(NodeId id) HEADRACE_REQUIRES(mutex_) {
     for (Node& node : nodes_) {
@@ -202,17 +196,11 @@ class Slabs final : public MemorySource {
     return nodes_.emplace_back(id);
   }
   Slab& slab_of(std::span<std::byte> memory) HEADRACE_REQUIRES(mutex_) {
-    const bool large = kind_of(memory.size()).number == kLarge;
-    const std::uintptr_t key = key_of(memory.data(), large);
-    auto found = (large ? large_ : slabs_).find(key);
-    // At most one slab begins in each stretch of kSlabBytes; it may begin behind the memory.
-    if (!large && (found == slabs_.end() || found->second->memory.data() > memory.data())) {
-      found = slabs_.find(key - 1);
-    }
-    HEADRACE_CHECK(found != (large ? large_ : slabs_).end() &&
-                       memory.data() < found->second->memory.data() + found->second->memory.size(),
+    const auto behind = slabs_.upper_bound(memory.data());
+    HEADRACE_CHECK(behind != slabs_.begin() &&
+                       memory.data() < std::to_address(std::prev(behind)->second->memory.end()),
                    "memory is freed once, where it came from");
-    return *found->second;
+    return *std::prev(behind)->second;
   }
   static std::span<std::byte> take_object(Node& node, Slab& slab, std::size_t byte_count) {
     std::size_t word = 0;
@@ -244,8 +232,7 @@ class Slabs final : public MemorySource {
     const std::unique_ptr<Slab> owned(&slab);
     node.kept.remove(slab);
     node.kept_bytes -= slab.memory.size();
-    const bool large = slab.kind.number == kLarge;
-    (large ? large_ : slabs_).erase(key_of(slab.memory.data(), large));
+    slabs_.erase(slab.memory.data());
     return slab.memory;
   }
   /// Returns at least `byte_count` kept bytes of a node to upstream, or all.
@@ -272,10 +259,7 @@ class Slabs final : public MemorySource {
   const std::uint64_t kept_max_;
   Mutex mutex_;
   std::deque<Node> nodes_ HEADRACE_GUARDED_BY(mutex_);
-  /// By the address divided by kSlabBytes.
-  std::unordered_map<std::uintptr_t, Slab*> slabs_ HEADRACE_GUARDED_BY(mutex_);
-  /// By the address.
-  std::unordered_map<std::uintptr_t, Slab*> large_ HEADRACE_GUARDED_BY(mutex_);
+  std::map<const std::byte*, Slab*, std::less<>> slabs_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

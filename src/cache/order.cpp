@@ -61,7 +61,6 @@ void Order::push_oldest(std::uint8_t queue, std::uint32_t number) {
   Queue& place = queues_[queue];
   EntryState& entry = pool_[number];
   entry.queue = queue;
-  entry.older = 0;
   entry.newer = place.oldest;
   (place.oldest != 0 ? pool_[place.oldest].older : place.newest) = number;
   place.oldest = number;
@@ -87,12 +86,11 @@ void Order::remove(std::uint32_t number) {
     promises_.erase({time_of(entry), number});
   } else {
     Queue& place = queues_[entry.queue];
-    (entry.older != 0 ? pool_[entry.older].newer : place.oldest) = entry.newer;
-    (entry.newer != 0 ? pool_[entry.newer].older : place.newest) = entry.older;
+    const std::uint32_t older = place.oldest == number ? 0 : entry.older;
+    (older != 0 ? pool_[older].newer : place.oldest) = entry.newer;
+    (entry.newer != 0 ? pool_[entry.newer].older : place.newest) = older;
     --place.count;
   }
-  entry.older = 0;
-  entry.newer = 0;
 }
 
 void Order::add_by_hint(std::uint32_t number, EntryState& entry, Hint hint) {
@@ -135,26 +133,28 @@ void Order::expire(EntryState& entry) {
   if (entry.queue == kPromises) entry.queue = policy_ == Eviction::s3_fifo ? kSmall : kMain;
 }
 
-void Order::gone(std::uint32_t number) {
+void Order::gone(const EntryState& entry) {
   if (policy_ != Eviction::s3_fifo) return;
-  const EntryState& entry = pool_[number];
   if (entry.queue != kSmall || !marks_of(entry).is_ordinary()) return;
   // As many ghosts as entries.
   ghosts_.add(entry.region().address, count() + kGhostMin);
 }
 
-bool Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {
-  number = queues_[queue].oldest;
+EntryState* Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {
+  Queue& place = queues_[queue];
+  number = place.oldest;
   EntryState& entry = pool_[number];
-  remove(number);
+  place.oldest = entry.newer;
+  if (entry.newer == 0) place.newest = 0;
+  --place.count;
   const Marks marks = marks_of(entry);
-  if (marks.kind() != Marks::Kind::promised) return true;
+  if (marks.kind() != Marks::Kind::promised) return &entry;
   if (is_overdue(marks)) {
     expire(entry);
-    return true;
+    return &entry;
   }
   promise(number, time_near_now(marks));
-  return false;
+  return nullptr;
 }
 
 void Order::check_promises() {
@@ -176,51 +176,65 @@ void Order::check_promises() {
   }
 }
 
-std::uint32_t Order::propose(Hint newcomer) {
-  check_promises();
-  if (const std::uint32_t number = propose_spent(); number != 0) return number;
-  std::uint32_t number = 0;
-  switch (policy_) {
-    case Eviction::lru:
-      number = propose_lru();
-      break;
-    case Eviction::s3_fifo:
-      number = propose_s3_fifo(newcomer);
-      break;
+inline Pool::Taken Order::propose_s3_fifo(Hint newcomer) {
+  const Queue& small = queues_[kSmall];
+  const std::uint32_t more = newcomer.kind() == Hint::Kind::unknown ? 1 : 0;
+  const std::uint32_t total = small.count + queues_[kMain].count + more;
+  while (small.oldest != 0 &&
+         ((small.count + more) * kSmallShare > total || queues_[kMain].oldest == 0)) {
+    std::uint32_t number = 0;
+    EntryState* const entry = take_oldest(kSmall, number);
+    if (entry == nullptr) continue;
+    const Marks marks = marks_of(*entry);
+    if (marks.word() < kAdmittedUseCount || !marks.is_ordinary()) return {number, entry};
+    set_marks(*entry, Marks::ordinary(0));
+    push(kMain, number, *entry);
   }
-  return number != 0 ? number : propose_promised(newcomer);
+  const Pool::Taken taken = propose_clock(kMain);
+  return taken.number != 0 ? taken : propose_clock(kSmall);
 }
 
-std::uint32_t Order::propose_spent() {
+Pool::Taken Order::propose(Hint newcomer) {
+  if (!promises_.empty()) [[unlikely]]
+    check_promises();
+  if (queues_[kSpent].oldest != 0) [[unlikely]] {
+    if (const Pool::Taken spent = propose_spent(); spent.number != 0) return spent;
+  }
+  const Pool::Taken taken = policy_ == Eviction::lru ? propose_lru() : propose_s3_fifo(newcomer);
+  return taken.number != 0 ? taken : propose_promised(newcomer);
+}
+
+Pool::Taken Order::propose_spent() {
   while (queues_[kSpent].oldest != 0) {
     std::uint32_t number = 0;
-    if (!take_oldest(kSpent, number)) continue;
-    if (marks_of(pool_[number]).kind() == Marks::Kind::spent) return number;
+    EntryState* const entry = take_oldest(kSpent, number);
+    if (entry == nullptr) continue;
+    if (marks_of(*entry).kind() == Marks::Kind::spent) return {number, entry};
     push(kMain, number);  // It was hit again.
   }
-  return 0;
+  return {};
 }
 
-std::uint32_t Order::propose_clock(std::uint8_t queue) {
+Pool::Taken Order::propose_clock(std::uint8_t queue) {
   // Readers may mark entries as fast as they are passed: after kUseCountMax rounds the oldest is
   // proposed anyway.
   for (std::uint64_t left = kUseCountMax * std::uint64_t{queues_[queue].count};
        queues_[queue].oldest != 0; --left) {
     std::uint32_t number = 0;
-    if (!take_oldest(queue, number)) {
+    EntryState* const entry = take_oldest(queue, number);
+    if (entry == nullptr) {
       ++left;
       continue;
     }
-    EntryState& entry = pool_[number];
-    const Marks marks = marks_of(entry);
-    if (marks.word() == 0 || !marks.is_ordinary() || left == 0) return number;
-    set_marks(entry, Marks::ordinary(marks.word() - 1));
-    push(queue, number);
+    const Marks marks = marks_of(*entry);
+    if (marks.word() == 0 || !marks.is_ordinary() || left == 0) return {number, entry};
+    set_marks(*entry, Marks::ordinary(marks.word() - 1));
+    push(queue, number, *entry);
   }
-  return 0;
+  return {};
 }
 
-std::uint32_t Order::propose_lru() {
+Pool::Taken Order::propose_lru() {
   const std::uint64_t now = now_.load_relaxed();  // relaxed: under the lock.
   const Queue& main = queues_[kMain];
   std::array<std::uint32_t, kLruSample> sample{};
@@ -229,8 +243,9 @@ std::uint32_t Order::propose_lru() {
   std::uint64_t time_min = 0;
   while (sample_count < sample.size() && main.oldest != 0) {
     std::uint32_t number = 0;
-    if (!take_oldest(kMain, number)) continue;
-    const Marks marks = marks_of(pool_[number]);
+    const EntryState* const entry = take_oldest(kMain, number);
+    if (entry == nullptr) continue;
+    const Marks marks = marks_of(*entry);
     const bool is_spent = marks.kind() == Marks::Kind::spent;
     const std::uint64_t time = is_spent ? 0 : marks.time_near(now);
     if (sample_count == 0 || time < time_min) {
@@ -240,33 +255,15 @@ std::uint32_t Order::propose_lru() {
     sample[sample_count++] = number;
     if (is_spent) break;
   }
-  if (sample_count == 0) return 0;
+  if (sample_count == 0) return {};
   // Those before it were used later and go to the back of the queue. Those behind it keep their
   // place.
   for (std::size_t i = 0; i < found; ++i) push(kMain, sample[i]);
   for (std::size_t i = sample_count; i-- > found + 1;) push_oldest(kMain, sample[i]);
-  return sample[found];
+  return {sample[found], &pool_[sample[found]]};
 }
 
-std::uint32_t Order::propose_s3_fifo(Hint newcomer) {
-  const Queue& small = queues_[kSmall];
-  const std::uint32_t more = newcomer.kind() == Hint::Kind::unknown ? 1 : 0;
-  const std::uint32_t total = small.count + queues_[kMain].count + more;
-  while (small.oldest != 0 &&
-         ((small.count + more) * kSmallShare > total || queues_[kMain].oldest == 0)) {
-    std::uint32_t number = 0;
-    if (!take_oldest(kSmall, number)) continue;
-    EntryState& entry = pool_[number];
-    const Marks marks = marks_of(entry);
-    if (marks.word() < kAdmittedUseCount || !marks.is_ordinary()) return number;
-    set_marks(entry, Marks::ordinary(0));
-    push(kMain, number);
-  }
-  const std::uint32_t number = propose_clock(kMain);
-  return number != 0 ? number : propose_clock(kSmall);
-}
-
-std::uint32_t Order::propose_promised(Hint newcomer) {
+Pool::Taken Order::propose_promised(Hint newcomer) {
   const bool is_promised_itself = newcomer.kind() == Hint::Kind::later;
   // relaxed: under the lock.
   const std::uint64_t time_of_newcomer = now_.load_relaxed() + 1 + distance(newcomer);
@@ -275,12 +272,12 @@ std::uint32_t Order::propose_promised(Hint newcomer) {
     const Marks marks = marks_of(pool_[number]);
     const bool is_promised = marks.kind() == Marks::Kind::promised;
     const bool holds = is_promised && time_near_now(marks) == time;
-    if (holds && is_promised_itself && time <= time_of_newcomer) return 0;
+    if (holds && is_promised_itself && time <= time_of_newcomer) return {};
     remove(number);
-    if (holds || !is_promised || is_overdue(marks)) return number;
+    if (holds || !is_promised || is_overdue(marks)) return {number, &pool_[number]};
     put_back(number);  // A hit has changed the promised time.
   }
-  return 0;
+  return {};
 }
 
 }  // namespace headrace::cache::detail

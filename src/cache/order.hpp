@@ -107,11 +107,11 @@ class Order {
   /// Removes and returns the next entry to evict, or 0. `newcomer` is the hint of the entry that
   /// needs the room and is not in the order yet: if it is promised, entries promised for an earlier
   /// time stay.
-  [[nodiscard]] std::uint32_t propose(Hint newcomer);
+  [[nodiscard]] Pool::Taken propose(Hint newcomer);
   /// Puts back an entry that was proposed and stays.
   void put_back(std::uint32_t number);
   /// Reports that an entry that was proposed is gone.
-  void gone(std::uint32_t number);
+  void gone(const EntryState& entry);
   /// Calls `visit(number)` for every entry; `visit` may remove it.
   template <typename Visit>
   void for_each(Visit visit) {
@@ -130,6 +130,7 @@ class Order {
   }
 
  private:
+  /// `older` of the oldest is arbitrary.
   struct Queue {
     std::uint32_t oldest = 0;
     std::uint32_t newest = 0;
@@ -160,19 +161,19 @@ class Order {
   }
   void push_oldest(std::uint8_t queue, std::uint32_t number);
   void promise(std::uint32_t number, std::uint64_t time);
-  /// Removes the oldest entry of `queue`, which must not be empty. True if the policy is to judge
-  /// it; false if it is promised for later and was moved to promises_.
-  [[nodiscard]] bool take_oldest(std::uint8_t queue, std::uint32_t& number);
+  /// Removes and returns the oldest entry of `queue`, which must not be empty; null if it is
+  /// promised for later and was moved to promises_.
+  [[nodiscard]] EntryState* take_oldest(std::uint8_t queue, std::uint32_t& number);
   [[nodiscard]] std::uint64_t time_near_now(Marks marks) const;
   [[nodiscard]] bool is_overdue(Marks marks) const;
   void expire(EntryState& entry);
   /// Moves entries whose promise is overdue, or was changed by a hit, to where they belong.
   void check_promises();
-  [[nodiscard]] std::uint32_t propose_clock(std::uint8_t queue);
-  [[nodiscard]] std::uint32_t propose_lru();
-  [[nodiscard]] std::uint32_t propose_s3_fifo(Hint newcomer);
-  [[nodiscard]] std::uint32_t propose_spent();
-  [[nodiscard]] std::uint32_t propose_promised(Hint newcomer);
+  [[nodiscard]] Pool::Taken propose_clock(std::uint8_t queue);
+  [[nodiscard]] Pool::Taken propose_lru();
+  [[gnu::always_inline, nodiscard]] inline Pool::Taken propose_s3_fifo(Hint newcomer);
+  [[nodiscard]] Pool::Taken propose_spent();
+  [[nodiscard]] Pool::Taken propose_promised(Hint newcomer);
 
   /// The distance of a read that `hint` announces, in insertions here.
   [[nodiscard]] std::uint32_t distance(Hint hint) const {

@@ -62,8 +62,8 @@ class Pool {
   };
 
   struct Taken {
-    std::uint32_t number;
-    EntryState* entry;
+    std::uint32_t number = 0;
+    EntryState* entry = nullptr;
   };
   /// An absent entry from `stash`, which is refilled when empty: one miss in kStashCount takes the
   /// mutex.
@@ -145,6 +145,31 @@ class Pool {
   Mutex mutex_;
   std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::uint32_t made_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+/// Entries outside their shard, chained through `older`.
+///
+/// Threading: confined.
+struct EntryList {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+
+  [[gnu::always_inline]] void push(const Pool& pool, std::uint32_t number) {
+    push(number, pool[number]);
+  }
+  void push(std::uint32_t number, EntryState& entry) {
+    entry.older = first;
+    first = number;
+    ++count;
+  }
+  [[nodiscard]] std::uint32_t pop(const Pool& pool) {
+    const std::uint32_t number = first;
+    if (number != 0) {
+      first = pool[number].older;
+      --count;
+    }
+    return number;
+  }
 };
 
 }  // namespace headrace::cache::detail

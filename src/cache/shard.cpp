@@ -38,7 +38,7 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
     // The longer entry takes over the pin.
     is_pinned = is_pinned || old.is_pinned();
     if (ended(old.progress.now())) return take_off(old_number, leaving);
-    index_.remove(old_number);
+    index_.remove(old_number, old);
     order_.remove(old_number);
     mark_dropped(old);
     made_way.push(core_.pool, old_number);
@@ -97,17 +97,17 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
 // Locks of a list: Clang's analysis cannot follow them.
 HEADRACE_TSA(no_thread_safety_analysis)
 bool Shard::evict(std::span<const std::unique_ptr<Shard>> shards, std::uint64_t byte_count,
-                  Hint newcomer, EntryList& gone, EntryList& retired) {
+                  Hint newcomer, std::uint64_t spare_bytes, Evicted& evicted) {
   for (const std::unique_ptr<Shard>& shard : shards) shard->moves_.mutex.lock();
   std::uint64_t gained = 0;
   for (const std::unique_ptr<Shard>& shard : shards) {
     if (gained >= byte_count) break;
     gained += shard->retired_bytes_;
-    shard->drop_retired(retired);
+    shard->drop_retired(evicted.retired);
     if (gained < byte_count) gained += shard->propose(byte_count - gained, newcomer);
   }
   for (const std::unique_ptr<Shard>& shard : shards) {
-    shard->decide(gained >= byte_count, gone);
+    shard->decide(gained >= byte_count, spare_bytes, evicted);
     shard->moves_.mutex.unlock();
   }
   return gained >= byte_count;
@@ -119,58 +119,72 @@ std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
   const std::uint32_t bulk_count = std::min(kBulkCount, index_.count() / kBulkShareMax);
   std::uint64_t gained = 0;
   while (gained < byte_count) {
-    EntryList proposed;
+    std::uint32_t* last = &proposed_.first;
+    while (*last != 0) last = &pool[*last].older;
+    const std::uint32_t count_before = proposed_.count;
     // More than is needed: the barrier below costs as much as many misses.
-    for (std::uint64_t hoped = gained;
-         hoped < byte_count || (hoped < bulk_bytes && proposed.count < bulk_count);) {
-      const std::uint32_t number = order_.propose(newcomer);
+    while (gained < byte_count || (gained < bulk_bytes && proposed_.count < bulk_count)) {
+      const auto [number, proposed] = order_.propose(newcomer);
       if (number == 0) break;
-      EntryState& entry = pool[number];
+      EntryState& entry = *proposed;
       if (entry.is_pinned() || entry.is_dirty() || !ended(entry.progress.now())) {
-        passed_over_.push(pool, number);
+        passed_over_.push(number, entry);
         continue;
       }
       mark_leaving(entry, number_, 0);
-      proposed.push(pool, number);
-      hoped += footprint(entry);
+      *last = number;
+      last = &entry.older;
+      ++proposed_.count;
+      gained += footprint(entry);
     }
-    if (proposed.count == 0) break;
+    *last = 0;
+    if (proposed_.count == count_before) break;
     // Most of those that are held are seen without a barrier, which is needed only for the others.
-    for (const auto with_barrier : {false, true}) {
-      look_for_holders(with_barrier);
-      EntryList unheld;
-      while (const std::uint32_t number = proposed.pop(pool)) {
-        // relaxed: written under the lock.
-        if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_dirty()) {
-          list_again(pool[number]);
-          passed_over_.push(pool, number);
-        } else {
-          unheld.push(pool, number);
-        }
-      }
-      if (unheld.count == 0) break;
-      std::swap(proposed, unheld);
-    }
-    while (const std::uint32_t number = proposed.pop(pool)) {
-      gained += footprint(pool[number]);
-      proposed_.push(pool, number);
-    }
+    if (look_for_holders(false)) gained -= pass_over_held();
+    if (proposed_.count == 0) continue;
+    look_for_holders(true);
+    gained -= pass_over_held();
   }
   return gained;
 }
 
-void Shard::decide(bool is_evicted, EntryList& gone) {
+std::uint64_t Shard::pass_over_held() {
+  std::uint64_t byte_count = 0;
+  for (std::uint32_t* at = &proposed_.first; *at != 0;) {
+    const std::uint32_t number = *at;
+    EntryState& entry = core_.pool[number];
+    // relaxed: written under the lock.
+    if (entry.holder_count.load_relaxed() == 0 && !entry.is_dirty()) [[likely]] {
+      at = &entry.older;
+      continue;
+    }
+    *at = entry.older;
+    --proposed_.count;
+    byte_count += footprint(entry);
+    list_again(entry);
+    passed_over_.push(core_.pool, number);
+  }
+  return byte_count;
+}
+
+void Shard::decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted) {
   Pool& pool = core_.pool;
   if (proposed_.count + passed_over_.count == 0) return;
   while (const std::uint32_t number = proposed_.pop(pool)) {
+    EntryState& entry = pool[number];
     if (is_evicted) {
-      index_.remove(number);
-      order_.gone(number);
-      pool[number].holder_count.store_relaxed(1);  // relaxed: it has no holders.
-      mark_dropped(pool[number]);
-      gone.push(pool, number);
+      index_.remove(number, entry);
+      order_.gone(entry);
+      mark_dropped(entry);
+      if (footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
+          (entry.moving == 0 || moves_.try_finish(entry))) {
+        evicted.spares.push(number, entry);
+      } else {
+        entry.holder_count.store_relaxed(1);  // relaxed: it has no holders.
+        evicted.gone.push(number, entry);
+      }
     } else {
-      list_again(pool[number]);
+      list_again(entry);
       passed_over_.push(pool, number);
     }
   }
@@ -197,7 +211,7 @@ void Shard::drop_unheld(EntryList& gone) {
     // relaxed, here and below: under the lock.
     if (entry.holder_count.load_relaxed() != 0 || entry.is_dirty()) return list_again(entry);
     order_.remove(number);
-    index_.remove(number);
+    index_.remove(number, entry);
     entry.holder_count.store_relaxed(1);
     mark_dropped(entry);
     gone.push(pool, number);
@@ -215,20 +229,27 @@ void Shard::drop_unheld(EntryList& gone) {
   index_.change_version();  // As in evict().
 }
 
+template <typename Visit>
+void Shard::for_each_overlapping(const Region& region, Visit visit) {
+  const auto visit_listed = [&](std::uint32_t number) {
+    const EntryState& entry = core_.pool[number];
+    // relaxed: under the lock.
+    if (entry.listing.load_relaxed() != Listing::listed) return;
+    if (entry.region().overlaps(region)) visit(number);
+  };
+  if (index_.block_count(region) > index_.count()) {
+    order_.for_each(visit_listed);
+  } else {
+    index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit_listed);
+  }
+}
+
 void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except) {
   const Lock lock(moves_.mutex);
   EntryList leaving;
-  const auto visit = [&](std::uint32_t number) {
-    const EntryState& entry = core_.pool[number];
-    // relaxed: under the lock.
-    if (entry.listing.load_relaxed() != Listing::listed || number == except) return;
-    if (entry.region().overlaps(region)) take_off(number, leaving);
-  };
-  if (index_.block_count(region) > index_.count()) {
-    order_.for_each(visit);
-  } else {
-    index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit);
-  }
+  for_each_overlapping(region, [&](std::uint32_t number) {
+    if (number != except) take_off(number, leaving);
+  });
   // Movers may still read the regions of superseded entries.
   take_superseded(leaving, [&](const EntryState& old) { return old.region().overlaps(region); });
   drop(leaving, gone);
@@ -239,25 +260,18 @@ Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) 
   Retired found;
   EntryList taken;  // Lambdas are analysed without the mutex.
   std::uint64_t byte_count = retired_bytes_;
-  const auto visit = [&](std::uint32_t number) {
-    const EntryState& entry = core_.pool[number];
-    // relaxed: under the lock.
-    if (entry.listing.load_relaxed() != Listing::listed || !entry.region().overlaps(region)) return;
+  for_each_overlapping(region, [&](std::uint32_t number) {
+    EntryState& entry = core_.pool[number];
     if (entry.is_dirty() || !ended(entry.progress.now())) {
       found.is_all = false;
       return;
     }
     byte_count += footprint(entry);
-    index_.remove(number);
+    index_.remove(number, entry);
     order_.remove(number);
-    mark_dropped(core_.pool[number]);
-    taken.push(core_.pool, number);
-  };
-  if (index_.block_count(region) > index_.count()) {
-    order_.for_each(visit);
-  } else {
-    index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit);
-  }
+    mark_dropped(entry);
+    taken.push(number, entry);
+  });
   found.is_all = found.is_all && superseded_.count == 0;
   found.count = taken.count;
   retired_bytes_ = byte_count;
@@ -315,11 +329,14 @@ bool Shard::is_listed(std::uint32_t number) {
   return core_.pool[number].listing.load_relaxed() == Listing::listed;
 }
 
-void Shard::look_for_holders(bool with_barrier) {
+bool Shard::look_for_holders(bool with_barrier) {
   if (with_barrier) registry_.separate();
-  for_each_leaving([](Slot&, std::uintptr_t, EntryState& entry) {
+  bool is_any = false;
+  for_each_leaving([&](Slot&, std::uintptr_t, EntryState& entry) {
     entry.holder_count.store_relaxed(1);  // relaxed: under the lock.
+    is_any = true;
   });
+  return is_any;
 }
 
 void Shard::drop(EntryList& leaving, EntryList& gone) {
@@ -334,9 +351,10 @@ void Shard::drop(EntryList& leaving, EntryList& gone) {
 }
 
 void Shard::take_off(std::uint32_t number, EntryList& leaving) {
-  index_.remove(number);
+  EntryState& entry = core_.pool[number];
+  index_.remove(number, entry);
   order_.remove(number);
-  mark_leaving(core_.pool[number], number_, 1);
+  mark_leaving(entry, number_, 1);
   leaving.push(core_.pool, number);
 }
 

@@ -19,29 +19,6 @@
 
 namespace headrace::cache::detail {
 
-/// Entries that have left their shard, chained through `older`. The dropper has a part in the
-/// holder_count of each.
-///
-/// Threading: confined.
-struct EntryList {
-  std::uint32_t first = 0;
-  std::uint32_t count = 0;
-
-  void push(Pool& pool, std::uint32_t number) {
-    pool[number].older = first;
-    first = number;
-    ++count;
-  }
-  [[nodiscard]] std::uint32_t pop(Pool& pool) {
-    const std::uint32_t number = first;
-    if (number != 0) {
-      first = pool[number].older;
-      --count;
-    }
-    return number;
-  }
-};
-
 /// Result of a lookup without the lock; see Index::version().
 ///
 /// Threading: confined.
@@ -111,14 +88,19 @@ class Shard {
   /// Drops an entry that could not be submitted.
   void erase(std::uint32_t number, EntryList& gone);
 
+  struct Evicted {
+    EntryList spares;   ///< Those of a given footprint whose move has ended: they have no user.
+    EntryList gone;     ///< The others.
+    EntryList retired;  ///< What was retired, in any case.
+  };
   /// Drops unused entries of `shards` (of one node, by number) in eviction order, `byte_count`
-  /// bytes of them or more: up to kBulkCount entries, or one kBulkOneOf-th of what is used. If they
-  /// are not enough, drops none and returns false; if none is unused, allocates nothing and calls
-  /// no kernel. Unused: not held, pinned, dirty or moving. `newcomer` is the hint of the entry that
-  /// needs the room. What was retired is dropped in any case, to `retired`, and counts as gained.
+  /// bytes of them or more, what was retired included: up to kBulkCount entries, or one
+  /// kBulkOneOf-th of what is used. If they are not enough, drops none and returns false; if none
+  /// is unused, allocates nothing and calls no kernel. Unused: not held, pinned, dirty or moving.
+  /// `newcomer` is the hint of the entry that needs the room.
   [[nodiscard]] static bool evict(std::span<const std::unique_ptr<Shard>> shards,
-                                  std::uint64_t byte_count, Hint newcomer, EntryList& gone,
-                                  EntryList& retired);
+                                  std::uint64_t byte_count, Hint newcomer,
+                                  std::uint64_t spare_bytes, Evicted& evicted);
   void drop_unheld(EntryList& gone);
   struct Retired {
     std::size_t count = 0;
@@ -150,22 +132,28 @@ class Shard {
   /// As find(), under the lock: misses no listed entry.
   [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
       HEADRACE_REQUIRES(moves_.mutex);
-  /// evict() in two steps. The first returns how many bytes it gained.
+  /// evict() in two steps. The first returns how many bytes it gained, in proposed_.
   [[nodiscard]] std::uint64_t propose(std::uint64_t byte_count, Hint newcomer)
       HEADRACE_REQUIRES(moves_.mutex);
-  void decide(bool is_evicted, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
+  void decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted)
+      HEADRACE_REQUIRES(moves_.mutex);
+  /// Lists the proposed entries again that are held. Returns their bytes.
+  [[nodiscard]] std::uint64_t pass_over_held() HEADRACE_REQUIRES(moves_.mutex);
   void drop_retired(EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   /// Takes off the entries that an entry of `region` replaces. Returns whether one of them is
   /// pinned.
   bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(moves_.mutex);
   /// Empties a slot whose entry was not available.
   void pass_by(Slot& slot);
+  /// Calls `visit(number)` for every listed entry that overlaps `region`; `visit` may remove it.
+  template <typename Visit>
+  void for_each_overlapping(const Region& region, Visit visit);
   /// Removes a listed entry from index_ and order_ and marks it as leaving. Unannotated,
   /// because Clang's analysis does not see the mutex in the visitors that call it.
   void take_off(std::uint32_t number, EntryList& leaving);
   /// Sets the holder_count of every leaving entry that is seen leased to 1; with a barrier, of
-  /// every one that is leased.
-  void look_for_holders(bool with_barrier) HEADRACE_REQUIRES(moves_.mutex);
+  /// every one that is leased. Returns whether there are such entries.
+  bool look_for_holders(bool with_barrier) HEADRACE_REQUIRES(moves_.mutex);
   /// Drops entries that were marked with a holder_count of 1: marks their leases.
   void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   template <typename Condition>

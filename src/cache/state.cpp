@@ -217,7 +217,9 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
       i = 0;
     }
     shard = &shard_of(places.numbers[i], miss.region);
-    if (evicting == Evicting::no && shard->room().bytes_free() < miss.footprint_bytes) continue;
+    const detail::Room& room = shard->room();
+    if (evicting == Evicting::no && room.bytes_free() < miss.footprint_bytes && !room.has_spares())
+      continue;
     attempt = place(miss, *shard, evicting, slot);
   }
   switch (attempt) {
@@ -257,7 +259,7 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
     if (slot != nullptr) return Attempt::found;
   }
 
-  const auto [number, entry] = core_->pool.take_entry(miss.counts.stash);
+  const auto [number, entry] = memory.take_entry(miss.counts.stash);
   EntryState& state = *entry;
   state.copy = memory.copy();
   // Until the move is submitted a thread that drops entries or begins a change may wait for it, for
@@ -305,6 +307,7 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
                                                Reservation& memory, Slot*& slot) {
   try {
     for (bool has_made_way = false;;) {
+      if (memory.try_reuse()) return Attempt::reserved;
       if (!memory.try_reserve()) [[unlikely]] {
         if (!make_room(miss, shard, evicting, has_made_way, memory, slot)) return Attempt::no_room;
         if (slot != nullptr) return Attempt::found;
@@ -317,7 +320,7 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
           return Attempt::refused;
         case Core::Allocation::node_is_full:
           // The node has less memory than the capacity: treat it as full.
-          if (evicting == Evicting::no || !evict(shard, miss.footprint_bytes, miss.newcomer.hint)) {
+          if (evicting == Evicting::no || !evict(miss, shard, miss.footprint_bytes)) {
             return Attempt::no_room;
           }
       }
@@ -329,10 +332,11 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
 
 bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bool& has_made_way,
                            Reservation& memory, Slot*& slot) {
-  const detail::Room& room = shard.room();
+  detail::Room& room = shard.room();
   if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
   if (!std::exchange(has_made_way, true)) {
-    // First drop what the entry will replace.
+    core_->free_spares(room);  // They have another length.
+    // Then drop what the entry will replace.
     EntryList gone;
     slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
     end(gone, EventKind::dropped);
@@ -341,7 +345,7 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
   // Another thread may take the room that an eviction made; then that thread made progress.
   const std::uint64_t free_bytes = room.bytes_free();
   return free_bytes >= miss.footprint_bytes ||
-         evict(shard, miss.footprint_bytes - free_bytes, miss.newcomer.hint);
+         evict(miss, shard, miss.footprint_bytes - free_bytes);
 }
 
 inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, std::uint32_t number,
@@ -389,9 +393,13 @@ engine::SubmitOptions CacheState::options_for(const Shard& shard,
   return options;
 }
 
-bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
-  EntryList gone;
-  EntryList retired;
+bool CacheState::evict(const Miss& miss, Shard& shard, std::uint64_t byte_count) {
+  Shard::Evicted evicted;
+  const auto evict = [&](std::span<const std::unique_ptr<Shard>> shards) {
+    // Spares cause no events, so with an observer there are none.
+    return Shard::evict(shards, byte_count, miss.newcomer.hint,
+                        core_->observer ? 0 : miss.footprint_bytes, evicted);
+  };
   // Of two shards the one with more entries, so that they stay about equal; if that is not enough,
   // all.
   const auto all = shards_of(shard);
@@ -400,9 +408,8 @@ bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
   const Shard& first = other->count() > shard.count() ? *other : shard;
   const auto one = std::span(shards_).subspan(first.number(), 1);
   std::uint64_t wanted_byte_count = byte_count;
-  while (!Shard::evict(one, byte_count, newcomer, gone, retired) &&
-         (all.size() == 1 || !Shard::evict(all, byte_count, newcomer, gone, retired))) {
-    end(retired, std::nullopt);
+  while (!evict(one) && (all.size() == 1 || !evict(all))) {
+    end(evicted.retired, std::nullopt);
     // Dirty entries are evicted last, because writing back costs another copy. On this thread: the
     // mover might need it. As many as are enough; if some of them are held, twice as many.
     std::uint64_t hoped_byte_count = 0;
@@ -420,9 +427,10 @@ bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
     core_->write_back(claimed);
     wanted_byte_count *= 2;
   }
-  core_->evictions.add(gone.count);
-  end(retired, std::nullopt);
-  end(gone, EventKind::evicted);
+  core_->evictions.add(evicted.spares.count + evicted.gone.count);
+  if (evicted.spares.count != 0) shard.room().keep_spares(core_->pool, evicted.spares.first);
+  end(evicted.retired, std::nullopt);
+  end(evicted.gone, EventKind::evicted);
   return true;
 }
 
@@ -616,6 +624,7 @@ void CacheState::end_retired() const {
   EntryList gone;
   for (const std::unique_ptr<Shard>& shard : shards_) shard->end_retired(gone);
   end(gone, std::nullopt);
+  for (detail::Room& room : core_->rooms) core_->free_spares(room);
 }
 
 CacheStatistics CacheState::statistics() const {

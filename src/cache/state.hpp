@@ -102,7 +102,7 @@ class CacheState {
   template <typename Choose>
   std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& where,
                    const std::optional<Region>& lost, Moves moves, Choose choose);
-  /// Drops what invalidate() retired in the shards of a node, or of all.
+  /// Drops what invalidate() retired, and frees the spares.
   void end_retired() const;
   /// The shards are those of node 0, of node 1, ... If a node has several, each has the entries of
   /// some stripes, chosen by a hash, and the last one those that reach over the boundary of two. So
@@ -181,7 +181,8 @@ class CacheState {
   void refuse(Shard& shard, std::uint32_t number, EntryState& state);
   [[nodiscard]] engine::SubmitOptions options_for(const Shard& shard,
                                                   std::optional<NodeId> source_node) const;
-  [[nodiscard]] bool evict(Shard& shard, std::uint64_t byte_count, Hint newcomer);
+  /// Evicts `byte_count` bytes or more for a miss. Those of the length that it needs become spares.
+  [[nodiscard]] bool evict(const Miss& miss, Shard& shard, std::uint64_t byte_count);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes the dirty bytes of `source` back. Returns a handle without an entry.
   [[nodiscard]] Entry at_source(std::span<const std::byte> source);

@@ -248,14 +248,14 @@ void Tier::remove(SlotNumber slot) {
     order_.remove(slot);
     in_order_[slot] = 0;
   } else {
-    order_.gone(slot);
+    order_.gone(pool_[slot]);
   }
   owner[slot] = nullptr;
   --statistics.blocks;
 }
 
 SlotNumber Tier::propose() {
-  const SlotNumber slot = order_.propose({});
+  const SlotNumber slot = order_.propose({}).number;
   if (slot != 0) in_order_[slot] = 0;
   return slot;
 }

@@ -397,10 +397,13 @@ void miss_long(cache::Cache& cache, std::size_t first, std::size_t count) {
 
 /// Returns false if there is no such mode.
 bool count(std::string_view mode, std::size_t count, bool steps) {
+  constexpr std::array kModes{"hit", "miss", "miss_many", "empty_miss", "full_miss"};
+  if (std::ranges::find(kModes, mode) == kModes.end()) return false;
   const bool full = mode == "full_miss";
+  const bool is_long = full || mode == "empty_miss";
   constexpr std::size_t kEntries = 4096;
   std::optional<Ours> ours;
-  if (full || mode == "empty_miss") {
+  if (is_long) {
     ours.emplace(full ? nullptr : cache::recycled(cache::operating_system_pages()),
                  Bytes((full ? kFullCount : count) * kLongBytes));
     miss_long(ours->cache(), 0, full ? 2 * kFullCount : count);
@@ -408,24 +411,13 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
   } else {
     fill(ours.emplace(), kEntries);
   }
-  const std::function<void()> work = [&]() -> std::function<void()> {
-    if (mode == "hit") {
-      return [&] {
-        for (std::size_t i = 0; i < count; ++i) ours->access(i * 31 % kEntries);
-      };
+  const auto work = [&] {
+    if (mode == "miss_many") return miss_many(ours->cache(), 2 * kEntries, count);
+    if (is_long) return miss_long(ours->cache(), 2 * kFullCount, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      ours->access(mode == "hit" ? i * 31 % kEntries : 2 * kEntries + i);
     }
-    if (mode == "miss") {
-      return [&] {
-        for (std::size_t i = 0; i < count; ++i) ours->access(2 * kEntries + i);
-      };
-    }
-    if (mode == "miss_many") return [&] { miss_many(ours->cache(), 2 * kEntries, count); };
-    if (full || mode == "empty_miss") {
-      return [&] { miss_long(ours->cache(), 2 * kFullCount, count); };
-    }
-    return {};
-  }();
-  if (!work) return false;
+  };
   if (steps) bench::begin_stepping();
   bench::run_counted(work);
   const bench::Steps seen = steps ? bench::end_stepping() : bench::Steps{};

@@ -266,6 +266,40 @@ TEST_F(Capacity, MemoryThatALateDeviceMayWriteToIsNeverUsedAgain) {
   EXPECT_EQ(stage.memory->take_back(), 1U);
 }
 
+TEST_F(Capacity, MemoryThatALateDeviceMayWriteToServesNoNewcomer) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(2 * page_bytes_)));
+  stage.mover->leave_late_writes(true);
+  static_cast<void>(stage.cache->access(page(0)));
+  stage.mover->leave_late_writes(false);
+  static_cast<void>(stage.cache->access(page(1)));
+  EXPECT_TRUE(stage.cache->access(page(2)).cached()) << "in the memory of page 1";
+  EXPECT_EQ(stage.statistics().evictions, 2U);
+  EXPECT_EQ(stage.statistics().bytes_kept, page_bytes_);
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_EQ(stage.memory->take_back(), 1U);
+}
+
+TEST_F(Capacity, WhatWasEvictedServesTheNextOfItsLength) {
+  constexpr std::size_t kPages = 256;
+  const std::vector<std::byte> source(2 * kPages * page_bytes_);
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(kPages * page_bytes_)));
+  const auto access = [&](std::size_t i, std::size_t pages = 1) {
+    return stage.cache->access(std::span(source).subspan(i * page_bytes_, pages * page_bytes_));
+  };
+  for (std::size_t i = 0; i < kPages; ++i) ASSERT_TRUE(access(i).cached());
+  stage.memory->break_down(true);
+  for (std::size_t i = kPages; i < kPages + 21; ++i) ASSERT_TRUE(access(i).cached()) << i;
+  stage.memory->break_down(false);
+  EXPECT_EQ(stage.memory->live_count(), kPages) << "three wait for newcomers";
+  EXPECT_TRUE(access(2 * kPages - 2, 2).cached()) << "in their room";
+  EXPECT_EQ(stage.memory->live_count(), kPages - 2);
+  EXPECT_EQ(stage.statistics().evictions, 24U);
+  for (std::size_t i = 0; i < 2; ++i) ASSERT_TRUE(access(i).cached());
+  EXPECT_EQ(stage.memory->live_count(), kPages - 1);
+  EXPECT_EQ(stage.statistics().bytes_cached, (kPages - 3) * page_bytes_) << "frees them";
+  EXPECT_EQ(stage.memory->live_count(), kPages - 4);
+}
+
 TEST(OperatingSystemPages, LieOnTheNodeAskedForAndAMissingNodeIsAnError) {
   const auto pages = operating_system_pages();
   const auto memory = pages->allocate(platform::page_bytes(), NodeId(0));
