@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace headrace::store::detail {
@@ -43,19 +44,19 @@ std::uint64_t check_of(SlotHeader header, std::uint64_t slot) {
 /// The beginning of a record of the log. A slot's number follows for each entry, and its header if
 /// it has one.
 struct RecordHead {
-  std::uint64_t check = 0;  ///< Of the rest of the record's pages, their place and their series.
+  std::uint64_t check = 0;  ///< Of the rest of the record's pages, and of their place.
   std::uint32_t page_count = 0;
   std::uint32_t entry_count = 0;
+  std::uint64_t series = 0;
   std::uint64_t mark = 0;
   std::uint64_t proven = 0;
 };
 constexpr std::uint64_t kHasHeader = std::uint64_t{1} << 32U;
 
 /// The first 8 bytes of `pages` count as 0.
-std::uint64_t check_of(std::vector<Page> pages, std::uint64_t series, std::size_t page,
-                       bool is_copy) {
+std::uint64_t check_of(std::vector<Page> pages, std::size_t page, bool is_copy) {
   std::ranges::fill(std::span(pages.front().bytes).first(sizeof(std::uint64_t)), std::byte{0});
-  return digest_of(std::as_bytes(std::span(pages)), series ^ (2 * page + (is_copy ? 1 : 0)) << 1U);
+  return digest_of(std::as_bytes(std::span(pages)), 2 * page + (is_copy ? 1 : 0));
 }
 
 /// The record that begins at a page of the series, or its copy; empty if neither is whole.
@@ -65,11 +66,12 @@ std::vector<Page> record_at(const Slots& slots, std::uint64_t series, std::size_
   for (std::size_t at = page; at < page_count; ++at) {
     RecordHead head;
     std::memcpy(&head, log + at * kPageBytes, sizeof(head));
+    if (head.series != series) continue;
     if (head.page_count == 0 || head.page_count > page_count - at) continue;
     if (at != page && head.page_count != at - page) continue;  // Not the copy: that is behind it.
     std::vector<Page> pages(head.page_count);
     std::memcpy(pages.data(), log + at * kPageBytes, pages.size() * kPageBytes);
-    if (head.check == check_of(pages, series, page, at != page)) return pages;
+    if (head.check == check_of(pages, page, at != page)) return pages;
   }
   return {};
 }
@@ -154,6 +156,7 @@ SlotState read_slot(const std::byte* place, std::uint64_t slot, std::uint64_t bl
 std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> changed,
                              std::uint64_t series, std::size_t page) {
   RecordHead head{.entry_count = static_cast<std::uint32_t>(changed.size()),
+                  .series = series,
                   .mark = slots.mark(),
                   .proven = slots.proven()};
   std::vector<std::byte> bytes(sizeof(head));
@@ -174,7 +177,7 @@ std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> cha
   std::memcpy(pages.data(), bytes.data(), bytes.size());
   std::vector<Page> twice;
   for (const bool is_copy : {false, true}) {
-    head.check = check_of(pages, series, page, is_copy);
+    head.check = check_of(pages, page, is_copy);
     std::memcpy(pages.data(), &head, sizeof(head.check));
     twice.insert(twice.end(), pages.begin(), pages.end());
   }
@@ -184,9 +187,12 @@ std::vector<Page> log_record(const Slots& slots, std::span<const SlotNumber> cha
 std::set<SlotNumber> replay(const Slots& slots) {
   std::set<SlotNumber> changed;
   std::uint64_t& series = slots.series();
-  for (unsigned bit = 0; bit < 64 && record_at(slots, series, 0).empty(); ++bit) {
-    const std::uint64_t other = series ^ std::uint64_t{1} << bit;
-    if (!record_at(slots, other, 0).empty()) series = other;  // That bit has changed on the disk.
+  for (const std::uint64_t half : {0U, 1U}) {
+    RecordHead first;
+    std::memcpy(&first, slots.bytes.data() + slots.log_offset(half), sizeof(first));
+    const bool is_near = std::has_single_bit(first.series ^ series);
+    if (!is_near || !record_at(slots, series, 0).empty()) continue;
+    if (!record_at(slots, first.series, 0).empty()) series = first.series;  // A bit has changed.
   }
   for (std::size_t page = 0;;) {
     const std::vector<Page> pages = record_at(slots, series, page);
