@@ -15,10 +15,15 @@ double patience_seconds() {
   return asked == nullptr ? kWaitSeconds : std::atof(asked);
 }
 
+/// Between two looks at something that may take seconds, or never come.
+void rest() {
+  ::usleep(100);
+}
+
 /// The status, or 0 after the timeout.
 std::uint8_t wait_or_give_up(const Record& record) {
   const double limit = seconds() + patience_seconds();
-  while (status(record) == 0 && seconds() < limit) ::sched_yield();
+  while (status(record) == 0 && seconds() < limit) rest();
   return status(record);
 }
 
@@ -40,7 +45,7 @@ SCENARIO(tell) {
     for (; !accepted && seconds() < begin + patience_seconds();
          accepted = enqcmd(portal, descriptor)) {
       if (retries < 3) ++retries;  // The number of further retries depends on timing.
-      ::sched_yield();
+      rest();
     }
     const unsigned code = accepted ? wait_or_give_up(record) : 0;
     const std::uint32_t done = code == DSA_COMP_SUCCESS ? kBytes : record.bytes_completed;
