@@ -38,7 +38,12 @@ def pieces_of(page: str) -> list[Any]:
 
 
 # scripts/test_package runs them, too.
-LONG = ("docs/guide/measure.md", "docs/guide/start.md", "docs/tutorials/prefetch-a-query.md")
+LONG = (
+    "docs/guide/measure.md",
+    "docs/guide/start.md",
+    "docs/tutorials/prefetch-a-query.md",
+    "docs/tutorials/tune-your-own.md",  # test_tune_search.py, too.
+)
 
 
 @pytest.mark.parametrize(
