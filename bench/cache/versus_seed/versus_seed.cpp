@@ -414,8 +414,10 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
   const auto work = [&] {
     if (mode == "miss_many") return miss_many(ours->cache(), 2 * kEntries, count);
     if (is_long) return miss_long(ours->cache(), 2 * kFullCount, count);
-    for (std::size_t i = 0; i < count; ++i) {
-      ours->access(mode == "hit" ? i * 31 % kEntries : 2 * kEntries + i);
+    if (mode == "miss") {
+      for (std::size_t i = 0; i < count; ++i) ours->access(2 * kEntries + i);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) ours->access(i * 31 % kEntries);
     }
   };
   if (steps) bench::begin_stepping();
