@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "headrace/json/field.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::sim {
 namespace {

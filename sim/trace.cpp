@@ -14,7 +14,7 @@
 #include "headrace/base/trace.hpp"
 #include "headrace/dsa/descriptor.hpp"
 #include "headrace/engine/engine.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/telemetry/trace.hpp"
 
 namespace headrace::sim {

@@ -21,7 +21,7 @@
 #include <string_view>
 
 #include "headrace/dsa/portal.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/process.hpp"
 #include "inject/copy/program.hpp"
 

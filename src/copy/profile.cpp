@@ -14,7 +14,7 @@
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/ticks.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::platform {
 namespace {

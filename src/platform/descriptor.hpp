@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for opening files: a descriptor that closes itself, and an errno as a Failure; and a
+// Files: a descriptor that closes itself, reading whole files, and an errno as a Failure; and a
 // descriptor to wait for.
 #pragma once
 
@@ -23,6 +23,14 @@ using Descriptor = Owned<int, close_descriptor>;
 
 /// Failure for the errno of a system call on a file.
 [[nodiscard]] Failure file_failure(int os_errno, std::string tried);
+
+/// Reads a regular file; a pipe or a terminal would block the caller.
+///
+/// Fails: not_found, permission_denied or io_failed; capacity_exceeded beyond `byte_count_max`.
+[[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);
+
+/// Whether `path` is a regular file visible to this process.
+[[nodiscard]] bool is_file(const std::string& path) noexcept;
 
 /// A counter with a descriptor that poll(), epoll and event loops can wait for.
 ///

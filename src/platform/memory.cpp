@@ -21,7 +21,7 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/cgroup.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 #if HEADRACE_HAS_NUMA
 #include <numa.h>

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::platform {
 namespace {

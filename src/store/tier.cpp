@@ -13,7 +13,7 @@
 #include "../engine/software/software.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/wait.hpp"
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "headrace/base/mutex.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"

@@ -11,7 +11,7 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/trace.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/growing_file.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/process.hpp"

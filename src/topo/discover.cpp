@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "facts.hpp"
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/node.hpp"
 #include "headrace/platform/thread.hpp"

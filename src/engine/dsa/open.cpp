@@ -8,8 +8,8 @@
 
 #include "codec.hpp"
 #include "headrace/platform/character_device.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/enqueue.hpp"
-#include "headrace/platform/file.hpp"
 #include "queue.hpp"
 
 namespace headrace::engine {

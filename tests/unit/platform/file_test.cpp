@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

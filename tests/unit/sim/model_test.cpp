@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "headrace/platform/file.hpp"
+#include "headrace/platform/descriptor.hpp"
 #include "support/test_data.hpp"
 
 namespace headrace::sim {
