@@ -299,11 +299,11 @@ Result<Outcome> messages(const Model& model, const Point& point) {
                 "use a record of 'headrace topo --measure --record FILE'");
   }
   const double bytes = point.size("bytes");
-  // A handover transfers two lines: the message and its flag. A queue transfers a third
-  // one, the other end's position. A message is sent while the previous one is read.
+  // A handover transfers two lines: the message and its flag, as a queue does, which rarely reads
+  // the other end's position. A message is sent while the previous one is read.
   const double body_ns = std::max(0.0, bytes - kLine) / core.handover_gb_per_s;
   const double message_ns = (core.handover_ns + body_ns) / 2;
-  return Outcome{{{"trip_ns", 3 * core.handover_ns + 2 * body_ns},
+  return Outcome{{{"trip_ns", 2 * core.handover_ns + 2 * body_ns},
                   {"message_ns", message_ns},
                   {"gb_per_s", bytes / message_ns}},
                  bytes <= kLine ? "latency" : "lines between cores"};

@@ -406,7 +406,7 @@ TEST(Messages, TakeHandingOverThereAndBack) {
   EXPECT_THAT(refused.error().message(), HasSubstr("topo --measure"));
   model.core.handover_ns = 100;
   model.core.handover_gb_per_s = 4;
-  EXPECT_DOUBLE_EQ(run(model, "messages", {{"bytes", "64"}}).figure("trip_ns"), 300);
+  EXPECT_DOUBLE_EQ(run(model, "messages", {{"bytes", "64"}}).figure("trip_ns"), 200);
   EXPECT_DOUBLE_EQ(run(model, "messages", {{"bytes", "4160"}}).figure("message_ns"), 562);
 }
 
