@@ -67,6 +67,7 @@ NOT_SHORT = [
 ENDLESS = [
     r"headrace top( --prometheus 9400)?\s*(#|$)",
     "headrace run -- redis-server",
+    "headrace store serve",
 ]
 # Runs beside what follows: "in another terminal".
 BESIDE = "python3 examples/ring.py produce"

@@ -2,10 +2,13 @@
 // The block store: stores, and batches in flight with their buffers. Waits run without the GIL.
 #include "headrace/store/store.hpp"
 
+#include <nanobind/ndarray.h>
+
 #include <cstring>
 
 #include "bindings.hpp"
 #include "headrace/store/file.hpp"
+#include "headrace/store/shared.hpp"
 
 namespace headrace::python {
 namespace {
@@ -26,7 +29,7 @@ struct Batch {
 /// reference to the store.
 class StoreHandle {
  public:
-  StoreHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<store::Store> made)
+  StoreHandle(std::shared_ptr<EngineHandle> engine, std::shared_ptr<store::Store> made)
       : engine_(std::move(engine)), store_(std::move(made)) {}
   StoreHandle& operator=(StoreHandle&&) = delete;
   ~StoreHandle() { close(); }
@@ -107,10 +110,25 @@ class TransferHandle {
 using TierTuple = std::tuple<std::uint64_t, std::optional<NodeId>, std::string, std::string,
                              std::uint64_t, std::optional<std::uint32_t>>;
 
+/// The store that `open(engine)`, which runs without the GIL, makes, or one that it serves.
+template <typename Made, typename Open>
+std::shared_ptr<StoreHandle> open_store(const std::shared_ptr<EngineHandle>& engine,
+                                        const Open& open) {
+  std::shared_ptr<Made> owner = value_of(without_gil([&] { return open(engine->engine()); }));
+  if constexpr (std::is_same_v<Made, store::Store>) {
+    return std::make_shared<StoreHandle>(engine, std::move(owner));
+  } else {
+    return std::make_shared<StoreHandle>(engine,
+                                         std::shared_ptr<store::Store>(owner, &owner->served()));
+  }
+}
+
 std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
                                         std::uint64_t block_bytes,
                                         const std::vector<TierTuple>& tiers, bool checksums,
-                                        std::uint32_t promote_after, std::uint64_t inline_max) {
+                                        std::uint32_t promote_after, std::uint64_t inline_max,
+                                        const std::string& share, std::uint32_t clients_max,
+                                        std::optional<std::uint32_t> group) {
   store::StoreOptions options{.block_bytes = Bytes(block_bytes),
                               .checksums = checksums,
                               .promote_after = promote_after,
@@ -124,9 +142,21 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
     tier.unwritten_max = unwritten;
     tier.durability = value_of(parse_name<store::Durability>(durability, "durability"));
   }
-  return std::make_shared<StoreHandle>(
-      engine, value_of(without_gil(
-                  [&] { return store::Store::make(engine->engine(), std::move(options)); })));
+  if (share.empty()) {
+    return open_store<store::Store>(
+        engine, [&](engine::Engine& with) { return store::Store::make(with, std::move(options)); });
+  }
+  const store::ServeOptions serving{
+      .socket = share, .store = std::move(options), .clients_max = clients_max, .group = group};
+  return open_store<store::Server>(
+      engine, [&](engine::Engine& with) { return store::Server::make(with, serving); });
+}
+
+std::shared_ptr<StoreHandle> connect(const std::shared_ptr<EngineHandle>& engine,
+                                     const std::string& socket, std::uint64_t deadline_ms) {
+  const store::ConnectOptions options{.deadline = std::chrono::milliseconds(deadline_ms)};
+  return open_store<store::Store>(
+      engine, [&](engine::Engine& with) { return store::connect(with, socket, options); });
 }
 
 using List = nb::typed<nb::list, nb::any>;
@@ -147,6 +177,18 @@ std::string_view key_of(nb::handle object) {
   const char* const first = PyUnicode_AsUTF8AndSize(object.ptr(), &length);
   if (first == nullptr) throw nb::python_error();
   return {first, static_cast<std::size_t>(length)};
+}
+
+/// The outcome, and the bytes, which keep the block.
+std::tuple<std::string, nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>, nb::c_contig>> view(
+    const StoreHandle& handle, nb::handle key) {
+  const std::shared_ptr<store::Store> store = handle.store();
+  const std::string_view text = key_of(key);
+  const store::BlockView found = without_gil([&] { return store->view(text); });
+  const nb::capsule owner(new store::BlockView(found), [](void* pointer) noexcept {
+    const std::unique_ptr<store::BlockView> ended(static_cast<store::BlockView*>(pointer));
+  });
+  return {std::string(name(found.outcome)), {found.bytes.data(), {found.bytes.size()}, owner}};
 }
 
 /// Whether the export of an object's buffer protects its memory, which is contiguous and has no
@@ -232,12 +274,15 @@ std::shared_ptr<TransferHandle> flush(const std::shared_ptr<StoreHandle>& handle
 
 std::vector<nb::bytes> keys(const StoreHandle& handle) {
   std::vector<nb::bytes> keys;
-  for (const std::string& key : handle.store()->keys()) keys.emplace_back(key.data(), key.size());
+  const std::shared_ptr<store::Store> store = handle.store();
+  for (const std::string& key : without_gil([&] { return store->keys(); }))
+    keys.emplace_back(key.data(), key.size());
   return keys;
 }
 
 nb::dict statistics(const StoreHandle& handle) {
-  const store::StoreStatistics known = handle.store()->statistics();
+  const std::shared_ptr<store::Store> store = handle.store();
+  const store::StoreStatistics known = without_gil([&] { return store->statistics(); });
   using S = store::StoreStatistics;
   Fields made = members_of<&S::blocks, &S::misses, &S::dropped, &S::corrupt, &S::failed,
                            &S::bytes_in, &S::bytes_out>(known);
@@ -249,6 +294,13 @@ nb::dict statistics(const StoreHandle& handle) {
                             &T::blocks_lost, &T::is_healthy, &T::access>(each));
   }
   made["tiers"] = tiers;
+  nb::list clients;
+  using C = store::ClientStatistics;
+  for (const C& each : known.clients) {
+    clients.append(
+        members_of<&C::process, &C::requests, &C::reads_in_place, &C::leases, &C::pins>(each));
+  }
+  made["clients"] = clients;
   return made;
 }
 
@@ -270,7 +322,9 @@ nb::dict inspect_file(const std::string& path, bool verifies) {
 template <typename Method>
 auto with_key(Method method) {
   return [method](const StoreHandle& handle, nb::handle key) {
-    return (*handle.store().*method)(key_of(key));
+    const std::shared_ptr<store::Store> store = handle.store();
+    const std::string_view text = key_of(key);
+    return without_gil([&] { return (*store.*method)(text); });
   };
 }
 
@@ -286,7 +340,10 @@ void bind_store(nb::module_& module) {
 
   nb::class_<StoreHandle>(module, "BlockStore")
       .def_static("make", &make_store, "engine"_a, nb::kw_only(), "block_bytes"_a, "tiers"_a,
-                  "checksums"_a, "promote_after"_a, "inline_max"_a)
+                  "checksums"_a, "promote_after"_a, "inline_max"_a, "share"_a, "clients_max"_a,
+                  "group"_a.none())
+      .def_static("connect", &connect, "engine"_a, "socket"_a, "deadline_ms"_a)
+      .def("view", &view, "key"_a.none())
       .def("put", &put, "keys"_a, "sources"_a, "tier"_a, "flat"_a)
       .def("get", &get, "keys"_a, "targets"_a, "flat"_a)
       .def("flush", &flush)
@@ -296,13 +353,14 @@ void bind_store(nb::module_& module) {
       .def(
           "remove",
           [](const StoreHandle& handle, nb::handle key) {
-            const store::Outcome outcome = handle.store()->remove(key_of(key));
-            if (outcome != store::Outcome::io_failed) return outcome == store::Outcome::done;
-            return value_of(Result<bool>(fail(Code::io_failed, "remove a block of a store",
-                                              "its disk keeps it", "check the disk")));
+            return std::string(name(with_key(&store::Store::remove)(handle, key)));
           },
           "key"_a.none())
-      .def("clear", [](const StoreHandle& handle) { return handle.store()->clear(); })
+      .def("clear",
+           [](const StoreHandle& handle) {
+             const std::shared_ptr<store::Store> store = handle.store();
+             return without_gil([&] { return store->clear(); });
+           })
       .def("keys", &keys)
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, typing.Any]"))
       .def("descriptor",

@@ -56,6 +56,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "pmem-ring-info": [["pmem", "ring", "info", "ring.pmem"]],
     "store-check": [["store", "check", "blocks"]],
+    "store-serve": [],  # test_store_shared.py: it runs until a signal.
     "sim-list": [["sim", "list"]],
     "sim-run": [["sim", "run", "submission"], ["sim", "run", "ddr-to-hbm"]],
     "sim-validate": [["sim", "validate"]],

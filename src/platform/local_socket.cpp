@@ -47,7 +47,8 @@ void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
   static_cast<void>(::ppoll(watched.data(), watched.size(), &limit, nullptr));
 }
 
-Result<LocalSocket> LocalSocket::listen(const std::string& path) {
+Result<LocalSocket> LocalSocket::listen(const std::string& path,
+                                        std::optional<std::uint32_t> group) {
   const std::string tried = fmt::format("listen at '{}'", path);
   Descriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.get() < 0) return file_failure(errno, tried);
@@ -62,7 +63,8 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path) {
   }
   HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
   // No client can connect before listen().
-  if (::chmod(path.c_str(), 0600) != 0 || ::listen(bound->get(), SOMAXCONN) != 0) {
+  if ((group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) ||
+      ::chmod(path.c_str(), group ? 0660 : 0600) != 0 || ::listen(bound->get(), SOMAXCONN) != 0) {
     return file_failure(errno, tried);
   }
   LocalSocket socket(bound->release());
@@ -119,6 +121,13 @@ std::optional<std::size_t> LocalSocket::receive(std::span<std::byte> target,
     for (std::size_t i = 0; i < byte_count / sizeof(int); ++i) attached->emplace_back(found[i]);
   }
   return static_cast<std::size_t>(std::max<ssize_t>(count, 0));
+}
+
+std::uint32_t LocalSocket::peer() const {
+  ucred known{};
+  socklen_t length = sizeof(known);
+  ::getsockopt(descriptor(), SOL_SOCKET, SO_PEERCRED, &known, &length);
+  return static_cast<std::uint32_t>(known.pid);
 }
 
 void LocalSocket::end() const noexcept {

@@ -23,11 +23,13 @@ void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
 /// Threading: confined, except for end().
 class LocalSocket {
  public:
-  /// Replaces a socket without a listener. A listener holds the lock of `path`.lock.
+  /// Replaces a socket without a listener. A listener holds the lock of `path`.lock. Members of
+  /// `group` may connect, as well as this user.
   ///
   /// Fails: capacity_exceeded if another process listens; invalid_argument for another kind of file
   ///        or a long path; not_found, permission_denied, io_failed.
-  [[nodiscard]] static Result<LocalSocket> listen(const std::string& path);
+  [[nodiscard]] static Result<LocalSocket> listen(
+      const std::string& path, std::optional<std::uint32_t> group = std::nullopt);
   /// Fails: not_found without a listener; invalid_argument, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> connect(const std::string& path);
   /// Nothing if none waits.
@@ -40,6 +42,8 @@ class LocalSocket {
   /// if there is none. Without `attached`, descriptors are refused.
   [[nodiscard]] std::optional<std::size_t> receive(
       std::span<std::byte> target, std::vector<Descriptor>* attached = nullptr) const;
+  /// Process ID of the other side when it connected; 0 in another PID namespace.
+  [[nodiscard]] std::uint32_t peer() const;
   /// Ends the connection for both sides, also if a child process has the descriptor.
   void end() const noexcept;
   /// Drops the descriptor, which ForkGuard has closed already.

@@ -22,9 +22,6 @@ class ClientState final : public Store {
   ClientState(engine::Engine& engine, const ConnectOptions& options,
               std::shared_ptr<SharedLink> link, platform::EventDescriptor event)
       : engine_(engine), options_(options), link_(std::move(link)), event_(std::move(event)) {}
-  ~ClientState() override {
-    if (!link_->is_forked()) link_->socket.end();
-  }
 
   [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier,
                              const TransferOptions& options) override {
@@ -40,31 +37,50 @@ class ClientState final : public Store {
     for (const auto& [key, target] : blocks) items.push_back({.key = key, .target = target});
     return run(items, options);
   }
-  [[nodiscard]] Transfer flush() override { return {}; }
+  [[nodiscard]] Transfer flush() override {
+    Item item{.wish = Wish::flush};
+    return run({&item, 1}, {});
+  }
   [[nodiscard]] BlockView view(std::string_view key) override;
   [[nodiscard]] std::optional<std::size_t> length(std::string_view key) const override;
-  [[nodiscard]] bool pin(std::string_view) override { return false; }
-  bool unpin(std::string_view) override { return false; }
+  [[nodiscard]] bool pin(std::string_view key) override {
+    return ask(Wish::pin, key).outcome == Outcome::done;
+  }
+  bool unpin(std::string_view key) override {
+    return ask(Wish::unpin, key).outcome == Outcome::done;
+  }
   Outcome remove(std::string_view key) override { return ask(Wish::remove, key).outcome; }
-  std::size_t clear() override { return 0; }
-  [[nodiscard]] std::vector<std::string> keys() const override { return {}; }
-  [[nodiscard]] StoreStatistics statistics() const override { return {}; }
+  std::size_t clear() override { return ask(Wish::clear).byte_count; }
+  [[nodiscard]] std::vector<std::string> keys() const override {
+    detail::Texts texts;
+    static_cast<void>(ask(Wish::keys, {}, &texts));
+    std::vector<std::string> keys;
+    while (std::optional<std::string> key = texts.take()) keys.push_back(std::move(*key));
+    return keys;
+  }
+  [[nodiscard]] StoreStatistics statistics() const override {
+    detail::Texts texts;
+    static_cast<void>(ask(Wish::totals, {}, &texts));
+    return detail::unpack(std::move(texts));
+  }
   [[nodiscard]] Result<int> event_descriptor() override { return event_.descriptor(); }
 
  private:
   struct Item {
     Wish wish = Wish::get;
-    std::string_view key;
+    std::string_view key = {};
     std::span<const std::byte> source = {};
     std::span<std::byte> target = {};
+    detail::Texts* texts = nullptr;
     BlockEnd end = {};
   };
   using Sent = std::map<std::uint32_t, Item*>;  ///< Not yet answered, by place.
 
   [[nodiscard]] Transfer run(std::span<Item> items, const TransferOptions& options,
                              std::uint8_t tier = 0) const;
-  [[nodiscard]] BlockEnd ask(Wish wish, std::string_view key) const {
-    Item item{.wish = wish, .key = key};
+  [[nodiscard]] BlockEnd ask(Wish wish, std::string_view key = {},
+                             detail::Texts* texts = nullptr) const {
+    Item item{.wish = wish, .key = key, .texts = texts};
     const Transfer transfer = run({&item, 1}, {});
     return transfer.ends().front();
   }
@@ -90,7 +106,7 @@ Transfer ClientState::run(std::span<Item> items, const TransferOptions& options,
   const auto batch = TransferBatch::make(items.size(), options, engine_.waiting());
   std::vector<Item*> left;
   for (Item& item : items) {
-    const bool has_key = detail::is_key(item.key);
+    const bool has_key = detail::is_key(item.key) || !detail::needs_key(item.wish);
     const bool fits = item.source.size() <= link_->shape.block_bytes;
     if (!has_key || !fits || link_->is_forked()) {
       item.end.outcome = link_->is_forked() ? Outcome::closed
@@ -138,10 +154,11 @@ void ClientState::receive(Sent& sent) const {
   pollfd watched{.fd = link_->socket.descriptor(), .events = POLLIN, .revents = 0};
   const std::chrono::nanoseconds until = steady_clock().now() + options_.deadline;
   detail::AnswerHead head;
+  std::vector<platform::Descriptor> files;
   std::optional<std::size_t> count;
   while (!count && steady_clock().now() < until) {
     platform::poll_until({&watched, 1}, until - steady_clock().now());
-    count = link_->socket.receive(std::as_writable_bytes(std::span(&head, 1)));
+    count = link_->socket.receive(std::as_writable_bytes(std::span(&head, 1)), &files);
   }
   const auto found = sent.find(head.place);
   if (!count || *count != sizeof(head) || found == sent.end()) {
@@ -157,6 +174,12 @@ void ClientState::receive(Sent& sent) const {
   if (item.wish == Wish::get && head.outcome == Outcome::done) {
     const auto target = item.target.first(std::min<std::size_t>(head.value, item.target.size()));
     item.end.outcome = copy(target, link_->place(head.place).first(target.size()));
+  }
+  if (item.texts != nullptr && !files.empty()) {
+    const auto file = platform::SharedFile::adopt(std::move(files.front()));
+    std::string bytes(file.byte_count().value_or(0), '\0');
+    static_cast<void>(file.read_at(0, std::as_writable_bytes(std::span(bytes))));
+    *item.texts = detail::Texts(std::move(bytes));
   }
   sent.erase(found);
 }

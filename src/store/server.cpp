@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "headrace/store/shared.hpp"
@@ -29,10 +30,12 @@ struct ServerState final : Server {
     LocalSocket socket;
     platform::SharedMap memory;
     detail::SharedCells::Reader reader;
+    ClientStatistics statistics;
+    std::map<std::string, std::uint32_t> pins = {};
     std::uint64_t waiting = 0;  ///< Requests not yet answered.
     bool is_gone = false;
   };
-  /// A put or get in flight.
+  /// A put, get or flush in flight.
   struct Request {
     ServerState* server = nullptr;
     std::shared_ptr<Client> client;  ///< Keeps its memory.
@@ -61,12 +64,14 @@ struct ServerState final : Server {
   void talk();
   void welcome(LocalSocket socket);
   void listen_to(const std::shared_ptr<Client>& client);
+  [[nodiscard]] StoreStatistics totals() const;
   static void end(void* context, std::span<const BlockEnd> ends) noexcept;
-  static void reply(Client& client, const detail::AnswerHead& answer) {
-    --client.waiting;
-    // There is room for answers to as many requests as a client may have.
-    client.is_gone = !client.socket.send(std::as_bytes(std::span(&answer, 1)));
-  }
+  static void reply(Client& client, const detail::AnswerHead& answer,
+                    const detail::Texts& texts = detail::Texts());
+  /// Answers at once.
+  void settle(Client& client, Wish wish, const std::string& key, detail::AnswerHead answer);
+  /// Frees what the client holds.
+  void drop(Client& client);
 
   const ServeOptions options;
   LocalSocket listener;
@@ -98,7 +103,12 @@ void ServerState::talk() {
     if (!requests.empty()) store->share(nullptr, nullptr);
     std::erase_if(requests, [](const std::unique_ptr<Request>& request) {
       // edge: shared-request-ended (acquire)
-      if (!request->is_ended.load_acquire()) return false;
+      if (!request->is_ended.load_acquire() && !request->transfer.poll()) return false;
+      request->transfer.wait();  // It is about to end.
+      for (const BlockEnd& end : request->transfer.ends()) {
+        request->answer.value = end.byte_count;
+        if (end.outcome != Outcome::done) request->answer.outcome = end.outcome;
+      }
       reply(*request->client, request->answer);
       return true;
     });
@@ -108,8 +118,7 @@ void ServerState::talk() {
       if (watched[2 + at].revents != 0 && !clients[at]->is_gone) listen_to(clients[at]);
     }
     std::erase_if(clients, [&](const std::shared_ptr<Client>& client) {
-      if (client->is_gone) store->share(nullptr, &client->reader);
-      if (client->is_gone) client->socket.end();
+      if (client->is_gone) drop(*client);
       return client->is_gone;
     });
     if (watched[1].revents == 0) continue;
@@ -132,8 +141,11 @@ void ServerState::welcome(LocalSocket socket) {
   const std::array<int, 2> files = {cells->file.descriptor(), file->descriptor()};
   if (!socket.send(std::as_bytes(std::span(&hello, 1)), {}, files)) return;
   const auto& words = *reinterpret_cast<const detail::ClientWords*>(memory->bytes().data());
-  clients.push_back(std::make_shared<Client>(Client{
-      .socket = std::move(socket), .memory = std::move(*memory), .reader = {.words = &words}}));
+  const std::uint32_t peer = socket.peer();
+  clients.push_back(std::make_shared<Client>(Client{.socket = std::move(socket),
+                                                    .memory = std::move(*memory),
+                                                    .reader = {.words = &words},
+                                                    .statistics = {.process = peer}}));
   store->share(&clients.back()->reader, nullptr);
 }
 
@@ -146,18 +158,14 @@ void ServerState::listen_to(const std::shared_ptr<Client>& client) {
   if (*count >= sizeof(head)) std::memcpy(&head, packet.data(), sizeof(head));
   // Otherwise its end, or no client of ours.
   client->is_gone = *count < sizeof(head) || *count != sizeof(head) + head.key_bytes ||
-                    head.wish > Wish::remove || head.place >= cells->shape.place_count ||
+                    head.wish > Wish::totals || head.place >= cells->shape.place_count ||
                     head.byte_count > cells->shape.stride_bytes;
   if (client->is_gone) return;
   std::string key(reinterpret_cast<const char*>(packet.data()) + sizeof(head), head.key_bytes);
   ++client->waiting;
-  detail::AnswerHead answer{.place = head.place};
-  if (head.wish == Wish::remove) answer.outcome = store->remove(key);
-  if (head.wish == Wish::length) {
-    answer.value = static_cast<std::uint32_t>(store->length(key).value_or(0));
-    if (answer.value == 0) answer.outcome = Outcome::unknown_key;
-  }
-  if (head.wish > Wish::get) return reply(*client, answer);
+  ++client->statistics.requests;
+  const detail::AnswerHead answer{.place = head.place};
+  if (head.wish > Wish::flush) return settle(*client, head.wish, key, answer);
   Request& request = *requests.emplace_back(std::make_unique<Request>());
   request.server = this;
   request.client = client;
@@ -168,14 +176,74 @@ void ServerState::listen_to(const std::shared_ptr<Client>& client) {
   const TransferOptions then{.on_done = &end, .context = &request};
   const PutBlock put{.key = request.key, .source = place};
   const GetBlock get{.key = request.key, .target = place};
-  request.transfer =
-      head.wish == Wish::put ? store->put({&put, 1}, head.tier, then) : store->get({&get, 1}, then);
+  request.transfer = head.wish == Wish::put   ? store->put({&put, 1}, head.tier, then)
+                     : head.wish == Wish::get ? store->get({&get, 1}, then)
+                                              : store->flush();
 }
 
-void ServerState::end(void* context, std::span<const BlockEnd> ends) noexcept {
+void ServerState::settle(Client& client, Wish wish, const std::string& key,
+                         detail::AnswerHead answer) {
+  detail::Texts texts;
+  std::size_t number = 0;
+  bool is_known = true;
+  const auto pin = client.pins.find(key);
+  if (wish == Wish::remove) answer.outcome = store->remove(key);
+  if (wish == Wish::clear) number = store->clear();
+  if (wish == Wish::length) is_known = (number = store->length(key).value_or(0)) != 0;
+  if (wish == Wish::pin) {
+    is_known = client.statistics.pins < cells->shape.lease_count && store->pin(key);
+    if (is_known) ++client.pins[key];
+    client.statistics.pins += is_known ? 1 : 0;
+  }
+  if (wish == Wish::unpin) {
+    is_known = pin != client.pins.end() && store->unpin(key);
+    client.statistics.pins -= is_known ? 1 : 0;
+    if (is_known && --pin->second == 0) client.pins.erase(pin);
+  }
+  if (wish == Wish::keys) {
+    for (const std::string& each : store->keys()) texts.add(each);
+  }
+  if (wish == Wish::totals) texts = detail::pack(totals());
+  answer.value = static_cast<std::uint32_t>(number);
+  if (!is_known) answer.outcome = Outcome::unknown_key;
+  reply(client, answer, texts);
+}
+
+void ServerState::reply(Client& client, const detail::AnswerHead& answer,
+                        const detail::Texts& texts) {
+  --client.waiting;
+  std::optional<platform::SharedFile> file;
+  if (!texts.bytes().empty()) {
+    const auto bytes = std::as_bytes(std::span(texts.bytes()));
+    if (auto made = platform::SharedFile::make_sealed(bytes.size(), bytes)) file = std::move(*made);
+  }
+  const int attached = file ? file->descriptor() : -1;
+  // There is room for answers to as many requests as a client may have.
+  client.is_gone = !client.socket.send(std::as_bytes(std::span(&answer, 1)), {},
+                                       std::span(&attached, file ? 1 : 0));
+}
+
+void ServerState::drop(Client& client) {
+  store->share(nullptr, &client.reader);
+  for (const auto& [key, count] : client.pins) {
+    for (std::uint32_t i = 0; i < count; ++i) store->unpin(key);
+  }
+  client.socket.end();
+}
+
+StoreStatistics ServerState::totals() const {
+  StoreStatistics all = store->statistics();
+  for (const std::shared_ptr<Client>& client : clients) {
+    ClientStatistics& each = all.clients.emplace_back(client->statistics);
+    each.reads_in_place = client->reader.reads_seen;
+    each.leases = static_cast<std::uint64_t>(std::ranges::count_if(
+        client->reader.words->leases, [](const auto& lease) { return lease.load_relaxed() != 0; }));
+  }
+  return all;
+}
+
+void ServerState::end(void* context, std::span<const BlockEnd> /*ends*/) noexcept {
   auto& request = *static_cast<Request*>(context);
-  request.answer.outcome = ends.front().outcome;
-  request.answer.value = ends.front().byte_count;
   ServerState& server = *request.server;
   // edge: shared-request-ended (release)
   request.is_ended.store_release(true);
@@ -198,7 +266,7 @@ Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const Serve
       std::clamp<std::size_t>(kPlacesBytes / shape.stride_bytes, 1, kRequestsMax));
   shape.lease_count = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(shape.cell_count / (2 * std::uint64_t{options.clients_max}), 256));
-  HEADRACE_TAKE_WITHIN(kServing, socket, LocalSocket::listen(options.socket));
+  HEADRACE_TAKE_WITHIN(kServing, socket, LocalSocket::listen(options.socket, options.group));
   HEADRACE_TAKE_WITHIN(kServing, event, platform::EventDescriptor::make());
   HEADRACE_TAKE_WITHIN(kServing, cells, detail::SharedCells::make(shape));
   auto state = std::make_unique<ServerState>(options, std::move(*socket), std::move(*event),

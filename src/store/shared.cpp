@@ -10,6 +10,70 @@
 #include "block.hpp"
 
 namespace headrace::store::detail {
+namespace {
+
+constexpr auto kNumbers = [](auto& of) {
+  if constexpr (requires { of.misses; }) {
+    return std::tie(of.blocks, of.misses, of.dropped, of.corrupt, of.failed, of.bytes_in,
+                    of.bytes_out);
+  } else if constexpr (requires { of.hits; }) {
+    return std::tie(of.capacity_blocks, of.blocks, of.hits, of.puts, of.evictions, of.promotions,
+                    of.demotions, of.recovered, of.dropped_torn, of.blocks_lost, of.is_healthy);
+  } else {
+    return std::tie(of.process, of.requests, of.reads_in_place, of.leases, of.pins);
+  }
+};
+
+template <typename Part>
+void add(Texts& texts, const Part& of) {
+  std::apply(
+      [&](const auto&... each) {
+        const std::array<std::uint64_t, sizeof...(each)> words{each...};
+        texts.add({reinterpret_cast<const char*>(words.data()), sizeof(words)});
+      },
+      kNumbers(of));
+}
+
+template <typename Part>
+Part take(Texts& texts) {
+  Part of;
+  std::apply(
+      [&](auto&... each) {
+        std::array<std::uint64_t, sizeof...(each)> words{};
+        texts.take().value_or("").copy(reinterpret_cast<char*>(words.data()), sizeof(words));
+        const std::uint64_t* next = words.data();
+        ((each = static_cast<std::remove_reference_t<decltype(each)>>(*next++)), ...);
+      },
+      kNumbers(of));
+  return of;
+}
+
+}  // namespace
+
+Texts pack(const StoreStatistics& all) {
+  Texts texts;
+  add(texts, all);
+  texts.add(std::string(all.tiers.size(), 't'));  // Their number is its length.
+  for (const TierStatistics& each : all.tiers) {
+    add(texts, each);
+    texts.add(each.access);
+  }
+  texts.add(std::string(all.clients.size(), 'c'));
+  for (const ClientStatistics& each : all.clients) add(texts, each);
+  return texts;
+}
+
+StoreStatistics unpack(Texts texts) {
+  auto all = take<StoreStatistics>(texts);
+  for (std::size_t left = texts.take().value_or("").size(); left != 0; --left) {
+    all.tiers.push_back(take<TierStatistics>(texts));
+    all.tiers.back().access = texts.take().value_or("");
+  }
+  for (std::size_t left = texts.take().value_or("").size(); left != 0; --left) {
+    all.clients.push_back(take<ClientStatistics>(texts));
+  }
+  return all;
+}
 
 Result<std::unique_ptr<SharedCells>> SharedCells::make(const SharedShape& shape) {
   std::optional<platform::SharedMap> map;
@@ -139,6 +203,7 @@ std::optional<SharedLink::Found> SharedLink::find(std::string_view key) {
 }
 
 void SharedLink::give_back(std::uint32_t lease) {
+  if (is_forked()) return;  // The parent still reads the block.
   end_lease(words().leases[lease]);
   // edge: shared-lease-free (acq_rel)
   free_[lease / 64].fetch_or_acq_rel(std::uint64_t{1} << lease % 64);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "headrace/base/atomic.hpp"
@@ -89,7 +90,11 @@ struct Welcome {
   SharedShape shape;
 };
 
-enum class Wish : std::uint8_t { put, get, length, remove };
+enum class Wish : std::uint8_t { put, get, flush, length, remove, pin, unpin, clear, keys, totals };
+
+[[nodiscard]] inline bool needs_key(Wish wish) {
+  return wish != Wish::flush && wish < Wish::clear;
+}
 
 /// A packet to the server, before the key; and its answer.
 struct RequestHead {
@@ -102,8 +107,36 @@ struct RequestHead {
 struct AnswerHead {
   std::uint32_t place = 0;
   Outcome outcome = Outcome::done;
-  std::uint32_t value = 0;  ///< A length.
+  std::uint32_t value = 0;  ///< A length, or a number of blocks.
 };
+
+/// What an answer carries in a file: texts, each after its length.
+class Texts {
+ public:
+  explicit Texts(std::string bytes = {}) : bytes_(std::move(bytes)) {}
+  void add(std::string_view text) {
+    const auto length = static_cast<std::uint32_t>(text.size());
+    bytes_.append(reinterpret_cast<const char*>(&length), sizeof(length)).append(text);
+  }
+  /// The next one; nothing at the end.
+  [[nodiscard]] std::optional<std::string> take() {
+    std::uint32_t length = 0;
+    if (bytes_.size() - at_ < sizeof(length)) return std::nullopt;
+    bytes_.copy(reinterpret_cast<char*>(&length), sizeof(length), at_);
+    at_ += sizeof(length);
+    std::string text = bytes_.substr(at_, length);
+    at_ += text.size();
+    return text;
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
+
+[[nodiscard]] Texts pack(const StoreStatistics& all);
+[[nodiscard]] StoreStatistics unpack(Texts texts);
 
 /// The memory of the server's first tier.
 ///
@@ -185,9 +218,8 @@ class SharedLink {
                                                                 std::chrono::nanoseconds time_max);
 
   SharedLink& operator=(SharedLink&&) = delete;
-  ~SharedLink() {
-    if (is_forked()) socket.forget();
-  }
+  /// With the last view, if that outlives the store.
+  ~SharedLink() { is_forked() ? socket.forget() : socket.end(); }
   [[nodiscard]] bool is_forked() const { return forked_.load_relaxed() != 0; }  // One thread.
 
   /// The key's block, which stays until give_back(); nothing if it is not there, if no lease is

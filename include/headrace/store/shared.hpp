@@ -2,14 +2,13 @@
 // A store that the processes of a host share: one serves it, the others connect and use it as their
 // own. Clients read blocks in the first tier, which is memory, without a message to the server.
 //
-// Specification: as in store.hpp, except that a client's transfers are complete when they return.
-// It
-//   cannot pin, flush, clear or list keys, and has no statistics: the server does.
+// Specification: as in store.hpp, except that a client's transfers are complete when they return,
+//   and that its flush has one end.
 // Damage: clients cannot write to the memory of blocks. Whatever a client does, it loses at worst
 //   its own requests and the blocks that it may replace or remove.
 // Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
-// keep
-//   at most half of the first tier, each an equal part of that; a block beyond is copied.
+//   keep at most half of the first tier, each an equal part of that; a block beyond is copied. As
+//   many may be pinned; a pin beyond fails. The end of a client ends its pins.
 // Requests: the server takes one from each client in turn, and holds a bounded number of each. One
 //   that removes from a file waits for the disk, and the next ones with it.
 // Death: when the server ends, requests end as `closed`, and so do later ones: connect again. Views
@@ -20,6 +19,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "headrace/base/export.hpp"
@@ -32,7 +32,8 @@ namespace headrace::store {
 struct ServeOptions {
   std::string socket;  ///< Path. Its permissions say who may connect: at first only this user.
   StoreOptions store;  ///< The first tier must be memory on any node.
-  std::uint32_t clients_max = 16;  ///< At a time, up to 64.
+  std::uint32_t clients_max = 16;                     ///< At a time, up to 64.
+  std::optional<std::uint32_t> group = std::nullopt;  ///< Its members may connect as well.
 };
 
 /// Serves a store until its destruction, in a thread of its own. Borrows the engine.

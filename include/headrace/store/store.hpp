@@ -183,6 +183,15 @@ struct TierStatistics {
   std::string access;
 };
 
+/// A client of a shared store, since it connected.
+struct ClientStatistics {
+  std::uint64_t process = 0;  ///< Its ID; 0 in another PID namespace.
+  std::uint64_t requests = 0;
+  std::uint64_t reads_in_place = 0;  ///< As it says.
+  std::uint64_t leases = 0;          ///< Blocks that it reads in place now.
+  std::uint64_t pins = 0;
+};
+
 /// Totals since the store was made.
 struct StoreStatistics {
   std::uint64_t blocks = 0;     ///< In the store now.
@@ -193,9 +202,10 @@ struct StoreStatistics {
   std::uint64_t bytes_in = 0;   ///< Of puts that are done.
   std::uint64_t bytes_out = 0;  ///< Of gets that are done.
   std::vector<TierStatistics> tiers;
+  std::vector<ClientStatistics> clients;  ///< Of a shared store.
 };
 
-/// A block, which stays as it is as long as a copy of this exists; not beyond the store's life.
+/// A block, which stays as it is as long as a copy of this exists.
 struct BlockView {
   Outcome outcome = Outcome::closed;
   std::span<const std::byte> bytes = {};

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         QueueState as QueueState,
     )
     from headrace.store import (
+        ClientStatistics as ClientStatistics,
         Store as Store,
         StoreStatistics as StoreStatistics,
         StoreTransfer as StoreTransfer,
@@ -121,7 +122,7 @@ _MODULES = {
         "Completion DifFormat DifSource DifTags DifTarget JobFailedError Operation"
     ),
     "headrace.queue": "PeerLostError Queue QueueConsumer QueueProducer QueueState",
-    "headrace.store": "Store StoreStatistics StoreTransfer Tier TierStatistics",
+    "headrace.store": "ClientStatistics Store StoreStatistics StoreTransfer Tier TierStatistics",
     "headrace.table": "Table",
     "headrace.telemetry": "publish_statistics start_trace stop_publishing stop_trace",
 }

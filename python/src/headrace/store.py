@@ -3,11 +3,11 @@
 
 import asyncio
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -118,6 +118,25 @@ class TierStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientStatistics:
+    """Totals of a client of a shared store since it connected.
+
+    Attributes:
+        process: Its process ID; 0 if it is in another PID namespace.
+        requests: Requests to the server.
+        reads_in_place: Reads without the server, as the client says.
+        leases: Blocks that it reads in place now.
+        pins: Its pins.
+    """
+
+    process: int
+    requests: int
+    reads_in_place: int
+    leases: int
+    pins: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatistics:
     """Totals of a store since it was made.
 
@@ -130,6 +149,7 @@ class StoreStatistics:
         bytes_in: Bytes of completed puts.
         bytes_out: Bytes of completed gets.
         tiers: Totals of each tier.
+        clients: Of a shared store: totals of each client.
     """
 
     blocks: int
@@ -140,6 +160,7 @@ class StoreStatistics:
     bytes_in: int
     bytes_out: int
     tiers: tuple[TierStatistics, ...]
+    clients: tuple[ClientStatistics, ...] = ()
 
 
 class StoreTransfer:
@@ -212,9 +233,7 @@ class StoreTransfer:
             return
         for number, outcome in enumerate(self._native.outcomes()):
             if outcome != "done":
-                cause, _, remedy = _core.explain_outcome(outcome).partition(": ")
-                tried = f"transfer block {number} of {len(self._native.outcomes())}"
-                raise _ERRORS[outcome](tried, f"{outcome}: {cause}", remedy.rstrip("."))
+                raise _error(outcome, f"transfer block {number} of {len(self._native.outcomes())}")
 
     async def ended(self) -> "StoreTransfer":
         """Wait until every block has ended, whatever its outcome; other tasks run meanwhile."""
@@ -226,6 +245,11 @@ class StoreTransfer:
         yield from self.ended().__await__()
         self.check()
         return self
+
+
+def _error(outcome: str, tried: str) -> Error:
+    cause, _, remedy = _core.explain_outcome(outcome).partition(": ")
+    return _ERRORS[outcome](tried, f"{outcome}: {cause}", remedy.rstrip("."))
 
 
 class Store(Closing):
@@ -244,7 +268,7 @@ class Store(Closing):
         b'hello'
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - Keyword options.
         self,
         tiers: Iterable[Tier | int | str],
         *,
@@ -253,6 +277,9 @@ class Store(Closing):
         promote_after: int = 2,
         inline_max: int | str = "256KiB",
         flush_on_close: bool = False,
+        share: str | os.PathLike[str] | None = None,
+        clients_max: int = 16,
+        group: int | None = None,
         engine: Engine | None = None,
     ) -> None:
         """Make a store; existing files are opened with their blocks.
@@ -267,31 +294,86 @@ class Store(Closing):
                 copies itself, which takes less processor time than handing it over; 0: none.
             flush_on_close: Closing writes the blocks that are only in memory to a file below, as
                 far as they fit.
+            share: Serve the store to other processes until it is closed: path of a Unix socket to
+                make, at which they `connect`. The first tier must be memory, without a node.
+                Clients cannot write to the memory of blocks; they may put and remove any block.
+            clients_max: Clients at a time, up to 64. Together they can keep half of the first tier
+                by views, each an equal part, and as many blocks by pins.
+            group: ID of a group whose members may connect; None: only this user.
             engine: The engine that copies; None makes one, which is closed with the store.
 
         Raises:
             InvalidArgumentError: The options are invalid, or a file was made with others.
-            CapacityExceededError: Another store has the file open, or the disk is full.
+            CapacityExceededError: Another store has the file open or serves at the path, or the
+                disk is full.
             VersionMismatchError: A file has another version.
             CorruptDataError: A file is not a store, or is truncated.
             NotFoundError: A file does not exist and `capacity` is 0, or its directory does not
                 exist.
             OutOfMemoryError: A node has not enough memory.
         """
+        options: dict[str, Any] = {
+            "block_bytes": byte_count(block_bytes, _TRIED),
+            "tiers": [_tier(each) for each in tiers],
+            "checksums": bool(checksums),
+            "promote_after": whole_number(promote_after, _TRIED, 0, _NUMBER_MAX),
+            "inline_max": byte_count(inline_max, _TRIED, 0),
+            "share": "" if share is None else path_text(share, _TRIED),
+            "clients_max": whole_number(clients_max, _TRIED, 1, _NUMBER_MAX),
+            "group": None if group is None else whole_number(group, _TRIED, 0, _NUMBER_MAX),
+        }
+        self._open(engine, partial(_core.BlockStore.make, **options), flush_on_close=flush_on_close)
+
+    @classmethod
+    def connect(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        deadline_s: float = 30.0,
+        engine: Engine | None = None,
+    ) -> "Store":
+        """Connect to a store that another process serves: 'headrace store serve', or `share`.
+
+        Transfers are complete when they return. When the server ends, requests end as "closed", and
+        so do later ones: connect again.
+
+        Args:
+            path: The server's socket. The server is trusted.
+            deadline_s: Seconds after which a request ends as "timed_out" that the server has not
+                answered; a put may still take effect.
+            engine: As for a store.
+
+        Raises:
+            NotFoundError: No server is there.
+            PermissionDeniedError: This user may not connect.
+            CapacityExceededError: The server has as many clients as it takes.
+            VersionMismatchError: The server is of another version.
+        """
+        tried = "connect to a shared store"
+        socket = path_text(path, tried)
+        deadline_ms = max(1, int(min(seconds(deadline_s, tried), _WAIT_S_MAX) * 1000))
+        store = cls.__new__(cls)
+        store._open(  # noqa: SLF001
+            engine,
+            partial(_core.BlockStore.connect, socket=socket, deadline_ms=deadline_ms),
+            flush_on_close=False,
+        )
+        return store
+
+    def _open(
+        self,
+        engine: Engine | None,
+        make: Callable[[_core.Engine], _core.BlockStore],
+        *,
+        flush_on_close: bool,
+    ) -> None:
         self._flush_on_close = flush_on_close
         self._own_engine = engine is None
         self._engine = Engine() if engine is None else instance_of(engine, Engine, _TRIED)
         self._futures: dict[StoreTransfer, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
-            self._native = _core.BlockStore.make(
-                self._engine.native(),
-                block_bytes=byte_count(block_bytes, _TRIED),
-                tiers=[_tier(each) for each in tiers],
-                checksums=bool(checksums),
-                promote_after=whole_number(promote_after, _TRIED, 0, _NUMBER_MAX),
-                inline_max=byte_count(inline_max, _TRIED, 0),
-            )
+            self._native = make(self._engine.native())
         except BaseException:
             if self._own_engine:
                 self._engine.close()
@@ -324,6 +406,20 @@ class Store(Closing):
                 continue
             transfer.check()
             return bytes(memoryview(target)[: transfer.byte_counts[0]])
+
+    def view(self, key: Key) -> np.ndarray:
+        """Return a block as an array of bytes that cannot be changed, and does not change.
+
+        Of a store of another process it is the block itself where that is in memory, and keeps that
+        memory; its checksum is not compared. Otherwise it is a copy.
+
+        Raises:
+            NotFoundError: No block has the key; else as `StoreTransfer.check`.
+        """
+        outcome, block = self._native.view(key)
+        if outcome != "done":
+            raise _error(outcome, "view a block")
+        return block
 
     def get_into(self, key: Key, target: Memory) -> int:
         """Copy a block into `target`, which must be at least as long.
@@ -395,8 +491,12 @@ class Store(Closing):
 
         Raises:
             IoFailedError: Its disk keeps the block, and so does the store.
+            ClosedError: The server has ended.
         """
-        return self._native.remove(key)
+        outcome = self._native.remove(key)
+        if outcome not in {"done", "unknown_key", "bad_key"}:
+            raise _error(outcome, "remove a block")
+        return outcome == "done"
 
     def clear(self) -> int:
         """Remove every block, or none if a disk keeps one; return their number."""
@@ -407,7 +507,8 @@ class Store(Closing):
         """Totals since the store was made."""
         known = self._native.statistics()
         tiers = tuple(TierStatistics(**each) for each in known.pop("tiers"))
-        return StoreStatistics(**known, tiers=tiers)
+        clients = tuple(ClientStatistics(**each) for each in known.pop("clients"))
+        return StoreStatistics(**known, tiers=tiers, clients=clients)
 
     def fileno(self) -> int:
         """An eventfd, readable when transfers have ended; read 8 bytes to reset it."""

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,6 +126,65 @@ TEST_F(Shared, AClientGetsWhatAnotherPutAndReadsItInPlace) {
   EXPECT_EQ(b->view("1").outcome, Outcome::unknown_key);
 }
 
+TEST_F(Shared, AClientHasEveryMethodOfAStore) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(4 * kBlocks * kBlockBytes), .path = folder_.file("f")});
+  chosen.group = ::getegid();
+  serve(chosen);
+  struct stat status{};
+  ASSERT_EQ(::stat(chosen.socket.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0660U);
+  const auto a = client();
+  const auto b = client();
+  EXPECT_TRUE(b->keys().empty());
+  for (std::uint64_t key = 0; key < 3; ++key) EXPECT_EQ(put(*a, key, 1), Outcome::done);
+  std::vector<std::string> keys = b->keys();
+  std::ranges::sort(keys);
+  EXPECT_EQ(keys, (std::vector<std::string>{"0", "1", "2"}));
+  const Transfer flushed = b->flush();
+  flushed.wait();
+  EXPECT_TRUE(flushed.all_done());
+  EXPECT_TRUE(a->pin("0"));
+  EXPECT_TRUE(a->pin("0"));
+  EXPECT_FALSE(a->pin("none"));
+  EXPECT_FALSE(b->unpin("0")) << "a client ends its own pins only";
+  EXPECT_TRUE(a->unpin("0"));
+  EXPECT_EQ(get(*a, 2), 1U);
+  const BlockView view = a->view("2");
+  const StoreStatistics known = b->statistics();
+  EXPECT_EQ(known.blocks, 3U);
+  EXPECT_EQ(known.tiers.at(0).puts, 3U);
+  EXPECT_EQ(known.tiers.at(0).access, "memory");
+  EXPECT_EQ(known.tiers.at(1).blocks, 3U) << "the flush has written them";
+  ASSERT_EQ(known.clients.size(), 2U);
+  EXPECT_EQ(known.clients[0].process, static_cast<std::uint64_t>(::getpid()));
+  EXPECT_EQ(known.clients[0].requests, 7U);
+  EXPECT_EQ(known.clients[0].reads_in_place, 2U);
+  EXPECT_EQ(known.clients[0].leases, 1U);
+  EXPECT_EQ(known.clients[0].pins, 1U);
+  EXPECT_EQ(b->clear(), 3U);
+  EXPECT_EQ(a->length("0"), std::nullopt);
+}
+
+TEST_F(Shared, TheEndOfAClientEndsItsPins) {
+  make_engine();
+  serve();
+  auto holder = client();
+  const auto other = client();
+  for (std::uint64_t key = 0; key < 10; ++key) {
+    EXPECT_EQ(put(*other, key, 1), Outcome::done);
+    EXPECT_EQ(holder->pin(std::to_string(key)), key < kBlocks / 8) << "its part of the memory";
+  }
+  for (std::uint64_t key = 100; key < 300; ++key) EXPECT_EQ(put(*other, key, 1), Outcome::done);
+  EXPECT_EQ(count(*other, 0, 10), kBlocks / 8);
+  holder.reset();
+  for (std::uint64_t key = 300; count(*other, 0, 10) != 0; ++key) {
+    ASSERT_EQ(put(*other, key, 1), Outcome::done);
+  }
+}
+
 TEST_F(Shared, RefusesWhatAStoreRefuses) {
   make_engine();
   serve();
@@ -208,6 +268,23 @@ TEST_F(Shared, AClientKeepsAtMostItsPartOfTheMemory) {
   EXPECT_TRUE(greedy->view("0").in_place);
 }
 
+TEST_F(Shared, AViewOutlivesItsStore) {
+  make_engine();
+  serve();
+  auto reader = client();
+  const auto writer = client();
+  EXPECT_EQ(put(*writer, 1, 7), Outcome::done);
+  BlockView view = reader->view("1");
+  reader.reset();
+  for (std::uint64_t key = 100; key < 300; ++key) ASSERT_EQ(put(*writer, key, 1), Outcome::done);
+  EXPECT_TRUE(view.in_place);
+  EXPECT_EQ(version_of(1, view.bytes), 7U);
+  view = {};
+  for (std::uint64_t key = 300; count(*writer, 1, 2) != 0; ++key) {
+    ASSERT_EQ(put(*writer, key, 1), Outcome::done);
+  }
+}
+
 TEST_F(Shared, TheEndOfAClientFreesWhatItHeld) {
   std::array<int, 2> ready{};
   ASSERT_EQ(::pipe(ready.data()), 0);
@@ -225,8 +302,10 @@ TEST_F(Shared, TheEndOfAClientFreesWhatItHeld) {
     }
     if (::write(ready[1], "r", 1) != 1) ::_exit(1);
     const pid_t forked = ::fork();  // Keeps the descriptor of the connection.
-    if (forked == 0)
-      ::_exit(store->put("x", views.front().bytes).outcome == Outcome::closed ? 0 : 1);
+    if (forked == 0) {
+      views.clear();  // Its parent keeps them.
+      ::_exit(put(*store, 9, 1) == Outcome::closed ? 0 : 1);
+    }
     int status = 0;
     ::waitpid(forked, &status, 0);
     if (status != 0 || ::write(ready[1], "f", 1) != 1) ::_exit(1);
@@ -406,12 +485,13 @@ TEST_F(Shared, AHostileClientHarmsNoOther) {
       }
     });
     for (std::uint64_t i = 0; i < 100; ++i) {
-      detail::RequestHead head{.wish = static_cast<detail::Wish>(random.below(4)),
+      detail::RequestHead head{.wish = static_cast<detail::Wish>(random.below(10)),
                                .tier = static_cast<std::uint8_t>(random.below(3)),
                                .key_bytes = 4,
                                .place = static_cast<std::uint32_t>(random.below(64)),
                                .byte_count = static_cast<std::uint32_t>(random.below(5000))};
       // Its own keys: it may put and remove others as well. One in many is no request.
+      if (head.wish == detail::Wish::clear) head.wish = detail::Wish::keys;
       std::array<char, 4> key = {'x', 'x', 'x', static_cast<char>('a' + random.below(20))};
       if (random.below(50) == 0) head.wish = static_cast<detail::Wish>(random.below(256) | 16U);
       if (random.below(50) == 0) head.place = static_cast<std::uint32_t>(random());

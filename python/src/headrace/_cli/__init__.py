@@ -36,7 +36,7 @@ SUMMARIES = {
     "top": "Show what engines, DSA queues and caches of running processes do.",
     "bench": "Measure this machine's movers, and how fast the parts of Headrace are on it.",
     "report": "Measure this machine and write one page about it.",
-    "store": "Look into the files of stores, check, copy and resize them.",
+    "store": "Serve a store to the processes of this host; check, copy and resize files of stores.",
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
 }
 

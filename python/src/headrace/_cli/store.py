@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace store``: look into the files of stores, check, copy and resize them."""
+"""``headrace store``: serve a store; look into the files of stores, check, copy and resize them."""
 
+import grp
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +15,23 @@ import click
 
 from headrace import _core
 from headrace._cli._app import Group
-from headrace._cli._options import FilePath, Size, json_option
-from headrace._cli._output import EXIT_FAILED, print_document
+from headrace._cli._options import Count, FilePath, Name, Size, json_option
+from headrace._cli._output import EXIT_FAILED, live_stdout, print_document
 from headrace._files import file_error, is_there
+from headrace._signals import noticed
 from headrace._words import counted
 from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
-from headrace.store import Store, Tier
+from headrace.store import Store, StoreStatistics, Tier
 
 _BATCH = 64
+_LOOK_S = 0.05
 _GOOD = frozenset({"whole", "unverified", "unproven"})
 """States of entries that a store would serve."""
 
 command = Group(
     "store",
-    """Look into the files of stores, check, copy and resize them.
+    """Serve a store to the processes of this host; check, copy and resize files of stores.
 
     No store may have the file open.
 
@@ -89,14 +94,93 @@ def check(file: str, *, as_json: bool) -> None:
         sys.exit(EXIT_FAILED)
 
 
+def _print_served(totals: StoreStatistics) -> None:
+    for number, tier in enumerate(totals.tiers):
+        click.echo(
+            f"tier {number} ({tier.access}): {tier.blocks:,} of "
+            f"{counted(tier.capacity_blocks, 'block')}, {tier.hits:,} read, {tier.puts:,} put"
+        )
+    for each in totals.clients:
+        click.echo(
+            f"process {each.process}: {counted(each.requests, 'request')}, "
+            f"{counted(each.reads_in_place, 'read')} in place, {counted(each.leases, 'lease')}, "
+            f"{counted(each.pins, 'pin')}"
+        )
+
+
+@command.command("serve")
+@click.argument("socket", type=FilePath(), metavar="SOCKET")
+@click.option("--memory", type=Size(1), required=True, help="Memory of the first tier.")
+@click.option("--file", type=FilePath(), help="A file below the memory; made if missing.")
+@click.option("--capacity", type=Size(1), default=0, help="Of a new file.")
+@click.option("--block", type=Size(1), default="1MiB", help="Longest block.")
+@click.option("--clients", type=Count(1, 64), default="16", help="Clients at a time.")
+@click.option("--group", type=Name(".+", "a group"), help="Its members may connect as well.")
+@json_option
+def serve(
+    socket: str,
+    memory: int,
+    file: str | None,
+    capacity: int,
+    block: int,
+    clients: int,
+    group: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Serve a store to the processes of this host until Ctrl-C, then show its totals.
+
+    They use it by Store.connect(SOCKET). Blocks only in memory are written to the file at the end.
+
+    Example: headrace store serve /tmp/blocks.socket --memory 64MiB
+    """
+    tiers = [Tier(memory), *([Tier(capacity, path=file)] if file else [])]
+    try:
+        group_id = None if group is None else grp.getgrnam(group).gr_gid
+    except KeyError:
+        cause, remedy = f"there is no group '{group}'", "see 'getent group'"
+        raise InvalidArgumentError("serve a store", cause, remedy) from None
+    with (
+        noticed() as is_over,
+        Store(
+            tiers,
+            block_bytes=block,
+            flush_on_close=file is not None,
+            share=socket,
+            clients_max=clients,
+            group=group_id,
+        ) as store,
+    ):
+        if not as_json:
+            print(f"serving at {socket}", file=live_stdout(), flush=True)
+        while not is_over():
+            time.sleep(_LOOK_S)
+        totals = store.statistics
+        if not as_json:
+            return _print_served(totals)
+        tier_totals = [asdict(each) for each in totals.tiers]
+        summary = {"blocks": totals.blocks, "bytes_in": totals.bytes_in, "misses": totals.misses}
+        summary |= {"hits": sum(each.hits for each in totals.tiers)}
+        machine = topo().document
+        print_document(
+            "store-serve", machine=machine, results={"tiers": tier_totals}, summary=summary
+        )
+    return None
+
+
 @command.command("stat")
 @_file_argument
 def stat(file: str) -> None:
     """Show the sizes of a file and the number of its blocks; read no block.
 
+    Of the socket of a server: totals of its tiers and clients.
+
     Example: headrace store stat blocks
     """
-    _print(_core.inspect_file(file, verifies=False))
+    if Path(file).is_socket():
+        with Store.connect(file) as store:
+            return _print_served(store.statistics)
+    return _print(_core.inspect_file(file, verifies=False))
 
 
 @command.command("ls")
