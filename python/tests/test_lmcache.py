@@ -285,6 +285,26 @@ def test_a_lock_is_undone_although_the_layout_became_known_between(plugin: Any) 
     adapter.close()
 
 
+def test_engines_load_what_another_one_has_stored(plugin: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    served = headrace.Store(["1MiB"], block_bytes=OBJECT_BYTES, share=path)
+    adapters = [plugin.HeadraceL2Adapter({"connect": path}) for _ in range(2)]
+    one, two = (Controller(each) for each in adapters)
+    # The layout of a model's objects is known after the first.
+    assert two.store([key_of(9)], [MemoryObj(9)]) == OBJECT_BYTES
+    assert one.store([key_of(1)], [MemoryObj(3)]) == OBJECT_BYTES
+    assert two.lock([key_of(1), key_of(2)]) == [True, False]
+    target = MemoryObj(255)
+    assert two.load([key_of(1)], [target]) == [True]
+    assert bytes(target.memory) == bytes([3] * OBJECT_BYTES)
+    two.adapter.submit_unlock([key_of(1)])
+    served.close()
+    assert two.lock([key_of(1)]) == [False]
+    assert one.store([key_of(4)], [MemoryObj(3)]) == -1
+    for each in adapters:
+        each.close()
+
+
 def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="give tiers and block_bytes"):
         plugin.HeadraceL2Adapter({"tiers": ["1MiB"]})

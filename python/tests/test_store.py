@@ -315,6 +315,21 @@ def test_an_example_returns_what_was_written(name: str) -> None:
     assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
 
 
+def test_processes_of_an_example_share_a_store() -> None:
+    command = [sys.executable, "-m", "headrace.examples.key_value", "--processes=4"]
+    done = subprocess.run(
+        [*command, "--batches=20"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    shared, split = (line.split() for line in done.stdout.splitlines()[1:3])
+    assert [shared[-1], split[-1]] == ["0", "0"]
+    assert float(shared[-2]) > float(split[-2])  # Its hit rate.
+
+
 @pytest.mark.usefixtures("emulator")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_devices_copy_for_an_example(name: str, command_path: Path) -> None:

@@ -251,6 +251,27 @@ def test_chunks_come_back_as_they_were_stored(manager: Manager) -> None:
     assert not manager.memory[[9, 10]].any()
 
 
+def test_replicas_load_what_another_one_has_stored(plugin: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with headrace.Store(["1MiB"], block_bytes=CHUNK_BYTES, share=path):
+        one, two = (
+            Manager(
+                plugin,
+                replace(OffloadingConfig(), parallel=ParallelConfig(data_parallel_index=rank)),
+                connect=path,
+            )
+            for rank in range(2)
+        )
+        one.memory[0] = 7
+        assert one.store([1], [0]).success
+        assert two.lookup(1) is LookupResult.HIT
+        assert two.load([1], [3]).success
+        assert (two.memory[3] == 7).all()
+        assert two.store([1], [0]).transfer_bytes == 0
+        for each in (one, two):
+            each.tier.shutdown()
+
+
 def test_a_chunk_that_is_there_is_not_copied_again(manager: Manager) -> None:
     assert manager.store([1], [0]).transfer_bytes == CHUNK_BYTES
     again = manager.store([1, 2], [0, 1])

@@ -2,15 +2,20 @@
 """A key-value cache: Zipf keys, values of 4 to 64 KiB, nine gets for each set.
 
 python -m headrace.examples.key_value [--batches N]
+python -m headrace.examples.key_value --processes 4
 headrace emulate -- python -m headrace.examples.key_value
 
 The engine and the calling thread copy the values, in alternating rounds. The table shows the cost
 of an operation for the calling thread and for all threads, operations per second, and the latency
-of the slowest batches. With emulated devices, only the shares are meaningful, not the times.
+of the slowest batches. With --processes, that many processes use one store, and then one of a part
+of its capacity each. With emulated devices, only the shares are meaningful, not the times.
 """
 
 import argparse
+import multiprocessing
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +29,10 @@ BATCH = 32
 VALUE_BYTES = (4096, 65536)
 GETS_IN_TEN = 9
 CAPACITY = 48 << 20
+HEADER = (
+    "values copied     thread us/op  CPU us/op  saved us/op  operations/s      p99 ms     hit %"
+    "   bad"
+)
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -125,11 +134,61 @@ def serve(way: ByEngine | ByCaller, seen: Seen, random: np.random.Generator) -> 
         seen.bad += bool((target[:count] != int(key) % 251).any())
 
 
+def work(path: str, capacity: int, batches: int, seed: int) -> Seen:
+    """Run one of several processes, which connects to a store or has its own."""
+    seen = Seen()
+    with (
+        headrace.Store.connect(path)
+        if path
+        else headrace.Store([capacity], block_bytes=VALUE_BYTES[1]) as store
+    ):
+        for number in range(batches):
+            serve(ByEngine(store), seen, np.random.default_rng([seed, number]))
+    return seen
+
+
+def merged(each: Sequence[Seen]) -> Seen:
+    """The cost of processes that run at the same time."""
+    latencies = [latency for seen in each for latency in seen.batch_s]
+    return Seen(
+        sum(seen.thread_s for seen in each),
+        sum(seen.all_s for seen in each),
+        [latency / len(each) for latency in latencies],
+        sum(seen.operations for seen in each),
+        sum(seen.hits for seen in each),
+        sum(seen.gets for seen in each),
+        sum(seen.bad for seen in each),
+    )
+
+
+def compare_processes(processes: int, batches: int) -> None:
+    """Print the table for processes with one store, and with one each."""
+    context = multiprocessing.get_context("spawn")
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, context.Pool(processes) as pool:
+        path = f"{folder}/socket"
+        for name, socket in (("one store", path), ("a store each", "")):
+            lines = [(socket, CAPACITY // processes, batches, seed) for seed in range(processes)]
+            if socket:
+                with headrace.Store([CAPACITY], block_bytes=VALUE_BYTES[1], share=socket):
+                    found[name] = merged(pool.starmap(work, lines))
+            else:
+                found[name] = merged(pool.starmap(work, lines))
+    print(HEADER)
+    for name, seen in found.items():
+        print(seen.row(name, found["a store each"]))
+
+
 def main() -> None:
     """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=400)
-    batches = parser.parse_args().batches
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    batches: int = options.batches
+    if options.processes > 1:
+        compare_processes(options.processes, batches)
+        return
     with (
         headrace.Engine() as engine,
         headrace.Store(
@@ -143,10 +202,7 @@ def main() -> None:
         for seed in range(batches):
             for way, seen in ways:
                 serve(way, seen, np.random.default_rng(seed))
-        print(
-            "values copied     thread us/op  CPU us/op  saved us/op  operations/s      p99 ms"
-            "     hit %   bad"
-        )
+        print(HEADER)
         for way, seen in ways:
             print(seen.row(way.name, ways[1][1]))
         print(device_line(engine))

@@ -9,10 +9,11 @@ from headrace.store import Store, Tier
 
 
 def store_of(
-    tiers: Sequence[int | str | Mapping[str, Any]],
-    block_bytes: int | str,
+    tiers: Sequence[int | str | Mapping[str, Any]] = (),
+    block_bytes: int | str = "1MiB",
     *,
     checksums: bool = True,
+    connect: str | None = None,
 ) -> Store:
     """Make a store from JSON values; no calling thread copies, and closing writes to files.
 
@@ -20,10 +21,13 @@ def store_of(
         tiers: Capacities, or mappings with the fields of `headrace.Tier`.
         block_bytes: Longest block.
         checksums: As for `headrace.Store`.
+        connect: Use the store that a server has at this path instead; its options are the server's.
 
     Raises:
         InvalidArgumentError: A tier has an unknown field; else as `headrace.Store`.
     """
+    if connect is not None:
+        return Store.connect(connect)
     try:
         made = [Tier(**each) if isinstance(each, Mapping) else Tier(each) for each in tiers]
     except TypeError as error:

@@ -41,7 +41,7 @@ class HeadraceL2Adapter(L2AdapterInterface):
 
         Args:
             options: `adapter_params` of the configuration: `tiers`, `block_bytes` (longest object)
-                and `checksums`.
+                and `checksums`; or `connect`, the path of a store that other processes use as well.
             l1_memory_desc: Unused: any memory can be copied.
 
         Raises:
@@ -49,11 +49,11 @@ class HeadraceL2Adapter(L2AdapterInterface):
         """
         del l1_memory_desc
         missing = {"tiers", "block_bytes"} - options.keys()
-        if missing or options.keys() - _OPTIONS:
+        if (missing or options.keys() - _OPTIONS) and options.keys() != {"connect"}:
             raise InvalidArgumentError(
                 "make an L2 adapter of LMCache",
                 f"adapter_params has {', '.join(map(repr, options)) or 'no option'}",
-                "give tiers and block_bytes, and checksums if wanted",
+                "give tiers and block_bytes, and checksums if wanted; or connect",
             )
         super().__init__()  # No capacity: the store evicts, not LMCache.
         self._store = store_of(**options)

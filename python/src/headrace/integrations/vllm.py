@@ -60,14 +60,15 @@ class HeadraceTier(SecondaryTierManager):
 
     medium: ClassVar[Any] = Medium.CPU
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - Keyword options of a configuration.
         self,
         offloading_spec: object,
         primary_kv_view: memoryview,
         tier_type: str,
         *,
-        tiers: Sequence[int | str | Mapping[str, Any]],
+        tiers: Sequence[int | str | Mapping[str, Any]] = (),
         checksums: bool = True,
+        connect: str | None = None,
         locality: str | None = None,
         backpressure_detector: object = None,
     ) -> None:
@@ -79,6 +80,7 @@ class HeadraceTier(SecondaryTierManager):
             tier_type: vLLM's name for the tier.
             tiers: Fastest first: capacities, or mappings with the fields of `headrace.Tier`.
             checksums: Store a CRC-32C with each chunk and verify it on loads.
+            connect: Instead of `tiers`: path of a store that other processes use as well.
             locality: "LOCAL" or "REMOTE", as vLLM publishes it.
             backpressure_detector: Passed by vLLM.
 
@@ -91,7 +93,7 @@ class HeadraceTier(SecondaryTierManager):
         self._namespace = _namespace_of(offloading_spec)
         # A memoryview, not an array: vLLM releases its view, which then must not be exported.
         self._chunks = primary_kv_view.cast("B")
-        self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
+        self._store = store_of(tiers, self.block_size_bytes, checksums=checksums, connect=connect)
         self._jobs: dict[int, _Running] = {}
         self._reported: dict[tuple[str, tuple[str, ...]], int] = {}
 
