@@ -15,15 +15,20 @@
 namespace headrace::store {
 namespace {
 
+using detail::kRequestsMax;
 using detail::RequestHead;
 using detail::Wish;
 using platform::LocalSocket;
 
-constexpr std::uint64_t kRequestsMax = 64;  ///< Of one client, not yet answered.
 constexpr std::size_t kPlacesBytes = std::size_t{16} << 20U;
 constexpr const char* kServing = "serve a store";
 
 }  // namespace
+
+struct ServerState;
+/// Whose requests the calling thread answers.
+[[gnu::tls_model("initial-exec")]] static constinit thread_local const ServerState* talking =
+    nullptr;
 
 struct ServerState final : Server {
   struct Client {
@@ -64,6 +69,7 @@ struct ServerState final : Server {
   void talk();
   void welcome(LocalSocket socket);
   void listen_to(const std::shared_ptr<Client>& client);
+  void answer_ended();
   [[nodiscard]] StoreStatistics totals() const;
   static void end(void* context, std::span<const BlockEnd> ends) noexcept;
   static void reply(Client& client, const detail::AnswerHead& answer,
@@ -86,6 +92,7 @@ struct ServerState final : Server {
 };
 
 void ServerState::talk() {
+  talking = this;
   cells->mark().hold();
   for (std::size_t first = 0; !is_ending.load_relaxed(); ++first) {
     std::vector<pollfd> watched;
@@ -101,22 +108,13 @@ void ServerState::talk() {
     platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
     if (watched[0].revents != 0) wake.reset();
     if (!requests.empty()) store->share(nullptr, nullptr);
-    std::erase_if(requests, [](const std::unique_ptr<Request>& request) {
-      // edge: shared-request-ended (acquire)
-      if (!request->is_ended.load_acquire() && !request->transfer.poll()) return false;
-      request->transfer.wait();  // It is about to end.
-      for (const BlockEnd& end : request->transfer.ends()) {
-        request->answer.value = end.byte_count;
-        if (end.outcome != Outcome::done) request->answer.outcome = end.outcome;
-      }
-      reply(*request->client, request->answer);
-      return true;
-    });
+    answer_ended();
     // One request of each in turn, from another one first each time.
     for (std::size_t i = 0; i < clients.size(); ++i) {
       const std::size_t at = (first + i) % clients.size();
       if (watched[2 + at].revents != 0 && !clients[at]->is_gone) listen_to(clients[at]);
     }
+    answer_ended();
     std::erase_if(clients, [&](const std::shared_ptr<Client>& client) {
       if (client->is_gone) drop(*client);
       return client->is_gone;
@@ -125,6 +123,20 @@ void ServerState::talk() {
     if (std::optional<LocalSocket> accepted = listener.accept()) welcome(std::move(*accepted));
   }
   cells->mark().release();
+}
+
+void ServerState::answer_ended() {
+  std::erase_if(requests, [](const std::unique_ptr<Request>& request) {
+    // edge: shared-request-ended (acquire)
+    if (!request->is_ended.load_acquire() && !request->transfer.poll()) return false;
+    request->transfer.wait();  // It is about to end.
+    for (const BlockEnd& end : request->transfer.ends()) {
+      request->answer.value = end.byte_count;
+      if (end.outcome != Outcome::done) request->answer.outcome = end.outcome;
+    }
+    reply(*request->client, request->answer);
+    return true;
+  });
 }
 
 void ServerState::welcome(LocalSocket socket) {
@@ -247,7 +259,7 @@ void ServerState::end(void* context, std::span<const BlockEnd> /*ends*/) noexcep
   ServerState& server = *request.server;
   // edge: shared-request-ended (release)
   request.is_ended.store_release(true);
-  server.wake.signal();
+  if (talking != &server) server.wake.signal();
 }
 
 Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const ServeOptions& options) {

@@ -68,6 +68,8 @@ struct SharedShape {
   }
 };
 
+inline constexpr std::uint64_t kRequestsMax = 64;  ///< Of one client, not yet answered.
+
 /// What the server reads of a client, and does not trust.
 struct ClientWords {
   static constexpr std::uint64_t kReadsKept = 1024;

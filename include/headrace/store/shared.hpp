@@ -2,8 +2,9 @@
 // A store that the processes of a host share: one serves it, the others connect and use it as their
 // own. Clients read blocks in the first tier, which is memory, without a message to the server.
 //
-// Specification: as in store.hpp, except that a client's transfers are complete when they return,
-//   and that its flush has one end.
+// Specification: as in store.hpp, except that a client's get takes effect between its submission
+// and
+//   its end, and that its flush has one end.
 // Damage: clients cannot write to the memory of blocks. Whatever a client does, it loses at worst
 //   its own requests and the blocks that it may replace or remove.
 // Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
@@ -11,8 +12,10 @@
 //   many may be pinned; a pin beyond fails. The end of a client ends its pins.
 // Requests: the server takes one from each client in turn, and holds a bounded number of each. One
 //   that removes from a file waits for the disk, and the next ones with it.
-// Death: when the server ends, requests end as `closed`, and so do later ones: connect again. Views
-//   stay valid. In a child of fork() a client is closed.
+// Death: when the server ends, transfers in flight end as `closed`: puts may have taken effect.
+// Later
+//   ones end so, too, until another server has the socket, to which the client then connects. Until
+//   then no block is found. Pins are gone, views stay. In a child of fork() a client is closed.
 // Not for: processes that do not trust the server.
 #pragma once
 
@@ -55,12 +58,12 @@ class HEADRACE_API Server {
 };
 
 struct ConnectOptions {
-  /// A request that the server has not answered after this time ends as timed_out, and the client
-  /// is closed. A put may still take effect.
+  /// A request that the server has not answered after this time, or a quarter more, ends as
+  /// timed_out. A put may still take effect.
   std::chrono::milliseconds deadline = std::chrono::seconds(30);
 };
 
-/// Connects to the server at `socket`, which is trusted. Borrows the engine.
+/// Connects to the server at `socket`, which is trusted. Borrows the engine. Runs one thread.
 ///
 /// Fails: not_found if no server is there; permission_denied; capacity_exceeded if the server has
 ///        clients_max; version_mismatch; out_of_memory, io_failed; unsupported.

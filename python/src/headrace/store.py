@@ -334,8 +334,9 @@ class Store(Closing):
     ) -> "Store":
         """Connect to a store that another process serves: 'headrace store serve', or `share`.
 
-        Transfers are complete when they return. When the server ends, requests end as "closed", and
-        so do later ones: connect again.
+        A get takes effect between its submission and its end. When the server ends, transfers in
+        flight end as "closed" (puts may have taken effect), and so do later ones until another
+        server is at the path, to which the store then connects. Until then no block is found.
 
         Args:
             path: The server's socket. The server is trusted.
