@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "headrace/store/shared.hpp"
+#include "headrace/topo/machine.hpp"
 
 namespace store = headrace::store;
 
@@ -48,7 +49,9 @@ int main(int count, char** words) {
   auto* const notes = static_cast<std::uint64_t*>(
       ::mmap(nullptr, (2 * keys + 2 * clients) * 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
   const auto note = [&](std::uint64_t i) { return std::atomic_ref(notes[i]); };
-  const auto engine = headrace::engine::Engine::make({});
+  const auto machine = headrace::topo::discover();
+  if (!machine) return 2;
+  const auto engine = headrace::engine::Engine::make(*machine);
   auto made = store::connect(**engine, words[1]);
   while (!made) made = store::connect(**engine, words[1]);
   store::Store& blocks = **made;

@@ -207,3 +207,9 @@ def test_a_stopped_server_times_out(tmp_path: Path, command_path: Path) -> None:
         with pytest.raises(headrace.IoFailedError, match="timed_out"):
             store.put("other", b"block")
         server.send_signal(signal.SIGCONT)
+
+
+def test_json_of_the_benchmark_has_its_ratios(here: Here) -> None:
+    made = json.loads(here("bench", "store", "--processes", "2", "--rounds", "1", "--json").stdout)
+    Draft202012Validator(schema_of("bench-store")).validate(made)
+    assert made["summary"]["shared_vs_split"] > 0

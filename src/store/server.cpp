@@ -231,8 +231,9 @@ void ServerState::reply(Client& client, const detail::AnswerHead& answer,
   }
   const int attached = file ? file->descriptor() : -1;
   // There is room for answers to as many requests as a client may have.
-  client.is_gone = !client.socket.send(std::as_bytes(std::span(&answer, 1)), {},
-                                       std::span(&attached, file ? 1 : 0));
+  const bool is_sent = client.socket.send(std::as_bytes(std::span(&answer, 1)), {},
+                                          std::span(&attached, file ? 1 : 0));
+  client.is_gone = client.is_gone || !is_sent;
 }
 
 void ServerState::drop(Client& client) {

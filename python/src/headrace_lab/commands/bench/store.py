@@ -28,6 +28,7 @@ from headrace_lab.commands.bench._measure import (
     speed_ratio,
 )
 from headrace_lab.commands.bench._store_file import measure_file
+from headrace_lab.commands.bench._store_shared import measure_shared
 from headrace_lab.trust.cycles import run_cycles
 from headrace_lab.trust.faults import ALL_FAULTS, COUNTS, NotPossibleError, faulty_disk, try_store
 from headrace_lab.trust.stores import SUBJECTS
@@ -61,10 +62,17 @@ _WORDS = {
         type=FilePath(metavar="FOLDER"),
         help="Also compare stores in files of up to 8 GiB here with fio.",
     ),
+    option(
+        "--processes",
+        type=Count(2, 16),
+        help="Instead: a store that this many processes share, beside stores of their own.",
+    ),
     flag("--faults", help="Instead: what files of stores, and of others, lose under faults."),
     curves=True,
 )
-def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Outcome:
+def command(
+    rounds: int, cycles: int, folder: str | None, processes: int | None, *, faults: bool
+) -> Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
 
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
@@ -80,6 +88,8 @@ def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Ou
     """
     if faults:
         return _measure_trust(rounds)
+    if processes is not None:
+        return _measure_processes(processes, rounds)
     with progress("measuring the block store"):
         program = find_program(_PROGRAM, _TRIED)
         measured = run_program([program, str(rounds), str(_BATCH)], _TRIED)
@@ -137,6 +147,19 @@ def command(rounds: int, cycles: int, folder: str | None, *, faults: bool) -> Ou
         return outcome
     with progress("measuring beside fio"):
         return _with_files(outcome, measure_file(folder, rounds))
+
+
+def _measure_processes(processes: int, rounds: int) -> Outcome:
+    with progress("measuring a shared store"):
+        found = measure_shared(processes, rounds)
+
+    def show(report: Report) -> None:
+        rows = [[name, each.text] for name, each in found.items()]
+        report.table([Column("", folds=True), Column("", right=True)], rows)
+
+    figures = {name: each.document() for name, each in found.items()}
+    summary = {name: each.median for name, each in found.items()}
+    return Outcome("store", rounds, results={"processes": figures}, summary=summary, show=show)
 
 
 def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
