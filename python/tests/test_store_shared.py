@@ -194,6 +194,27 @@ def test_errors_name_the_cause(tmp_path: Path, here: Here) -> None:
     assert "getent" in refused.stderr
 
 
+def test_a_client_in_a_container_has_another_dev_shm(tmp_path: Path, command_path: Path) -> None:
+    path = tmp_path / "socket"
+    mount = 'mount -t tmpfs none /dev/shm && exec "$@"'
+    container = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", mount, "-"]
+    try:
+        subprocess.run([*container, "true"], check=True, timeout=TIME_LIMIT_S)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no container: {error}")
+    with served(command_path, path), headrace.Store.connect(path) as store:
+        done = subprocess.run(
+            [*container, sys.executable, "-c", CLIENT, str(path)],
+            input="theirs\n",
+            capture_output=True,
+            check=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+        )
+        assert done.stdout == "1\n"
+        assert bytes(store.view("theirs")) == b"theirs" * 9
+
+
 def test_a_stopped_server_times_out(tmp_path: Path, command_path: Path) -> None:
     path = tmp_path / "socket"
     with (

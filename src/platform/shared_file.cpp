@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -117,7 +118,10 @@ Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
   if (made < 0) return file_failure(errno, tried);
   SharedFile file(made, false, "shared memory");
   // Allocate the pages now: a failure later would be a signal.
-  int os_errno = ::posix_fallocate(made, 0, static_cast<off_t>(byte_count));
+  // The kernel would end other processes first.
+  struct sysinfo memory{};
+  const bool fits = ::sysinfo(&memory) != 0 || byte_count / memory.mem_unit < memory.totalram;
+  int os_errno = fits ? ::posix_fallocate(made, 0, static_cast<off_t>(byte_count)) : ENOMEM;
   if (os_errno == 0) os_errno = write_all(made, head);
   if (os_errno == 0 && ::fchmod(made, 0600) != 0) os_errno = errno;
   int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

@@ -424,6 +424,9 @@ TEST_F(Shared, RefusesASecondServerAndMoreClientsThanItTakes) {
   for (int i = 0; i < 4; ++i) clients.push_back(client());
   EXPECT_EQ(connect(*engine_, folder_.file("socket")).error().code, Code::capacity_exceeded);
   EXPECT_EQ(connect(*engine_, folder_.file("none")).error().code, Code::not_found);
+  chosen.socket = folder_.file("large");
+  chosen.store.tiers[0].capacity = gib(1U << 20U);
+  EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::out_of_memory);
   chosen.store.tiers.erase(chosen.store.tiers.begin());
   EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::invalid_argument);
 }
