@@ -21,6 +21,7 @@ using detail::Wish;
 using platform::LocalSocket;
 
 constexpr std::size_t kPlacesBytes = std::size_t{16} << 20U;
+constexpr int kTurn = 8;  ///< Requests taken of one client before the next one's.
 constexpr const char* kServing = "serve a store";
 
 }  // namespace
@@ -68,7 +69,8 @@ struct ServerState final : Server {
   [[nodiscard]] Store& served() const override { return *store; }
   void talk();
   void welcome(LocalSocket socket);
-  void listen_to(const std::shared_ptr<Client>& client);
+  /// False if the client has sent nothing.
+  bool listen_to(const std::shared_ptr<Client>& client);
   void answer_ended();
   [[nodiscard]] StoreStatistics totals() const;
   static void end(void* context, std::span<const BlockEnd> ends) noexcept;
@@ -109,10 +111,14 @@ void ServerState::talk() {
     if (watched[0].revents != 0) wake.reset();
     if (!requests.empty()) store->share(nullptr, nullptr);
     answer_ended();
-    // One request of each in turn, from another one first each time.
+    // A few requests of each in turn, from another one first each time.
     for (std::size_t i = 0; i < clients.size(); ++i) {
       const std::size_t at = (first + i) % clients.size();
-      if (watched[2 + at].revents != 0 && !clients[at]->is_gone) listen_to(clients[at]);
+      const bool has_sent = watched[2 + at].revents != 0 && !clients[at]->is_gone;
+      for (int left = has_sent ? kTurn : 0; left != 0 && clients[at]->waiting < kRequestsMax;
+           --left) {
+        if (!listen_to(clients[at])) break;
+      }
     }
     answer_ended();
     std::erase_if(clients, [&](const std::shared_ptr<Client>& client) {
@@ -161,23 +167,26 @@ void ServerState::welcome(LocalSocket socket) {
   store->share(&clients.back()->reader, nullptr);
 }
 
-void ServerState::listen_to(const std::shared_ptr<Client>& client) {
+bool ServerState::listen_to(const std::shared_ptr<Client>& client) {
   // A private copy: the client cannot change what has been checked.
   std::array<std::byte, sizeof(RequestHead) + kKeyBytesMax + 1> packet;
   const std::optional<std::size_t> count = client->socket.receive(packet);
-  if (!count) return;
+  if (!count) return false;
   RequestHead head;
   if (*count >= sizeof(head)) std::memcpy(&head, packet.data(), sizeof(head));
   // Otherwise its end, or no client of ours.
   client->is_gone = *count < sizeof(head) || *count != sizeof(head) + head.key_bytes ||
                     head.wish > Wish::totals || head.place >= cells->shape.place_count ||
                     head.byte_count > cells->shape.stride_bytes;
-  if (client->is_gone) return;
+  if (client->is_gone) return false;
   std::string key(reinterpret_cast<const char*>(packet.data()) + sizeof(head), head.key_bytes);
   ++client->waiting;
   ++client->statistics.requests;
   const detail::AnswerHead answer{.place = head.place};
-  if (head.wish > Wish::flush) return settle(*client, head.wish, key, answer);
+  if (head.wish > Wish::flush) {
+    settle(*client, head.wish, key, answer);
+    return true;
+  }
   Request& request = *requests.emplace_back(std::make_unique<Request>());
   request.server = this;
   request.client = client;
@@ -191,6 +200,7 @@ void ServerState::listen_to(const std::shared_ptr<Client>& client) {
   request.transfer = head.wish == Wish::put   ? store->put({&put, 1}, head.tier, then)
                      : head.wish == Wish::get ? store->get({&get, 1}, then)
                                               : store->flush();
+  return true;
 }
 
 void ServerState::settle(Client& client, Wish wish, const std::string& key,

@@ -10,7 +10,7 @@
 // Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
 //   keep at most half of the first tier, each an equal part of that; a block beyond is copied. As
 //   many may be pinned; a pin beyond fails. The end of a client ends its pins.
-// Requests: the server takes one from each client in turn, and holds a bounded number of each. One
+// Requests: the server takes a few of each client in turn, and holds a bounded number of each. One
 //   that removes from a file waits for the disk, and the next ones with it.
 // Death: when the server ends, transfers in flight end as `closed`: puts may have taken effect.
 // Later

@@ -228,17 +228,19 @@ TEST_F(Shared, BatchesLargerThanTheSharedMemoryEnd) {
 
 TEST_F(Shared, OfTwoPutsInFlightTheLaterStays) {
   make_engine();
-  serve();
+  ServeOptions chosen = options();
+  chosen.store.block_bytes = mib(1);
+  chosen.store.tiers[0].capacity = mib(16);
+  serve(chosen);
   const auto store = client();
-  constexpr std::size_t kMany = 200;  // Beyond what the calling thread sends.
-  const auto old = block_bytes(1, 1, kBlockBytes);
-  const std::vector<PutBlock> many(kMany, {.key = "1", .source = old});
-  for (std::uint64_t round = 2; round < 40; ++round) {
-    const Transfer before = store->put(many);
-    EXPECT_EQ(put(*store, 1, round), Outcome::done);
+  const std::vector<std::byte> lengthy(mib(1).count());  // Beyond what the calling thread sends.
+  const PutBlock first{.key = "1", .source = lengthy};
+  for (int round = 0; round < 20; ++round) {
+    const Transfer before = store->put({&first, 1});
+    EXPECT_EQ(put(*store, 1, 2), Outcome::done);
     before.wait();
     EXPECT_TRUE(before.all_done());
-    EXPECT_EQ(get(*store, 1), round);
+    EXPECT_EQ(store->length("1"), kBlockBytes);
   }
 }
 
@@ -404,6 +406,8 @@ TEST_F(Shared, AStoppedServerTimesOutAndIsReadInPlace) {
   EXPECT_EQ(put(*store, 2, 2), Outcome::timed_out);
   EXPECT_EQ(get(*store, 1), 1U);
   ::kill(server, SIGCONT);
+  EXPECT_NE(store->put("none", block_bytes(1, 1, kBlockBytes), 9).outcome, Outcome::done)
+      << "a late answer is that of another request";
   EXPECT_EQ(put(*patient, 4, 3), Outcome::done);
   while (put(*store, 3, 3) == Outcome::timed_out) continue;
   EXPECT_EQ(get(*store, 2), 2U) << "the late puts came before";
