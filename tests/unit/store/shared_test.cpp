@@ -405,9 +405,12 @@ TEST_F(Shared, AStoppedServerTimesOutAndIsReadInPlace) {
   EXPECT_EQ(put(*store, 2, 1), Outcome::timed_out);
   EXPECT_EQ(put(*store, 2, 2), Outcome::timed_out);
   EXPECT_EQ(get(*store, 1), 1U);
+  const auto bytes = block_bytes(1, 1, kBlockBytes);
+  const PutBlock refused{.key = "none", .source = bytes};
+  const Transfer next = store->put({&refused, 1}, 9);
   ::kill(server, SIGCONT);
-  EXPECT_NE(store->put("none", block_bytes(1, 1, kBlockBytes), 9).outcome, Outcome::done)
-      << "a late answer is that of another request";
+  next.wait();
+  EXPECT_NE(next.ends().front().outcome, Outcome::done) << "it has the answer to another request";
   EXPECT_EQ(put(*patient, 4, 3), Outcome::done);
   while (put(*store, 3, 3) == Outcome::timed_out) continue;
   EXPECT_EQ(get(*store, 2), 2U) << "the late puts came before";
