@@ -3,8 +3,7 @@
 // own. Clients read blocks in the first tier, which is memory, without a message to the server.
 //
 // Specification: as in store.hpp, except that a client's get takes effect between its submission
-// and
-//   its end, and that its flush has one end.
+//   and its end, and that its flush has one end.
 // Damage: clients cannot write to the memory of blocks. Whatever a client does, it loses at worst
 //   its own requests and the blocks that it may replace or remove.
 // Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
@@ -13,9 +12,9 @@
 // Requests: the server takes a few of each client in turn, and holds a bounded number of each. One
 //   that removes from a file waits for the disk, and the next ones with it.
 // Death: when the server ends, transfers in flight end as `closed`: puts may have taken effect.
-// Later
-//   ones end so, too, until another server has the socket, to which the client then connects. Until
-//   then no block is found. Pins are gone, views stay. In a child of fork() a client is closed.
+//   Later ones end so, too, until another server has the socket, to which the client then connects.
+//   Until then no block is found. Pins are gone, views stay. In a child of fork() a client is
+//   closed.
 // Not for: processes that do not trust the server.
 #pragma once
 
