@@ -122,6 +122,7 @@ def test_tables_that_are_results_of_other_tasks_are_moved(
     holding = client.submit(hold, "tables")
     futures = client.map(total, tables)
     wait_until(lambda: only(client).inputs_held == 4)
+    wait_until(lambda: only(client).bytes_moved >= 4 * 8 * ROWS)  # A task does not wait for a move.
     distributed.Event("tables", client=client).set()
     assert client.gather(futures) == EXPECTED
     assert client.gather(holding) is None
