@@ -42,7 +42,6 @@ def exported(library: Path) -> list[str]:
 
 
 def main() -> int:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shared_object", nargs="?", type=Path, default=LIBRARY, metavar="LIBRARY")
     parser.add_argument("--write", action="store_true", help="write tests/abi/exports.txt")

@@ -43,7 +43,6 @@ def cell(text: str) -> str:
 
 
 def option_row(option: click.Option, context: click.Context) -> str:
-    """Return a row of the options table."""
     metavar = "" if option.is_flag else f" {option.make_metavar(context)}"
     text = option.help or ""
     if isinstance(option.type, Value) and option.type.documented:
@@ -64,7 +63,6 @@ def field_rows(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def generated(name: str, command: click.Command, context: click.Context) -> str:
-    """Return the generated block of a command."""
     usage = command.get_usage(context).removeprefix("Usage: ")
     if name.endswith("FAMILY"):
         usage = usage.replace(str(context.info_name), "FAMILY")
@@ -96,7 +94,6 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Rewrite the page."""
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     missing = commands().keys() - set(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
     if missing:

@@ -53,7 +53,6 @@ def device(number: int, bus: str, **told: Any) -> dict[str, Any]:  # noqa: ANN40
 
 
 def main() -> None:
-    """Writes the records."""
     samples = Path(sys.argv[1])
     (samples / "doctor").mkdir(parents=True, exist_ok=True)
     for machine in TOLD["machine"]:

@@ -265,7 +265,6 @@ def problems(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Check the tree and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     found = problems(parser.parse_args().root.resolve())

@@ -20,7 +20,6 @@ PREFETCH_MODES: tuple[PrefetchMode, ...] = get_args(PrefetchMode)
 
 
 def prefetch_mode(text: str) -> PrefetchMode:
-    """Check a mode."""
     if text not in PREFETCH_MODES:
         cause, remedy = "there is no such mode", "use off, auto or on"
         raise InvalidArgumentError(f"prefetch {text!r}", cause, remedy)
@@ -77,14 +76,12 @@ def seconds(value: object, tried: str) -> float:
 
 
 def node_list(value: object, tried: str) -> list[int]:
-    """Accept a list of nodes."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeMismatchError(tried, f"{_described(value)} was given", "pass a list of numbers")
     return [whole_number(node, tried, 0, NODE_MAX) for node in value]
 
 
 def path_text(value: object, tried: str) -> str:
-    """Accept a path, as text."""
     remedy = "pass a str or a pathlib.Path"
     try:
         text = os.fspath(value)  # type: ignore[call-overload]
@@ -124,7 +121,6 @@ def byte_count(value: object, tried: str, least: int = 1) -> int:
 
 
 def instance_of(value: object, kind: type[_T], tried: str) -> _T:
-    """Accept an instance of `kind`."""
     if not isinstance(value, kind):
         raise TypeMismatchError(
             tried, f"{_described(value)} was given", f"pass a headrace.{kind.__name__}"

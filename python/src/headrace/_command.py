@@ -21,7 +21,6 @@ _EXIT_FAILED = 1
 
 
 def main() -> None:
-    """Run the command line and end the process."""
     run_directly(sys.argv[1:])
     stdout = sys.stdout
     # click writes bytes if a shell asks for completions.

@@ -291,7 +291,6 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
 
 
 def load_record(path: str) -> tuple[Facts, str]:
-    """Read a record from a file."""
     tried = f"read the record {path}"
     data = read_file(path, tried, _RECORD_BYTES_MAX)
     try:
@@ -327,7 +326,6 @@ _INTEGER_BITS_MAX = 64
 
 
 def _read(kind: Any, value: object, path: str) -> object:  # noqa: ANN401 - A type, as annotated.
-    """Read a value of an annotated type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:  # Always "X | None" here.
         return None if value is None else _read(arguments[0], value, path)

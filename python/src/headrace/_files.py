@@ -169,7 +169,6 @@ class Output:
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -> None:
-    """Write a file through an `Output`."""
     with Output(path, tried) as output:
         output.write(content)
 
@@ -194,7 +193,6 @@ def require_readable(path: str | os.PathLike[str], tried: str) -> None:
 
 
 def is_there(path: Path, tried: str) -> bool:
-    """Whether a path exists."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +211,6 @@ _REMEDIES: dict[type[OSError], tuple[type[Error], str, str]] = {
 
 
 def file_error(problem: OSError, tried: str) -> Error:
-    """Convert an OSError of a file."""
     if isinstance(problem, Error):
         return problem
     number = problem.errno or 0

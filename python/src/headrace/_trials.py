@@ -74,11 +74,9 @@ class Trials(ABC, Generic[C, K]):
         """The conditions of a round of screening."""
 
     def counts(self, condition: K, goal: str | None) -> bool:  # noqa: ARG002
-        """Whether a condition counts for a goal."""
         return True
 
     def weight(self, condition: K) -> float:  # noqa: ARG002
-        """Weight of a condition."""
         return 1.0
 
     def handicap(self, candidate: C) -> float:  # noqa: ARG002

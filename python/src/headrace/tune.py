@@ -260,8 +260,6 @@ class _SpentError(Exception):
 
 
 class _Budget:
-    """What may be spent."""
-
     def __init__(
         self,
         seconds: float | None,
@@ -286,7 +284,6 @@ class _Budget:
 
     @property
     def used(self) -> float:
-        """The share that is used."""
         return max(self.spent_s / self.seconds, self.count / self.measurements)
 
     @property

@@ -29,11 +29,9 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """Format for display."""
         return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
 
     def document(self) -> dict[str, float]:
-        """Convert to JSON fields."""
         known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
         if self.interval is None:
             return known
@@ -41,7 +39,6 @@ class Figure:
 
 
 def figure_of(values: Sequence[float]) -> Figure:
-    """Median, quartiles and interval of some values."""
     low, high = _quartiles(values)
     return Figure(statistics.median(values), low, high, median_interval(values))
 

@@ -38,7 +38,6 @@ def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
 
 
 def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
-    """Make the error for insufficient memory."""
     return CapacityExceededError(
         "measure with bytes that are in no cache",
         f"that takes {_core.bytes_text(needed_bytes)} of memory: {cause}",

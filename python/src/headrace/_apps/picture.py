@@ -57,7 +57,6 @@ def drawing(
 
 
 def save_picture(figure: "Figure", picture: Output) -> None:
-    """Write the picture atomically."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(picture.path).suffix.lower()[1:], dpi=150)
     picture.write(drawn.getvalue())

@@ -69,7 +69,6 @@ class Group(click.Group):
         return [*self.summaries, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of the command."""
         if cmd_name in self.removed:
             ctx.fail(f"'{self.name} {cmd_name}' is gone: {self.removed[cmd_name]}")
         if cmd_name not in self.summaries:

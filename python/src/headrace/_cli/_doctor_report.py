@@ -55,7 +55,6 @@ def _said(finding: Finding, root: Finding | None) -> str:
 
 
 def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:
-    """The key figures."""
     ways = [way for device, queue in user_queues(facts) if (way := way_in(device, queue))]
     root = diagnosis.root
     return {
@@ -72,5 +71,4 @@ def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:
 
 
 def results_of(diagnosis: Diagnosis) -> dict[str, Any]:
-    """All findings, in the order of the checks."""
     return {"findings": [asdict(finding) for finding in diagnosis.findings]}

@@ -123,7 +123,6 @@ def _from_here(device: Device, queue: Queue) -> str:
 
 
 def summary_of(facts: Facts) -> dict[str, Any]:
-    """The key figures."""
     devices = facts.devices or ()
     queues = [queue for device in devices for queue in device.queues or () if queue.size]
     ways = [way_in(device, queue) for device in devices for queue in device.queues or ()]

@@ -16,7 +16,6 @@ _QUERY_NEEDS = ("duckdb", "matplotlib")  # Not in the Debian package.
 
 
 def show() -> None:
-    """Print ten lines."""
     for line in lines(topo(), profile_note()):
         click.echo(line)
 

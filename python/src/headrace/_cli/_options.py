@@ -50,7 +50,6 @@ class Value(click.ParamType[T], Generic[T]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> T:
-        """Convert the text, or refuse it."""
         if not isinstance(value, str):
             done: T = value  # A converted default.
             return done
@@ -78,8 +77,6 @@ class Value(click.ParamType[T], Generic[T]):
 
 
 class Count(Value[int]):
-    """A whole number."""
-
     def __init__(self, least: int, greatest: int, why: str = "", metavar: str = "N") -> None:
         """Accept numbers from `least` to `greatest`; `why` is the reason for the limits."""
         because = f", {why}" if why else ""
@@ -97,7 +94,6 @@ class Threads(Count):
     """A number of threads, up to the number of processors that this process may use."""
 
     def __init__(self) -> None:
-        """Read the CPU affinity of this process."""
         super().__init__(1, len(os.sched_getaffinity(0)), "the processors allowed")
         self.documented = "a whole number up to that of the processors allowed"
 
@@ -106,7 +102,6 @@ class Size(Value[int]):
     """A number of bytes: 4096, 64KiB, 2GiB."""
 
     def __init__(self, least: int = 0, greatest: int = BYTES_MAX) -> None:
-        """Accept sizes from `least` to `greatest`."""
         limits = ""
         if least > 1 or greatest < BYTES_MAX:
             from headrace._core import bytes_text  # noqa: PLC0415 - `run` has no limits.
@@ -117,7 +112,6 @@ class Size(Value[int]):
         self._least, self._greatest = least, greatest
 
     def read(self, text: str) -> int:
-        """Convert with the library's parser."""
         from headrace import _core  # noqa: PLC0415 - Help needs no extension.
 
         try:
@@ -133,12 +127,10 @@ class Number(Value[float]):
     """A number with a fraction."""
 
     def __init__(self, least: float, greatest: float) -> None:
-        """Accept numbers from `least` to `greatest`."""
         super().__init__("N", f"a number from {least:g} to {greatest:,.0f}")
         self._least, self._greatest = least, greatest
 
     def read(self, text: str) -> float:
-        """Convert digits with a point and an exponent."""
         if not self._least <= (number := float(text)) <= self._greatest:  # Refuses NaN, too.
             raise ValueError
         return number
@@ -151,14 +143,12 @@ class Duration(Value[float]):
     """A time with its unit, in seconds: 500ms, 90s, 5min, 1h."""
 
     def __init__(self, least_s: float, greatest_s: float) -> None:
-        """Accept times from `least_s` to `greatest_s`."""
         super().__init__(
             "TIME", f"a time from {least_s:g}s to {greatest_s:g}s with its unit: ms, s, min or h"
         )
         self._least_s, self._greatest_s = least_s, greatest_s
 
     def read(self, text: str) -> float:
-        """Convert a number with a unit."""
         parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|min|h)", text)
         if parts is None:
             raise ValueError
@@ -169,16 +159,12 @@ class Duration(Value[float]):
 
 
 class Choice(Value[str]):
-    """One of some words."""
-
     def __init__(self, *words: str, metavar: str = "") -> None:
-        """Accept these words."""
         super().__init__(metavar or "|".join(words), either(words))
         self.words = words
         self.documented = "" if not metavar else self.documented
 
     def read(self, text: str) -> str:
-        """Return the word."""
         if text not in self.words:
             raise ValueError
         return text
@@ -193,7 +179,6 @@ class Name(Value[str]):
         self._pattern = pattern
 
     def read(self, text: str) -> str:
-        """Return the text."""
         if re.fullmatch(self._pattern, text) is None:
             raise ValueError
         return text
@@ -203,7 +188,6 @@ class FilePath(Value[str]):
     """A path of a file or directory, not opened."""
 
     def __init__(self, metavar: str = "FILE", wanted: str = "a path") -> None:
-        """Accept any path."""
         super().__init__(metavar, wanted)
         self.documented = ""
 
@@ -228,15 +212,12 @@ class OutputFile(Value[Output]):
         self._tried = tried
 
     def read(self, text: str) -> Output:
-        """Open it."""
         if not text or "\0" in text:
             raise ValueError
         return Output(text, self._tried.format(text))
 
 
 class Picture(Value[Output]):
-    """An output file for a picture."""
-
     def __init__(self, subject: str) -> None:
         """Accept writable files that end in .svg or .png.
 
@@ -248,7 +229,6 @@ class Picture(Value[Output]):
         self._subject = subject
 
     def read(self, text: str) -> Output:
-        """Open it."""
         if not text.lower().endswith((".svg", ".png")) or "\0" in text:
             raise ValueError
         tried = f"draw {self._subject} into '{text}'"
@@ -276,14 +256,12 @@ json_option = flag("--json", "as_json", help="Print one JSON document and nothin
 
 
 def plot_option(subject: str) -> Decorator:
-    """--plot, which draws `subject`."""
     return option(
         "--plot", type=Picture(subject), help=f"Draw {subject} into this .svg or .png file."
     )
 
 
 def rounds_option(default: int, note: str = "") -> Decorator:
-    """--rounds of a benchmark."""
     return option(
         "--rounds", type=Count(1, ROUNDS_MAX), default=str(default), help=f"Measured rounds{note}."
     )

@@ -40,7 +40,6 @@ class Column:
 
 
 def figures(*titles: str) -> list[Column]:
-    """Columns of figures."""
     return [Column(title, right=True) for title in titles]
 
 
@@ -51,7 +50,6 @@ class Styled(str):
     style: str
 
     def __new__(cls, text: str, style: str) -> Self:
-        """Make a styled text."""
         made = super().__new__(cls, text)
         made.style = style
         return made
@@ -88,7 +86,6 @@ class Report:
     def table(
         self, columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: int = 0
     ) -> None:
-        """Print a table."""
         width = (self.width or _PLAIN_WIDTH) - indent
         for line in Table(columns, list(rows), width, self._painted).lines():
             self._put(" " * indent + line if line else "")
@@ -120,7 +117,6 @@ class Table:
     painted: _Paint = lambda text, _style: text
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines."""
         shown = list(range(len(self.columns)))
         left_out: list[str] = []
         while not any(self._widths(shown, gap) for gap in (2, 1)):

@@ -38,7 +38,6 @@ def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
 
 
 def summary_of(tuning: Tuning) -> dict[str, object]:
-    """The key figures."""
     tuned = [choice for choice in tuning.choices if choice.variant is not None]
     return {
         "seconds": tuning.seconds,
@@ -50,7 +49,6 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
 
 
 def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
-    """All results."""
     return {
         "profile": None if profile is None else str(profile),
         "table": table_of(json.loads(profile_of(tuning))["classes"]),
@@ -68,7 +66,6 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
 
 
 def print_report(tuning: Tuning, profile: Path | None) -> None:
-    """Print the table, one line per class."""
     report = Report()
     report.say(f"Copies tuned to {_core.copy_machine_text()}")
     report.table(_COLUMNS, [row for choice in tuning.choices for row in _rows(choice)])
@@ -103,7 +100,6 @@ def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
 
 
 def print_table(rows: Sequence[dict[str, Any]], profile: Path) -> None:
-    """Print the rows of `table_of`."""
     report = Report()
     columns = [
         Column("up to", right=True),

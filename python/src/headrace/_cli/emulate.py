@@ -27,7 +27,6 @@ _MORE = {"--pace": "; or a machine of 'headrace sim list'"}
 
 
 def program_path() -> Path:
-    """Return the path of the package's emulator."""
     path = built(f"_emulator/{PROGRAM_NAME}")
     if path is not None:
         return path

@@ -46,7 +46,6 @@ from headrace.machine import Machine, topo
 
 
 def library_path(name: str = PRELOAD) -> Path:
-    """Return the path of a library to preload."""
     path = built(name) or built(PRELOAD)
     if path is None:
         raise NotFoundError(

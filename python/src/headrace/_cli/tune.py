@@ -196,7 +196,6 @@ def _save(
 
 
 def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
-    """Choose the kernels of fills and comparisons."""
     try:
         with progress("tuning fills and comparisons") as share:
             tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
@@ -267,7 +266,6 @@ def _profile_path(text: str | None) -> Path:
 
 
 def _show_table(path: Path, *, as_json: bool) -> None:
-    """Print the content of a profile, without measuring."""
     profile = load_profile(path)
     rows = table_of(profile["classes"])
     if as_json:

@@ -39,7 +39,6 @@ def summary_of(study: Study) -> dict[str, Any]:
 
 
 def results_of(study: Study, path: Path) -> dict[str, Any]:
-    """All results."""
     settings = study.settings
     baseline = study.answer_baseline
     return {
@@ -106,7 +105,6 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
 
 
 def print_report(study: Study, path: Path, plot: Output | None) -> None:
-    """Print the report for people."""
     report = Report()
     settings = study.settings
     report.say(f"TPC-H query 6 on {study.row_count:,} rows of {path}")

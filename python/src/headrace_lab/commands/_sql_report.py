@@ -20,7 +20,6 @@ _SETTINGS = ("prefetch", "path", "thread_count", "round_count")
 
 
 def summary_of(study: Study) -> dict[str, Any]:
-    """The key figures."""
     return {
         "queries": len(study.queries),
         "queries_equal": study.equal_count,
@@ -52,7 +51,6 @@ def _beside_duckdb(study: Study, mode: str) -> dict[str, Any]:
 
 
 def results_of(study: Study) -> dict[str, Any]:
-    """All results."""
     return {
         "settings": {
             **{key: getattr(study.settings, key) for key in _SETTINGS},
@@ -176,7 +174,6 @@ def print_plans(plans: Mapping[str, Explained]) -> None:
 
 
 def print_report(study: Study) -> None:
-    """Print the report for people."""
     report = Report()
     if len(study.queries) == 1:
         _print_rows(report, next(iter(study.queries.values())))

@@ -54,8 +54,6 @@ from headrace_lab.tpch.timeline import SUBJECT, draw_timelines
 
 
 class _Placement(Value[str | int | dict[int, list[int]]]):
-    """Placement of copies."""
-
     def __init__(self) -> None:
         super().__init__(
             "PLACE",

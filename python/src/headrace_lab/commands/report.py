@@ -141,7 +141,6 @@ def _as_family(name: str, figures: Figures, none: str = "") -> Outcome:
 
 
 def _rings(rounds: int) -> Figures:
-    """Measure the rings of 'headrace bench pmem'."""
     measured = measure_rings(rounds, memory_folder())
     memory = "persistent memory" if measured["persistent"] else "DRAM, durability is pretended"
     for each in measured["lengths"]:
@@ -152,7 +151,6 @@ def _rings(rounds: int) -> Figures:
 
 
 def _injection(rounds: int) -> Figures:
-    """Measure 'headrace bench injection'."""
     times = {
         (each["working_set_bytes"], each["message_bytes"], each["placement"]): each[
             "computation_ns"
@@ -169,7 +167,6 @@ def _injection(rounds: int) -> Figures:
 
 
 def _copies() -> Figures:
-    """Read the figures of the user's profile of copies."""
     for each in load_profile(Path(_core.default_copy_profile_path()))["classes"]:
         if (variant := each.get("variant")) is not None:
             size = _core.bytes_text(each["bytes_max"])

@@ -50,13 +50,10 @@ ROUNDS_MAX = 1000
 
 
 class _Queries(Value[tuple[int, ...]]):
-    """Numbers of TPC-H queries."""
-
     def __init__(self) -> None:
         super().__init__("N,...", f"numbers from 1 to {QUERY_COUNT} such as 1,6 or 3..5, or all")
 
     def read(self, text: str) -> tuple[int, ...]:
-        """Convert numbers and ranges."""
         if text == "all":
             return tuple(range(1, QUERY_COUNT + 1))
         chosen: dict[int, None] = {}

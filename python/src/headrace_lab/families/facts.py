@@ -73,7 +73,6 @@ class Facts:
 
 
 def gather_facts() -> Facts:
-    """Read the facts of this machine."""
     machine = topo()
     configured = _configured()
     with Engine(threads_per_node=1) as engine:

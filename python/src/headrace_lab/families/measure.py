@@ -45,7 +45,6 @@ class Shown:
 
     @property
     def figure(self) -> Figure:
-        """Statistics over all rounds."""
         return figure_of(self.values)
 
     @property
@@ -54,7 +53,6 @@ class Shown:
         return f"{self.place.line} (emulated)" if self.emulated else self.place.line
 
     def document(self) -> dict[str, object]:
-        """Convert to JSON fields."""
         return {
             **asdict(self.place),
             "emulated": self.emulated,
@@ -81,11 +79,9 @@ class Outcome:
 
     @property
     def emulated(self) -> bool:
-        """Whether some figures are of emulated devices."""
         return any(each.emulated for each in self.shown)
 
     def document(self) -> dict[str, object]:
-        """Convert to JSON fields."""
         return {
             "family": self.family,
             "emulated": self.emulated,
@@ -235,7 +231,6 @@ def _value(record: dict[str, Any], metric: str) -> float | None:
 
 
 def value_text(value: float, metric: str) -> str:
-    """Format a figure for display."""
     if metric == "cache_bytes":
         return str(_core.bytes_text(int(value)))
     if abs(value) < 1:

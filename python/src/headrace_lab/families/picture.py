@@ -48,8 +48,6 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes."""
-
     title: str
     metric: str
     lines: Sequence[Line]

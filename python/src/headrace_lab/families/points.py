@@ -75,8 +75,6 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A skipped measurement, and why."""
-
     what: str
     why: str
 
@@ -90,7 +88,6 @@ class Plan:
     left_out: list[LeftOut] = field(default_factory=list)
 
     def leave_out(self, what: str, why: str) -> None:
-        """Add a skipped measurement."""
         self.left_out.append(LeftOut(what, why))
 
     def add(self, words: dict[str, object], *places: Place) -> None:
@@ -510,7 +507,6 @@ _PLANS: dict[str, Callable[[Plan], None]] = {
 
 
 def plan_of(family: str, facts: Facts) -> Plan:
-    """List the points of a family on a machine, and the skipped ones."""
     plan = Plan(facts)
     _PLANS[family](plan)
     return plan

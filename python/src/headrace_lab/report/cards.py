@@ -89,7 +89,6 @@ class Card:
     sources: tuple[str, ...]
 
     def document(self) -> dict[str, object]:
-        """Convert to JSON fields."""
         return {
             "name": self.name,
             "title": self.title,
@@ -115,7 +114,6 @@ def _tick(key: str, value: object) -> str:
 
 @functools.cache
 def specs() -> tuple[Spec, ...]:
-    """Read figures.toml."""
     text = Path(__file__).with_name("figures.toml").read_text(encoding="utf-8")
     return tuple(
         Spec(**each | {"simulated": tuple(Simulated(**one) for one in each.get("simulated", ()))})
@@ -124,7 +122,6 @@ def specs() -> tuple[Spec, ...]:
 
 
 def cards_of(outcomes: Mapping[str, Outcome]) -> list[Card]:
-    """Assemble the figures of a report."""
     published = {each["name"]: each for each in published_series()}
     return [_card(spec, outcomes.get(spec.family), published) for spec in specs()]
 

@@ -44,7 +44,6 @@ class Guideline:
     verdict: Verdict
 
     def document(self) -> dict[str, object]:
-        """Convert to JSON fields."""
         return {
             **asdict(self),
             "verdict": self.verdict.state,
@@ -54,8 +53,6 @@ class Guideline:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A measured figure."""
-
     label: str
     median: float
     metric: str
@@ -63,13 +60,11 @@ class Value:
 
     @classmethod
     def of(cls, shown: Shown) -> Self:
-        """Convert a figure."""
         place = shown.place
         return cls(f"{shown.line}, {place.x}", shown.figure.median, place.metric, shown.emulated)
 
     @property
     def text(self) -> str:
-        """Format for display."""
         return f"{self.label}: {value_text(self.median, self.metric)} {UNITS[self.metric]}"
 
 
@@ -107,7 +102,6 @@ class Measured:
         return self.find(family, line, xs[-1]) if xs else None
 
     def why_not(self, family: str) -> str:
-        """Say why a family lacks figures."""
         if self.no_queue and family not in _WITHOUT_DEVICES:
             return "there is no work queue"
         outcome = self.outcomes.get(family)

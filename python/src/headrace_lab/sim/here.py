@@ -85,7 +85,6 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Relative error of the prediction."""
         return (self.simulated - self.measured) / self.measured
 
 
@@ -107,7 +106,6 @@ class Decision:
 
     @property
     def agrees(self) -> bool:
-        """Whether the regret is within the tolerance."""
         return self.regret <= self.tolerance
 
 
@@ -129,7 +127,6 @@ class Comparison:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The summary figures."""
         errors = [abs(point.error) for point in self.points]
         return {
             "points": len(errors),

@@ -78,7 +78,6 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The median of all rounds."""
         return statistics.median(self.values)
 
     @property
@@ -208,7 +207,6 @@ def measure(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),
 ) -> Measurement:
-    """Measure the inputs of the model."""
     tasks = calibration_tasks(machine)
     return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
 
@@ -334,7 +332,6 @@ class QueryTimer:
     """Measures the speed of one core on query 6 with cached columns."""
 
     def __init__(self) -> None:
-        """Create the columns."""
         self._columns = make_columns(_QUERY_ROWS)
 
     def ask(self, effort: Effort) -> Sample:

@@ -46,7 +46,6 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Relative error of the prediction."""
         return (self.simulated - self.published) / self.published
 
     @property
@@ -63,7 +62,6 @@ class Validation:
 
     @property
     def held_out(self) -> list[Point]:
-        """All points that are held out."""
         return [point for point in self.points if point.use == "held_out"]
 
     @property

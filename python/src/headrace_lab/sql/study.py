@@ -88,7 +88,6 @@ class QueryStudy:
     repeated: list[Prefetched] = field(default_factory=list)
 
     def median_ns(self, mode: str) -> float:
-        """Median time of a mode."""
         return statistics.median(self.times_ns[mode])
 
     def spread(self, mode: str) -> Figure:
@@ -123,7 +122,6 @@ class Study:
 
     @property
     def equal_count(self) -> int:
-        """Number of queries with equal answers in every mode."""
         return sum(each.is_equal for each in self.queries.values())
 
     def ratio(self, mode: str, reference: str) -> float:
@@ -201,7 +199,6 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure all queries."""
     registered = {name: Table(table) for name, table in tables.items()}
     movable_bytes = sum(table.movable_bytes() for table in registered.values())
     capacity_bytes = settings.capacity_bytes or max(

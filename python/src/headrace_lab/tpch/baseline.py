@@ -28,7 +28,6 @@ class Baseline(Closing):
     version = duckdb.__version__
 
     def __init__(self, path: Path, thread_count: int) -> None:
-        """Load the columns of `path`."""
         self._connection = duckdb.connect(config={"threads": thread_count})
         try:
             self._load(str(path))
@@ -61,7 +60,6 @@ class Baseline(Closing):
         return (row and row[0]) or Decimal(0), time_ns
 
     def close(self) -> None:
-        """Release the table. Idempotent."""
         self._connection.close()
 
 

@@ -53,7 +53,6 @@ class Columns:
 
     @property
     def row_count(self) -> int:
-        """Rows of each column."""
         return len(self.ship_date)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -102,12 +102,10 @@ class Series:
 
     @property
     def times_ns(self) -> list[int]:
-        """Times in the order of the rounds."""
         return [run.time_ns for run in self.runs]
 
     @property
     def median_ns(self) -> float:
-        """Median time."""
         return statistics.median(self.times_ns)
 
     @property
@@ -188,11 +186,9 @@ class Study:
 
     @property
     def chosen(self) -> Series:
-        """The runs of the requested mode."""
         return self.series[self.settings.prefetch]
 
     def time_ratio(self, mode: str, reference: str) -> float | None:
-        """Median time of `mode` relative to `reference`."""
         if mode not in self.series or reference not in self.series:
             return None
         return self.series[mode].median_ns / self.series[reference].median_ns
@@ -210,7 +206,6 @@ def run_study(
     settings: Settings,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Study:
-    """Measure all modes."""
     placement = settings.placement
     if placement is None:
         placement = "fastest" if machine.has_faster_node() else "local"

@@ -56,7 +56,6 @@ def default_directory() -> Path:
 
 
 def table_path(name: str, scale_factor: float, directory: Path) -> Path:
-    """Path of a table of a scale factor in `directory`."""
     return directory / f"sf{scale_factor:.12g}" / f"{name}.parquet"
 
 

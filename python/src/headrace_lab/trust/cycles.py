@@ -45,7 +45,6 @@ class _Cycles:
         self._is_there = dict.fromkeys(range(_KEYS), False)
 
     def set_faults(self, text: str) -> None:
-        """Change what the disk does."""
         if self._control is not None:
             self._control.write_text(text + "\n")
 

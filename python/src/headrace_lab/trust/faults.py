@@ -82,7 +82,6 @@ class Trial:
             self._child = None
 
     def send(self, what: str, argument: Sequence[object]) -> None:
-        """Send a command."""
         if self._child is not None and self._child.stdin is not None:
             with suppress(BrokenPipeError):
                 self._child.stdin.write(json.dumps([what, list(argument)]).encode() + b"\n")
@@ -122,7 +121,6 @@ class Trial:
         return done
 
     def fill(self) -> None:
-        """Put every block."""
         if not self.put(_KEYS):
             raise NotPossibleError("the first puts fail")
 
@@ -143,7 +141,6 @@ class Trial:
                 self.counts["acknowledged_lost" if kept else "unavailable"] += 1
 
     def set_faults(self, text: str) -> None:
-        """Change what the file system does."""
         if self._faults is not None:
             self._faults.write_text(text + "\n")
 

@@ -24,7 +24,6 @@ _HEAD = struct.Struct("<QQ")
 
 
 def block(key: int, version: int) -> bytes:
-    """The bytes of a version of a block."""
     bytes_of = random.Random(f"{key} {version}").randbytes  # noqa: S311 - Not for secrets.
     return _HEAD.pack(key, version) + bytes_of(BLOCK - _HEAD.size)
 
@@ -43,7 +42,6 @@ class Subject(ABC):
     settings = ""
 
     def __init__(self, folder: Path) -> None:
-        """Open or make the store in `folder`."""
         self._folder = folder
         self._store: Any = None
 
@@ -52,11 +50,9 @@ class Subject(ABC):
         """Put a batch."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return a block."""
         return self._store.get(key)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the store."""
         if self._store is not None:
             self._store.close()
 
@@ -177,7 +173,6 @@ def _found(store: Subject, key: int) -> int | str | None:
 
 
 def main() -> None:
-    """Carry out commands until the end of the input."""
     store: Subject | None = None
     for line in sys.stdin:
         what, argument = json.loads(line)

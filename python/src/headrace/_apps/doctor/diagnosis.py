@@ -95,7 +95,6 @@ class Diagnosis:
     headline: str
 
     def finding(self, check: str) -> Finding:
-        """The finding of a check."""
         return next(finding for finding in self.findings if finding.check == check)
 
 

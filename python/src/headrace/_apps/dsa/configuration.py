@@ -118,7 +118,6 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
 
 
 def check(wish: Wish, limits: Limits, name: str) -> None:
-    """Check a request against the limits of a device."""
     for cause, remedy in _impossible(wish, limits):
         raise InvalidArgumentError(f"divide {name} so", cause, remedy)
 
@@ -177,7 +176,6 @@ def entry_count(wish: Wish, limits: Limits, number: int) -> int:
 
 
 def configure(wish: Wish, facts: Facts, names: Iterable[str] | None = None) -> Configuration:
-    """Make the configuration for a request."""
     by_name = {device.name: device for device in facts.devices or ()}
     result = []
     for name in names if names is not None else device_names(wish, facts):
@@ -304,5 +302,4 @@ def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
 
 
 def to_text(configuration: Configuration) -> str:
-    """Format the configuration for accel-config."""
     return json.dumps(configuration, indent=2) + "\n"

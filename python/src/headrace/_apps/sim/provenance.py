@@ -60,7 +60,6 @@ def _quantities(value: object, name: str) -> Iterator[tuple[str, dict[str, str]]
 
 
 def published_series() -> list[dict[str, Any]]:
-    """Read the published figures."""
     series: list[dict[str, Any]] = tomllib.loads(_text("published.toml"))["series"]
     return series
 
@@ -83,7 +82,6 @@ def _text(name: str) -> str:
 
 
 def simulate_series(series: Mapping[str, Any], machine: Path | None = None) -> list[Result]:
-    """Simulate the points of a published series."""
     return run(series["scenario"], points_of(series), machine=str(machine or series["machine"]))
 
 

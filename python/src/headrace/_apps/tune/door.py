@@ -197,7 +197,6 @@ class Door:
         }
 
     def document(self) -> list[dict[str, Any]]:
-        """All points, for the JSON document."""
         return [
             {
                 **point._asdict(),
@@ -216,7 +215,6 @@ def measure(
     bytes_max: int = BYTES_MAX,
     functions: Sequence[str] = FUNCTIONS,
 ) -> Door:
-    """Time the program in several ways."""
     programs = {way: PROGRAM + "-library" * (way == LIBRARY) for way in ways}
     paths = {name: built(f"_bench/{name}") for name in programs.values()}
     for name, path in paths.items():

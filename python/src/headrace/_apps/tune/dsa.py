@@ -49,7 +49,6 @@ class DsaFinding:
 
     @property
     def document(self) -> list[dict[str, float]]:
-        """Convert to JSON fields."""
         return [
             {"bytes": length, **dict(zip(TEMPERATURES, ratios, strict=True))}
             for length, ratios in self.ratios.items()

@@ -53,7 +53,6 @@ class KernelChoice:
 
     @property
     def document(self) -> dict[str, object]:
-        """Convert to fields of a profile or report."""
         return {
             "bytes_max": self.bytes_max,
             "kernel": self.kernel,
@@ -63,13 +62,10 @@ class KernelChoice:
 
 @dataclass(slots=True)
 class KernelTuning:
-    """The choices for fills and for comparisons."""
-
     choices: dict[str, list[KernelChoice]] = field(default_factory=lambda: {k: [] for k in KINDS})
 
     @property
     def document(self) -> dict[str, list[dict[str, object]]]:
-        """Convert to fields of a profile."""
         return {kind: [each.document for each in self.choices[kind]] for kind in KINDS}
 
 
@@ -79,7 +75,6 @@ def tune_kernels(
     check_stop: Callable[[], None],
     progress: Callable[[float], None],
 ) -> KernelTuning:
-    """Choose a kernel for every class, ascending."""
     tuning = KernelTuning()
     cpus = sorted(os.sched_getaffinity(0))
     try:

@@ -188,7 +188,6 @@ class Bench(Trials[str, Cell]):
         self._wide_handicap = wide_handicap
 
     def compare(self, chunk: Sequence[str], cell: Cell) -> list[float]:
-        """Run one round of some variants in one cell."""
         self._check_stop()
         subjects = [LIBC, *chunk, LIBC]
         assert self.meter is not None  # noqa: S101 - A retired meter is not used.
@@ -208,7 +207,6 @@ class Bench(Trials[str, Cell]):
         return [math.log(max(base, 1e-3) / max(time_ns, 1e-3)) for time_ns in times_ns[1:-1]]
 
     def encode(self, candidates: Sequence[str]) -> Vectors:
-        """Points of variants."""
         return encode(candidates)
 
     def changed(self, candidate: str, other: str, draw: random.Random) -> str:
@@ -219,7 +217,6 @@ class Bench(Trials[str, Cell]):
         return " ".join(words)
 
     def screening(self, index: int) -> tuple[Cell, ...]:
-        """The cells of one round of screening."""
         return tuple(Cell(t, index % 2 == 1, 1, 1.0) for t in ("hot", "cold"))
 
     def counts(self, condition: Cell, goal: str | None) -> bool:
@@ -227,11 +224,9 @@ class Bench(Trials[str, Cell]):
         return goal in {None, condition.temperature}
 
     def weight(self, condition: Cell) -> float:
-        """Weight of a cell."""
         return condition.weight
 
     def handicap(self, variant: str) -> float:
-        """The handicap of a variant, subtracted from its figures, as a logarithm."""
         return handicap(variant, self.bytes_max, self._wide_handicap)
 
 
@@ -247,7 +242,6 @@ def wide_handicap(cost: float | None) -> float:
 
 
 def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, ...]:
-    """All cells of a class."""
     cells = [Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False)]
     if bytes_max <= room.last_level_bytes_max:
         cells.append(Cell("last_level", False, 1, 0.5))

@@ -29,7 +29,6 @@ _ASTEROPE = {
 
 
 def load_profile(path: Path) -> dict[str, Any]:
-    """Read a profile of this machine."""
     _core.use_copy_profile_file(str(path))  # Validates the file.
     document: dict[str, Any] = json.loads(
         read_file(path, f"read the profile '{path}'", _PROFILE_BYTES_MAX)

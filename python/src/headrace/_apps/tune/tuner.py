@@ -135,8 +135,6 @@ def _processor_seconds() -> tuple[float, float, float] | None:
 
 
 class Tuner:
-    """Searches class by class."""
-
     def __init__(self, settings: Settings, check_stop: Callable[[], None]) -> None:
         self._probe: tuple[int, int] | None = None
         machine = json.loads(_core.empty_copy_profile())["machine"]
@@ -284,7 +282,6 @@ def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | 
 
 
 def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
-    """Report the total progress from that of one part."""
     progress((index + share) / count)
 
 
@@ -358,7 +355,6 @@ def profile_of(tuning: Tuning) -> str:
 
 
 def variants_of(choice: Choice) -> dict[str, str | None]:
-    """The variants of a class, as JSON fields."""
     if choice.variant is None or PAIR not in choice.variant:
         return {"variant": choice.variant}
     warm, cold = choice.variant.split(PAIR)
@@ -366,7 +362,6 @@ def variants_of(choice: Choice) -> dict[str, str | None]:
 
 
 def measured(choice: Choice) -> dict[str, object]:
-    """The measurements of a choice, as JSON fields."""
     return {
         "best": choice.best,
         "reason": choice.reason,

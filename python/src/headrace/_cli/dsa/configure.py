@@ -55,7 +55,6 @@ class _Devices(Value[int | list[str]]):
         )
 
     def read(self, text: str) -> int | list[str]:
-        """Convert a number, or distinct names."""
         if re.fullmatch(r"[0-9]{1,9}", text):
             if not 1 <= int(text) <= DEVICE_COUNT_MAX:
                 raise ValueError
@@ -75,7 +74,6 @@ class _Numbers(Value[tuple[int, ...]]):
         super().__init__("N,...", "a whole number, or several such as 16,64")
 
     def read(self, text: str) -> tuple[int, ...]:
-        """Convert decimal numbers."""
         if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9}){0,63}", text) is None:
             raise ValueError
         return tuple(int(each) for each in text.split(","))

@@ -19,7 +19,6 @@ def machine_option(otherwise: str) -> Decorator:
 
 
 def machine_of(name: str, parameter: str = "--machine") -> Path:
-    """The file of the machine that an option names."""
     try:
         return find_machine(name)
     except (InvalidArgumentError, NotFoundError) as error:

@@ -33,8 +33,6 @@ _DEVICE_OF: dict[str, str | None] = {
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Counts of one run of the program."""
-
     instructions: int
     allocations: int
 

@@ -33,8 +33,6 @@ _METHOD = """Memory is written and locked before the clock starts, threads are p
 
 
 def family_command(name: str) -> click.Command:
-    """Make the command of a family."""
-
     def command(rounds: int) -> Outcome:
         with progress(f"measuring {name}") as share, interruptible() as stop:
             program = find_measuring_program()
@@ -56,13 +54,10 @@ def family_command(name: str) -> click.Command:
 
 
 def find_measuring_program() -> str:
-    """Return the path of the measuring program."""
     return find_program(PROGRAM, TRIED)
 
 
 def summary_of(outcome: Measured) -> Mapping[str, object]:
-    """Return the key figures."""
-
     def best(shown: Iterable[Shown]) -> float | None:
         return max((each.figure.median for each in shown), default=None)
 

@@ -42,14 +42,12 @@ class _ThreadCounts(Value[tuple[int, ...]]):
     """Numbers of threads, each up to the number of processors that this process may use."""
 
     def __init__(self) -> None:
-        """Read the CPU affinity of this process."""
         self._most = len(os.sched_getaffinity(0))
         wanted = "ascending numbers from 1, such as 1,2,4, up to that of the processors allowed"
         super().__init__("LIST", f"{wanted}, {self._most}")
         self.documented = wanted
 
     def read(self, text: str) -> tuple[int, ...]:
-        """Split at the commas."""
         counts = tuple(Count(1, self._most).read(each) for each in text.split(","))
         if counts[0] != 1 or list(counts) != sorted(set(counts)):
             raise ValueError
@@ -57,7 +55,6 @@ class _ThreadCounts(Value[tuple[int, ...]]):
 
 
 def _curves_option() -> Decorator:
-    """--threads of a benchmark that measures curves."""
     return option(
         "--threads",
         type=_ThreadCounts(),
@@ -68,7 +65,6 @@ def _curves_option() -> Decorator:
 def find_program(
     name: str, tried: str, folder: str = "_bench", remedy: str = "reinstall the package"
 ) -> str:
-    """Return the path of a program of the package."""
     # An editable installation has sources and build outputs in two directories.
     path = Path(_core.__file__ or "").parent / folder / name
     if not path.exists():
@@ -115,11 +111,9 @@ class Series:
 
     @property
     def median_ns(self) -> float:
-        """The median."""
         return statistics.median(self.times_ns)
 
     def document(self) -> dict[str, object]:
-        """The part of the JSON document."""
         return {
             "time_ns_median": self.median_ns,
             "time_ns_min": min(self.times_ns),
@@ -129,7 +123,6 @@ class Series:
 
 
 def rate_per_s(series: Series) -> Figure:
-    """Rate per second, from times in ns."""
     return figure_of([1e9 / time_ns for time_ns in series.times_ns])
 
 
@@ -143,7 +136,6 @@ def speed_ratio(subject: Series, baseline: Series) -> Figure:
 
 
 def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, Any]:
-    """Run the mode `curve` of a benchmark's program."""
     tried = "measure with several threads"
     program = find_program(f"headrace-bench-{name}", tried)
     counts = ",".join(str(each) for each in threads)
@@ -247,7 +239,6 @@ def with_curves(outcome: Outcome, curves: Mapping[str, Any]) -> Outcome:
 
 
 def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:
-    """Draw the picture, and print the document or the report."""
     machine = topo()
     if plot is not None and outcome.draw is not None:
         outcome.draw(plot, machine)

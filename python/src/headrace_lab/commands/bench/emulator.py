@@ -49,7 +49,6 @@ class Way:
         }
 
     def document(self) -> dict[str, Any]:
-        """The part of the JSON document."""
         return {
             "series": {name: times.document() for name, times in self.series.items()},
             "figures": {name: figure.document() for name, figure in self.figures.items()},

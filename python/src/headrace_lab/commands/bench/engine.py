@@ -37,7 +37,6 @@ class Counted:
 
     @property
     def is_missed(self) -> bool:
-        """Whether it is more than its goal."""
         return self.goal is not None and self.value > self.goal
 
 

@@ -98,7 +98,6 @@ def command(rounds: int) -> Outcome:
 
 
 def measure_injection(rounds: int) -> dict[str, Any]:
-    """Run the program that measures injection and return its output."""
     tried = "measure cache injection"
     command = [find_program(_PROGRAM, tried), str(rounds), str(_STEP_KIB)]
     command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]

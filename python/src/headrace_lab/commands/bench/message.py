@@ -99,7 +99,6 @@ def command(rounds: int) -> Outcome:
 
 
 def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
-    """The fastest available reference."""
     known = [name for name in _REFERENCES if (*group, name) in times]
     return min(known, key=lambda name: times[(*group, name)].median_ns)
 

@@ -138,13 +138,11 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
 
 
 def memory_folder() -> str:
-    """Return the default directory for files in memory."""
     shared = "/dev/shm"  # noqa: S108 - Files there get random names.
     return shared if os.access(shared, os.W_OK) else tempfile.gettempdir()
 
 
 def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
-    """Run the program that measures the rings and return its output."""
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
     program = find_program(_PROGRAM, tried, remedy=remedy)

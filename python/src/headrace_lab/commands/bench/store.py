@@ -163,7 +163,6 @@ def _measure_processes(processes: int, rounds: int) -> Outcome:
 
 
 def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
-    """Add the figures of files."""
     summary = {name: each.median for name, each in found.items()}
     worst = [("cold_get", "_vs_fio", min), ("durable_put", "_vs_fio", min)]
     for way, rest, function in (*worst, ("single_get", "_time_vs_fio", max)):
