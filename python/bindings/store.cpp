@@ -128,7 +128,8 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
                                         const std::vector<TierTuple>& tiers, bool checksums,
                                         std::uint32_t promote_after, std::uint64_t inline_max,
                                         const std::string& share, std::uint32_t clients_max,
-                                        std::optional<std::uint32_t> group) {
+                                        std::optional<std::uint32_t> group,
+                                        std::uint64_t replace_within_ms) {
   store::StoreOptions options{.block_bytes = Bytes(block_bytes),
                               .checksums = checksums,
                               .promote_after = promote_after,
@@ -146,8 +147,11 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
     return open_store<store::Store>(
         engine, [&](engine::Engine& with) { return store::Store::make(with, std::move(options)); });
   }
-  const store::ServeOptions serving{
-      .socket = share, .store = std::move(options), .clients_max = clients_max, .group = group};
+  const store::ServeOptions serving{.socket = share,
+                                    .store = std::move(options),
+                                    .clients_max = clients_max,
+                                    .group = group,
+                                    .replace_within = std::chrono::milliseconds(replace_within_ms)};
   return open_store<store::Server>(
       engine, [&](engine::Engine& with) { return store::Server::make(with, serving); });
 }
@@ -341,7 +345,7 @@ void bind_store(nb::module_& module) {
   nb::class_<StoreHandle>(module, "BlockStore")
       .def_static("make", &make_store, "engine"_a, nb::kw_only(), "block_bytes"_a, "tiers"_a,
                   "checksums"_a, "promote_after"_a, "inline_max"_a, "share"_a, "clients_max"_a,
-                  "group"_a.none())
+                  "group"_a.none(), "replace_within_ms"_a)
       .def_static("connect", &connect, "engine"_a, "socket"_a, "deadline_ms"_a)
       .def("view", &view, "key"_a.none())
       .def("put", &put, "keys"_a, "sources"_a, "tier"_a, "flat"_a)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +167,46 @@ def test_what_is_durable_survives_the_server(tmp_path: Path, command_path: Path)
         assert document["summary"]["blocks"] == 2
     with headrace.Store([headrace.Tier(0, path=more[1])], block_bytes=BLOCK) as own:
         assert own.get("in memory") == b"4" * 99
+
+
+def test_a_server_takes_over_from_a_running_one(tmp_path: Path, command_path: Path) -> None:
+    path = tmp_path / "socket"
+    more = ("--file", str(tmp_path / "blocks"), "--capacity", "1MiB")
+    acknowledged = 0
+
+    def put_on() -> None:
+        """Put until the second server is there and has acknowledged a block."""
+        nonlocal acknowledged
+        for number in range(1, 10**9):
+            is_last = second.poll() is None and first.poll() is not None
+            with suppress(headrace.ClosedError):
+                store.put("key", number.to_bytes(8), tier=1)
+                acknowledged = number
+                if is_last:
+                    return
+
+    with served(command_path, path, *more) as first, headrace.Store.connect(path) as store:
+        store.put("in memory", b"0" * 99)
+        second_line = [
+            str(command_path),
+            "store",
+            "serve",
+            str(path),
+            "--memory",
+            "256KiB",
+            "--block",
+        ]
+        with subprocess.Popen([*second_line, str(BLOCK), *more, "--replace", "1h"]) as second:
+            put_on()
+            assert first.wait(TIME_LIMIT_S) == 128 + signal.SIGTERM
+            assert store.get("in memory") == b"0" * 99  # The first has written it to the file.
+            assert store.get("key") == acknowledged.to_bytes(8)
+            second.send_signal(signal.SIGSTOP)
+            os.waitpid(second.pid, os.WUNTRACED)
+            with pytest.raises(headrace.CapacityExceededError, match="kill -KILL"):
+                headrace.Store(["1MiB"], share=path, replace_within_s=0.01)
+            second.send_signal(signal.SIGCONT)
+            second.terminate()
 
 
 def test_errors_name_the_cause(tmp_path: Path, here: Here) -> None:

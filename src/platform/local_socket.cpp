@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -75,6 +77,31 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path,
 Result<LocalSocket> LocalSocket::connect(const std::string& path) {
   HEADRACE_TAKE(made, socket_at(path, fmt::format("connect to '{}'", path), ::connect));
   return LocalSocket(made->release());
+}
+
+Result<void> LocalSocket::end_listener(const std::string& path, std::chrono::nanoseconds time_max) {
+  const std::string tried = fmt::format("end the server at '{}'", path);
+  const auto connected = connect(path);
+  if (!connected) {
+    return connected.error().code == Code::not_found ? Result<void>() : fail(connected.error());
+  }
+  const auto process = static_cast<pid_t>(connected->peer());
+  if (process == 0 || process == ::getpid()) {
+    return fail(Code::unsupported, tried,
+                process == 0 ? "it is in another container" : "this process serves there",
+                "end it yourself, then start the new one");
+  }
+  const Descriptor watched(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (watched.get() < 0 ||
+      ::syscall(SYS_pidfd_send_signal, watched.get(), SIGTERM, nullptr, 0) != 0) {
+    return errno == ESRCH ? Result<void>() : file_failure(errno, tried);
+  }
+  pollfd ended{.fd = watched.get(), .events = POLLIN, .revents = 0};
+  poll_until({&ended, 1}, time_max);
+  if (ended.revents != 0) return {};
+  return fail(Code::capacity_exceeded, tried,
+              fmt::format("process {} was sent SIGTERM, and has not ended in time", process),
+              "wait longer, or end it by 'kill -KILL': what its file has acknowledged, stays");
 }
 
 std::optional<LocalSocket> LocalSocket::accept() const {

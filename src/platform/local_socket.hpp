@@ -30,6 +30,12 @@ class LocalSocket {
   ///        or a long path; not_found, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> listen(
       const std::string& path, std::optional<std::uint32_t> group = std::nullopt);
+  /// Ends the process that listens there, if there is one, by SIGTERM, and waits for its end.
+  ///
+  /// Fails: capacity_exceeded if it has not ended in time; unsupported if it is this process, or in
+  ///        another PID namespace; permission_denied; as connect().
+  [[nodiscard]] static Result<void> end_listener(const std::string& path,
+                                                 std::chrono::nanoseconds time_max);
   /// Fails: not_found without a listener; invalid_argument, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> connect(const std::string& path);
   /// Nothing if none waits.

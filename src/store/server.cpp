@@ -62,8 +62,7 @@ struct ServerState final : Server {
     wake.signal();
     if (talker.joinable()) talker.join();
     std::remove(options.socket.c_str());
-    requests.clear();  // Waits for them.
-    store.reset();     // It reads the memory of clients.
+    store.reset();  // It reads the memory of clients.
   }
 
   [[nodiscard]] Store& served() const override { return *store; }
@@ -96,15 +95,17 @@ struct ServerState final : Server {
 void ServerState::talk() {
   talking = this;
   cells->mark().hold();
-  for (std::size_t first = 0; !is_ending.load_relaxed(); ++first) {
+  // What it has taken is answered before its end.
+  for (std::size_t first = 0; !is_ending.load_relaxed() || !requests.empty(); ++first) {
     std::vector<pollfd> watched;
     const auto watch = [&](int descriptor) {
       watched.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
     };
     watch(wake.descriptor());
-    watch(listener.descriptor());
+    const bool takes = !is_ending.load_relaxed();
+    watch(takes ? listener.descriptor() : -1);
     for (const std::shared_ptr<Client>& client : clients) {
-      watch(client->waiting < kRequestsMax ? client->socket.descriptor() : -1);
+      watch(takes && client->waiting < kRequestsMax ? client->socket.descriptor() : -1);
     }
     // A put may wait for a client to end a lease.
     platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
@@ -289,6 +290,9 @@ Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const Serve
       std::clamp<std::size_t>(kPlacesBytes / shape.stride_bytes, 1, kRequestsMax));
   shape.lease_count = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(shape.cell_count / (2 * std::uint64_t{options.clients_max}), 256));
+  if (options.replace_within.count() != 0) {
+    HEADRACE_TRY(LocalSocket::end_listener(options.socket, options.replace_within));
+  }
   HEADRACE_TAKE_WITHIN(kServing, socket, LocalSocket::listen(options.socket, options.group));
   HEADRACE_TAKE_WITHIN(kServing, event, platform::EventDescriptor::make());
   HEADRACE_TAKE_WITHIN(kServing, cells, detail::SharedCells::make(shape));

@@ -55,7 +55,8 @@ constexpr auto kOutcomes = make_meanings<Outcome>({
      "opened again."},
     {Outcome::closed,
      "The engine was stopped, the store belongs to the parent of this process, or the server of a "
-     "shared store ended, and a put may have taken effect: submit it again, or make another "
+     "shared store ended or is of another version, and a put may have taken effect: submit it "
+     "again, or make another "
      "store."},
     {Outcome::timed_out,
      "The disk did not answer before the deadline of the tier, and a put may still take effect: "

@@ -11,10 +11,10 @@
 //   many may be pinned; a pin beyond fails. The end of a client ends its pins.
 // Requests: the server takes a few of each client in turn, and holds a bounded number of each. One
 //   that removes from a file waits for the disk, and the next ones with it.
-// Death: when the server ends, transfers in flight end as `closed`: puts may have taken effect.
-//   Later ones end so, too, until another server has the socket, to which the client then connects.
-//   Until then no block is found. Pins are gone, views stay. In a child of fork() a client is
-//   closed.
+// Death: when the server ends, it first answers what it has taken, unless it is killed. Transfers
+//   that it has not answered end as `closed`: puts may have taken effect. Later ones end so, too,
+//   until another server has the socket, to which the client then connects. Until then no block is
+//   found. Pins are gone, views stay. In a child of fork() a client is closed.
 // Not for: processes that do not trust the server.
 #pragma once
 
@@ -36,6 +36,9 @@ struct ServeOptions {
   StoreOptions store;  ///< The first tier must be memory on any node.
   std::uint32_t clients_max = 16;                     ///< At a time, up to 64.
   std::optional<std::uint32_t> group = std::nullopt;  ///< Its members may connect as well.
+  /// Not 0: the process that serves at the socket, of any version, is ended by SIGTERM, and has
+  /// this time for it. Clients connect to this server by themselves.
+  std::chrono::milliseconds replace_within{0};
 };
 
 /// Serves a store until its destruction, in a thread of its own. Borrows the engine.
@@ -43,7 +46,7 @@ struct ServeOptions {
 /// Threading: shared, except for destruction.
 class HEADRACE_API Server {
  public:
-  /// Fails: as Store::make; capacity_exceeded if another server has the socket.
+  /// Fails: as Store::make; capacity_exceeded if another server has the socket, or does not end.
   [[nodiscard]] static Result<std::unique_ptr<Server>> make(engine::Engine& engine,
                                                             const ServeOptions& options);
   Server& operator=(Server&&) = delete;

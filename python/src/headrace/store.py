@@ -2,6 +2,7 @@
 """Store: blocks by key in tiers of memory and files, copied by the engine."""
 
 import asyncio
+import math
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
@@ -280,6 +281,7 @@ class Store(Closing):
         share: str | os.PathLike[str] | None = None,
         clients_max: int = 16,
         group: int | None = None,
+        replace_within_s: float = 0.0,
         engine: Engine | None = None,
     ) -> None:
         """Make a store; existing files are opened with their blocks.
@@ -300,12 +302,14 @@ class Store(Closing):
             clients_max: Clients at a time, up to 64. Together they can keep half of the first tier
                 by views, each an equal part, and as many blocks by pins.
             group: ID of a group whose members may connect; None: only this user.
+            replace_within_s: Not 0: end the process that serves at `share` by SIGTERM; it has these
+                seconds for that. Its clients connect to this store by themselves.
             engine: The engine that copies; None makes one, which is closed with the store.
 
         Raises:
             InvalidArgumentError: The options are invalid, or a file was made with others.
-            CapacityExceededError: Another store has the file open or serves at the path, or the
-                disk is full.
+            CapacityExceededError: Another store has the file open or serves at the path, and has
+                not ended in time, or the disk is full.
             VersionMismatchError: A file has another version.
             CorruptDataError: A file is not a store, or is truncated.
             NotFoundError: A file does not exist and `capacity` is 0, or its directory does not
@@ -321,6 +325,7 @@ class Store(Closing):
             "share": "" if share is None else path_text(share, _TRIED),
             "clients_max": whole_number(clients_max, _TRIED, 1, _NUMBER_MAX),
             "group": None if group is None else whole_number(group, _TRIED, 0, _NUMBER_MAX),
+            "replace_within_ms": _milliseconds(replace_within_s),
         }
         self._open(engine, partial(_core.BlockStore.make, **options), flush_on_close=flush_on_close)
 
@@ -352,7 +357,7 @@ class Store(Closing):
         """
         tried = "connect to a shared store"
         socket = path_text(path, tried)
-        deadline_ms = max(1, int(min(seconds(deadline_s, tried), _WAIT_S_MAX) * 1000))
+        deadline_ms = max(1, _milliseconds(deadline_s, tried))
         store = cls.__new__(cls)
         store._open(  # noqa: SLF001
             engine,
@@ -579,6 +584,10 @@ def _flat(value: object, role: str = "block", *, writable: bool = False) -> Memo
 _flat_target = partial(_flat, role="target", writable=True)
 
 
+def _milliseconds(time_s: float, tried: str = _TRIED) -> int:
+    return math.ceil(min(seconds(time_s, tried), _WAIT_S_MAX) * 1000)
+
+
 def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, int, int | None]:
     known = tier if isinstance(tier, Tier) else Tier(tier)
     if known.durability not in {"power", "process"}:
@@ -587,7 +596,7 @@ def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, int, int |
     node = None if known.node is None else whole_number(known.node, _TRIED, 0, NODE_MAX)
     path = "" if known.path is None else path_text(known.path, _TRIED)
     capacity = 0 if known.capacity == 0 else byte_count(known.capacity, _TRIED)
-    deadline_ms = max(1, int(min(seconds(known.deadline_s, _TRIED), _WAIT_S_MAX) * 1000))
+    deadline_ms = max(1, _milliseconds(known.deadline_s))
     unwritten = (
         None if known.unwritten is None else whole_number(known.unwritten, _TRIED, 0, _NUMBER_MAX)
     )

@@ -378,6 +378,62 @@ TEST_F(Shared, WhenTheServerEndsRequestsAreClosedAndTheNextServerServes) {
   kill(server);
 }
 
+TEST_F(Shared, AServerReplacesAnotherAndHasWhatThatAcknowledgedInItsFile) {
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back(
+      {.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("f")});
+  const pid_t before = serve_elsewhere(chosen);
+  make_engine();
+  const auto store = client();
+  ASSERT_EQ(store->put("1", block_bytes(1, 5, kBlockBytes), 1).outcome, Outcome::done);
+  ::kill(before, SIGSTOP);
+  ::waitpid(before, nullptr, WUNTRACED);
+  chosen.replace_within = std::chrono::milliseconds(50);
+  const auto refused = Server::make(*engine_, chosen);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::capacity_exceeded);
+  EXPECT_NE(refused.error().message().find("kill -KILL"), std::string::npos);
+  ::kill(before, SIGCONT);
+  chosen.replace_within = std::chrono::hours(1);
+  serve(chosen);
+  int status = 0;
+  ::waitpid(before, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  EXPECT_EQ(get(*store, 1), 5U);
+  EXPECT_EQ(put(*store, 2, 2), Outcome::done);
+  EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::unsupported) << "its own process";
+  server_.reset();
+  serve(chosen);
+  EXPECT_EQ(get(*store, 1), 5U) << "no other server was there";
+}
+
+TEST_F(Shared, AServerAnswersWhatItHasTakenBeforeItsEnd) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.clients_max = 1;
+  serve(chosen);
+  const auto store = client();
+  std::vector<BlockView> views;
+  for (std::uint64_t key = 0; key < kBlocks; ++key) {
+    ASSERT_EQ(put(*store, key, 1), Outcome::done);
+    if (key % 2 == 0) views.push_back(store->view(std::to_string(key)));
+    EXPECT_TRUE(key % 2 == 0 || server_->served().pin(std::to_string(key)));
+  }
+  for (std::uint64_t key = 0; key < kBlocks; key += 2) store->remove(std::to_string(key));
+  const auto bytes = block_bytes(100, 1, kBlockBytes);
+  const PutBlock last{.key = "100", .source = bytes};
+  const Transfer waits = store->put({&last, 1});
+  EXPECT_EQ(store->statistics().clients.at(0).leases, kBlocks / 2) << "it has taken the put";
+  EXPECT_FALSE(waits.poll());
+  std::thread ending([&] { server_.reset(); });
+  const ConnectOptions brief{.deadline = std::chrono::milliseconds(20)};
+  while (connect(*engine_, chosen.socket, brief).error().code == Code::capacity_exceeded) continue;
+  views.clear();
+  waits.wait();
+  EXPECT_EQ(name(waits.ends().front().outcome), "done");
+  ending.join();
+}
+
 TEST_F(Shared, AServerEndsWhileBlocksMoveAndClientsAreConnected) {
   make_engine();
   ServeOptions chosen = options();

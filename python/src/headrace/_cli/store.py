@@ -15,7 +15,7 @@ import click
 
 from headrace import _core
 from headrace._cli._app import Group
-from headrace._cli._options import Count, FilePath, Name, Size, json_option
+from headrace._cli._options import Count, Duration, FilePath, Name, Size, json_option
 from headrace._cli._output import EXIT_FAILED, live_stdout, print_document
 from headrace._files import file_error, is_there
 from headrace._signals import noticed
@@ -116,6 +116,9 @@ def _print_served(totals: StoreStatistics) -> None:
 @click.option("--block", type=Size(1), default="1MiB", help="Longest block.")
 @click.option("--clients", type=Count(1, 64), default="16", help="Clients at a time.")
 @click.option("--group", type=Name(".+", "a group"), help="Its members may connect as well.")
+@click.option(
+    "--replace", type=Duration(0.001, 86400), help="End the server there; wait up to TIME."
+)
 @json_option
 def serve(
     socket: str,
@@ -125,6 +128,7 @@ def serve(
     block: int,
     clients: int,
     group: str | None,
+    replace: float | None,
     *,
     as_json: bool,
 ) -> None:
@@ -149,6 +153,7 @@ def serve(
             share=socket,
             clients_max=clients,
             group=group_id,
+            replace_within_s=replace or 0.0,
         ) as store,
     ):
         if not as_json:
