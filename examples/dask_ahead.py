@@ -2,11 +2,13 @@
 """What ``headrace.dask.Prefetch(ahead="decode")`` gains for dask.dataframe.read_parquet here.
 
 python examples/dask_ahead.py [--rounds N] [--workers N] [--rows N] [--cold] [--latency-ms N]
+                              [--share]
 
 The same graph runs in turns on two clusters, without the plug-in and with it; their answers must be
 equal. With --cold the kernel drops its copies of the files before each run. With --latency-ms a
-function of `from_map` reads the files and waits before, as for an object store. The last line gives
-the time with the plug-in by that without: the median and its 95 % confidence interval.
+function of `from_map` reads the files and waits before, as for an object store. With --share the
+workers share what they have read, so that from the second round on no file is read. The last line
+gives the time with the plug-in by that without: the median and its 95 % confidence interval.
 """
 
 import argparse
@@ -76,7 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, value in (("rounds", 9), ("workers", 2), ("rows", 1_000_000), ("latency-ms", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--cold", action="store_true")
+    for name in ("cold", "share"):
+        parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".")))
@@ -88,7 +91,8 @@ def main() -> None:
             )
             client = stack.enter_context(stack.enter_context(cluster).get_client())
             clients.append(client)
-        headrace.dask.install(clients[1], headrace.dask.Prefetch(ahead="decode"))
+        share = "1GiB" if options.share else False
+        headrace.dask.install(clients[1], headrace.dask.Prefetch(ahead="decode", share=share))
         ratios = []
         for number in range(options.rounds + 1):
             found = {}
@@ -102,7 +106,10 @@ def main() -> None:
                 ratios.append(found[1][0] / found[0][0])
                 print(f"{found[0][0]:.2f} s without, {found[1][0]:.2f} s with", flush=True)
         for each in headrace.dask.statistics(clients[1]).values():
-            print(f"{each.inputs_prefetched} prefetched, {each.inputs_late} late")
+            print(
+                f"{each.inputs_prefetched} prefetched, {each.inputs_late} late, "
+                f"{each.inputs_shared} of other workers"
+            )
         figure = figure_of(ratios)
         low, high = figure.interval or (figure.median, figure.median)
         print(f"ratio {figure.median:.3f} ({low:.3f} to {high:.3f})")

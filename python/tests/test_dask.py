@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """headrace.dask: workers of Dask that prefetch the inputs of their tasks."""
 
+import os
 import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -397,6 +399,82 @@ def test_workers_that_are_restarted_prefetch_again(
         client.restart()
         wait_until(lambda: list(headrace.dask.statistics(client).values()) == [fresh])
         assert client.gather(client.map(total, partitions)) == EXPECTED
+
+
+def total_in_place(part: Partition) -> tuple[int, bool]:
+    """The total of a partition, and whether its data is in memory of a server."""
+    batch = headrace.dask.read(part).read_next_batch()
+    address = batch["n"].buffers()[1].address
+    with Path("/proc/self/maps").open() as maps:
+        for line in maps:
+            begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+            if begin <= address < end:
+                return pc.sum(batch["n"]).as_py(), "memfd:" in line
+    raise AssertionError
+
+
+def serves(dask_worker: distributed.Worker) -> bool:
+    return dask_worker.plugins["headrace"].running.shared._server is not None  # noqa: SLF001
+
+
+def changed(frame: Any, more: int) -> Any:
+    frame.loc[:, "n"] += more
+    return frame
+
+
+def token_here(dask_worker: distributed.Worker) -> str:
+    return str(dask_worker.plugins["headrace"].token)
+
+
+def shared(client: distributed.Client) -> dict[str, int]:
+    return {name: each.inputs_shared for name, each in headrace.dask.statistics(client).items()}
+
+
+def test_a_worker_reads_what_another_one_has_decoded(files: list[str], tmp_path: Path) -> None:
+    parts = [Partition(path, ("n",)) for path in files]
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=ANY_PORT,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        cluster.get_client() as client,
+    ):
+        headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode", share="64MiB"))
+        serving = client.run(serves)
+        server = next(name for name, is_server in serving.items() if is_server)
+        other = next(name for name, is_server in serving.items() if not is_server)
+
+        def run(worker: str) -> list[Any]:
+            return list(
+                client.gather(client.map(total_in_place, parts, workers=[worker], pure=False))
+            )
+
+        expected = [number * ROWS for number in range(6)]
+        assert [each for each, _ in run(other)] == expected
+        assert shared(client) == {server: 0, other: 0}
+        assert run(server) == [(each, True) for each in expected]
+        assert shared(client)[server] >= len(parts)
+        # A frame is copied, because tasks may change it.
+        for more, worker in enumerate((server, other)):
+            frame = dd.read_parquet(files).map_partitions(changed, more)
+            found = client.compute(frame.n.sum(), workers=[worker]).result()
+            assert found == sum(expected) + more * ROWS * len(parts)
+        assert shared(client)[other] >= len(parts)
+        # The blocks are lost with their server, and are decoded again.
+        client.run(os._exit, 1, workers=[server], on_error="ignore")
+        assert [each for each, _ in run(other)] == expected
+        wait_until(lambda: len(shared(client)) == 2)
+        assert [each for each, _ in run(other)] == expected
+        newcomer = next(name for name in shared(client) if name != other)
+        assert run(newcomer) == [(each, True) for each in expected]
+        assert shared(client)[newcomer] >= len(parts)
+        assert any(client.run(serves).values())
+        (token,) = set(client.run(token_here).values())
+        sockets = Path(tempfile.gettempdir())
+        assert len(list(sockets.glob(f"headrace-{token}*"))) == 2
+    assert not list(sockets.glob(f"headrace-{token}*"))
 
 
 def test_inputs_are_found_wherever_arguments_name_them(partitions: list[Partition]) -> None:

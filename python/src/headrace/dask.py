@@ -5,7 +5,8 @@ The task graph is the plan. A `distributed` plug-in observes which tasks the sch
 worker, finds `Partition`s and Arrow tables in their arguments, and lets an engine copy them to the
 nearest fast memory. A task reads them by `read`: from copies that are ready, else from the source,
 so results do not depend on prefetching. With ``ahead="decode"`` the worker also runs the functions
-of the next tasks that read files, such as those of `dask.dataframe.read_parquet`.
+of the next tasks that read files, such as those of `dask.dataframe.read_parquet`. With ``share``
+each file is decoded once per host, and kept in a store of its workers.
 
 Example:
     with distributed.LocalCluster(n_workers=4) as cluster, cluster.get_client() as client:
@@ -22,8 +23,10 @@ import itertools
 import logging
 import os
 import queue
+import secrets
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -34,12 +37,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace import _core
-from headrace._arguments import PrefetchMode, prefetch_mode, whole_number
+from headrace._arguments import PrefetchMode, byte_count, prefetch_mode, whole_number
 from headrace._arrow_source import reader_of
 from headrace._extras import missing_package
+from headrace._shared_results import SharedResults
 from headrace.cache import Cache
 from headrace.engine import Engine
-from headrace.errors import IoFailedError, UnsupportedError
+from headrace.errors import Error, IoFailedError, UnsupportedError
 from headrace.machine import Machine, Node, topo
 from headrace.table import Table
 
@@ -120,6 +124,7 @@ class WorkerStatistics:
         inputs_late: Inputs whose task started first.
         inputs_failed: Inputs that could not be opened; their tasks raise the error.
         inputs_held: Inputs that are open now.
+        inputs_shared: Inputs that another worker of the host had decoded.
         bytes_from_copies: Bytes that tasks read from copies.
         bytes_from_source: Bytes of prefetched inputs that tasks read from the source.
         bytes_moved: Bytes of completed moves.
@@ -132,6 +137,7 @@ class WorkerStatistics:
     inputs_late: int = 0
     inputs_failed: int = 0
     inputs_held: int = 0
+    inputs_shared: int = 0
     bytes_from_copies: int = 0
     bytes_from_source: int = 0
     bytes_moved: int = 0
@@ -154,7 +160,7 @@ def read(data: object) -> Any:
     reader = None if running is None else running.read(data)
     if reader is not None:
         return reader
-    table = data.table() if isinstance(data, Partition) else data
+    table = _decoding(data)[1]() if running is None else running.decoded(data)
     return pa.RecordBatchReader.from_stream(table)
 
 
@@ -175,7 +181,10 @@ def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> Non
                 f"the worker {address} cannot import headrace.dask ({answer})",
                 "run 'pip install headrace[dask]' in the environment of every worker",
             ) from answer
-    client.register_plugin(Prefetch() if plugin is None else plugin, name=_NAME)
+    plugin = Prefetch() if plugin is None else plugin
+    by_host = Counter(address.rpartition(":")[0] for address in found)
+    plugin.clients = min(64, 2 + max(by_host.values(), default=0))
+    client.register_plugin(plugin, name=_NAME)
     if any(each.prefetching for each in statistics(client).values()):
         _see_ahead(client)
 
@@ -211,6 +220,7 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         capacity: int | str = "256MiB",
         ahead: int | Literal["decode"] = 4,
         pin: bool = True,
+        share: bool | int | str = False,
     ) -> None:
         """Choose how workers prefetch.
 
@@ -223,9 +233,13 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
                 functions of Dask, of `dask.dataframe.from_map`, and of tasks annotated by
                 ``dask.annotate(ahead="decode")``. They run in a thread that is no task's.
             pin: Pin workers to nodes.
+            share: Bytes of decoded inputs that the workers of each host share; True: `capacity`.
+                One of them serves the store. Shares the tables of Parquet `Partition`s, which are
+                read in place, and what ``ahead="decode"`` reads by functions of Dask and of
+                `dask.dataframe.from_map`, which is copied. These must return the same each time.
 
         Raises:
-            InvalidArgumentError: The mode is unknown.
+            InvalidArgumentError: The mode is unknown, or `share` is too little.
         """
         self.prefetch = prefetch_mode(prefetch)
         self.capacity = capacity
@@ -233,11 +247,22 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
             "decode" if ahead == "decode" else whole_number(ahead, "prefetch for Dask", 1)
         )
         self.pin = pin
+        wanted = capacity if share is True else share
+        self.share: int = byte_count(wanted, "share inputs", 16 << 20) if wanted else 0
+        self.token: str = secrets.token_hex(8)
+        """Distinguishes the stores of clusters."""
+        self.clients: int = 16
+        """Of the store of a host; each reads a part of it in place."""
         self.running: _Running | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {name: getattr(self, name) for name in ("prefetch", "capacity", "ahead", "pin")}
-        return functools.partial(Prefetch, **options), ()
+        names = ("prefetch", "capacity", "ahead", "pin", "share")
+        options = {name: getattr(self, name) for name in names}
+        return (
+            functools.partial(Prefetch, **options),
+            (),
+            {"token": self.token, "clients": self.clients},
+        )
 
     def setup(self, worker: distributed.Worker) -> None:
         """Start on a worker; called by Dask."""
@@ -292,7 +317,7 @@ class _Input:
 class _Reading:
     """A function of a task that reads its data."""
 
-    run: Callable[[], Any]
+    run: Task
 
 
 @dataclass(order=True)
@@ -332,7 +357,13 @@ class _Running:
         self.has_failed: bool = False
         self.engine: Engine | None = None
         self.cache: Cache | None = None
+        self.shared: SharedResults | None = None
         has_faster = machine.has_faster_node()
+        if options.share:
+            try:
+                self.shared = SharedResults(options.token, options.share, options.clients)
+            except Error:
+                _log.exception("this worker shares no inputs")
         if options.prefetch == "on" or (options.prefetch == "auto" and has_faster):
             self.engine = Engine(machine, nodes=[] if node is None else [node])
             self.cache = Cache(
@@ -370,7 +401,12 @@ class _Running:
         with self.lock:
             self.opened.wait_for(lambda: self.opening != id(reading))
             found = self.inputs.pop(id(reading), None)
-        return reading.run() if found is None else found.table
+        return self.decoded(reading) if found is None else found.table
+
+    def decoded(self, data: object) -> Any:
+        """The table of an input, or the result of a `_Reading`."""
+        name, decode = _decoding(data)
+        return decode() if self.shared is None else self.shared.result(name, decode)
 
     def statistics(self) -> WorkerStatistics:
         """The totals, including open inputs."""
@@ -385,6 +421,8 @@ class _Running:
                 cached = self.cache.statistics
                 totals["bytes_moved"] = cached.bytes_moved
                 totals["bytes_cached"] = cached.bytes_cached
+            if self.shared is not None:
+                totals["inputs_shared"] = self.shared.of_others
         known = {"node": self.node, "prefetching": self.is_looking_ahead and not self.has_failed}
         return WorkerStatistics(**{**totals, **known})  # type: ignore[arg-type]
 
@@ -395,9 +433,9 @@ class _Running:
         self._end_all()
         with self.lock:
             cache, self.cache = self.cache, None
-        if cache is not None and self.engine is not None:
-            cache.close()
-            self.engine.close()
+        for each in (cache, self.shared, self.engine):
+            if each is not None:
+                each.close()
 
     def _run(self) -> None:
         while True:
@@ -502,8 +540,8 @@ class _Running:
 
     def _opened(self, data: Any, key: object) -> _Input:
         if isinstance(data, _Reading):
-            return _Input(data.run(), None, {key})
-        table = Table(data.table() if isinstance(data, Partition) else data)
+            return _Input(self.decoded(data), None, {key})
+        table = Table(self.decoded(data))
         started = None
         if self.cache is not None:
             columns = list(range(len(table.column_names)))
@@ -514,6 +552,20 @@ class _Running:
 
 def _identity(data: object) -> object:
     return data if isinstance(data, Partition) else id(data)
+
+
+def _decoding(data: Any) -> tuple[object, Callable[[], Any]]:
+    """The name of an input among shared ones, None if it is not shared; and how to decode it."""
+    if isinstance(data, _Reading):
+        # The keys of Dask's functions have a digest of their arguments; others are the user's.
+        return data.run.key if _is_producer(data.run) else None, data.run
+    if not isinstance(data, Partition):
+        return None, lambda: data
+    with suppress(OSError):
+        if data.path.endswith(".parquet"):
+            known = Path(data.path).stat()
+            return (data, known.st_mtime_ns, known.st_size), data.table
+    return None, data.table
 
 
 # Everything below depends on internals of distributed, which may differ between versions.

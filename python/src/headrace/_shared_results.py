@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that the processes of a host share in a store, which one of them serves."""
+
+import hashlib
+import itertools
+import logging
+import pickle
+import secrets
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.engine import Engine
+from headrace.errors import CapacityExceededError, Error, NotFoundError
+from headrace.store import Store
+
+_BLOCK_BYTES = 1 << 20
+_DATA_BYTES = _BLOCK_BYTES * 7 // 8
+"""The rest is for the head, the schema and padding."""
+_DEADLINE_S = 5.0
+_HEAD = struct.Struct("<8sQQ?")
+"""Of a block: the process that put the result, its number there, rows in all, whether pickled."""
+_HEAD_BYTES = 64
+_log = logging.getLogger(__name__)
+
+
+class SharedResults:
+    """Results by name. Tables are read in place; other objects are unpickled, so each is private.
+
+    If the server ends, the next process that asks it serves, with an empty store.
+
+    Threading: shared.
+    """
+
+    def __init__(self, token: str, capacity: int, clients_max: int) -> None:
+        """Connect to the server of this name, or serve a store of `capacity` bytes."""
+        self._path = f"{tempfile.gettempdir()}/headrace-{token}"
+        self._capacity = capacity
+        self._clients_max = clients_max
+        self._engine = Engine()
+        self._process = secrets.token_bytes(8)
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._server: Store | None = None
+        self._serve()
+        self._store = Store.connect(self._path, deadline_s=_DEADLINE_S, engine=self._engine)
+        self.of_others: int = 0
+        """Results returned that another process had put."""
+
+    def result(self, name: object, compute: Callable[[], Any]) -> Any:  # noqa: ANN401 - Any result.
+        """Return what was put under the text of `name`; else compute it, and put it if not None."""
+        if name is None:
+            return compute()
+        key = hashlib.blake2b(repr(name).encode()).hexdigest()
+        try:
+            return self._found(key)
+        except NotFoundError:
+            pass
+        except Error as problem:  # The server has ended or is stopped.
+            _log.warning("results are not shared: %s", problem)
+            with suppress(Error):
+                self._serve()
+        computed = compute()
+        with suppress(Exception):  # What cannot be pickled or is too long.
+            blocks = [memoryview(each) for each in self._packed(computed)]
+            self._store.put_many(
+                [f"{key} {number}" for number in range(len(blocks))], blocks
+            ).wait()
+        return computed
+
+    def close(self) -> None:
+        """Leave the store, and end it if served here; tables in place stay valid."""
+        self._store.close()
+        with self._lock:
+            if self._server is not None:
+                Path(f"{self._path}.lock").unlink(missing_ok=True)
+                self._server.close()
+        self._engine.close()
+
+    def _serve(self) -> None:
+        with self._lock, suppress(CapacityExceededError):  # Another process serves.
+            self._server = Store(
+                [self._capacity],
+                block_bytes=_BLOCK_BYTES,
+                checksums=False,
+                share=self._path,
+                clients_max=self._clients_max,
+                engine=self._engine,
+            )
+
+    def _found(self, key: str) -> Any:  # noqa: ANN401 - As `result`.
+        tables: list[Any] = []
+        head, row_count, rows = b"", 0, 0
+        while not tables or rows < row_count:
+            block = pa.py_buffer(self._store.view(f"{key} {len(tables)}"))
+            if tables and block[: _HEAD.size] != head:  # Blocks of two processes.
+                raise NotFoundError("read a shared result", "it is being replaced", "compute it")
+            head = block[: _HEAD.size].to_pybytes()
+            process, _, row_count, is_pickled = _HEAD.unpack(head)
+            tables.append(pa.ipc.open_stream(block[_HEAD_BYTES:]).read_all())
+            rows += tables[-1].num_rows
+        with self._lock:
+            self.of_others += process != self._process
+        found = pa.concat_tables(tables)
+        if not is_pickled:
+            return found
+        parts = [memoryview(each.buffers()[1])[: len(each)] for each in found[0].chunks]
+        return pickle.loads(b"".join(parts))  # noqa: S301 - Of processes of this user.
+
+    def _packed(self, computed: Any) -> Iterator[Any]:  # noqa: ANN401 - As `result`.
+        table, is_pickled = computed, not isinstance(computed, pa.Table)
+        if is_pickled:
+            pickled = pa.py_buffer(pickle.dumps(computed, protocol=5))
+            column = pa.Array.from_buffers(pa.uint8(), pickled.size, [None, pickled])
+            table = pa.table({"pickled": column})
+        head = _HEAD.pack(self._process, next(self._numbers), table.num_rows, is_pickled)
+        return _blocks(head.ljust(_HEAD_BYTES, b"\0"), table)
+
+
+def _blocks(head: bytes, table: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow.Table.
+    parts = -(-table.nbytes // _DATA_BYTES)
+    if parts > 1 and table.num_rows > 1:
+        rows = -(-table.num_rows // parts)
+        for begin in range(0, table.num_rows, rows):
+            yield from _blocks(head, table.slice(begin, rows))
+        return
+    sink = pa.BufferOutputStream()
+    sink.write(head)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    if sink.tell() > _BLOCK_BYTES:
+        raise ValueError  # A value, the dictionary of a column, or the schema is too long.
+    yield sink.getvalue()
