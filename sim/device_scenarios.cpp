@@ -43,7 +43,7 @@ Work work_of(const std::string& operation) {
 }
 
 Result<void> needs_devices(const Model& model, std::size_t count) {
-  const std::size_t there = model.has_dsa ? model.machine.dsa_devices.size() : 0;
+  const std::size_t there = model.device_count();
   if (count >= 1 && there >= count) return {};
   return fail(Code::unsupported, fmt::format("simulate {} DSA devices", count),
               fmt::format("the machine has {}", there),
@@ -79,11 +79,7 @@ struct QueueUse {
 bool fits_cache(const Model& model, std::uint32_t node, double bytes) {
   const SocketModel& socket = model.sockets.front();
   if (model.node(node)->socket != socket.socket) return false;
-  double nodes = 0;
-  for (const NodeModel& each : model.nodes) {
-    nodes += each.kind == "ddr" && each.socket == socket.socket ? 1 : 0;
-  }
-  return bytes <= socket.l3_bytes / std::max(1.0, nodes);
+  return bytes <= socket.l3_bytes / model.ddr_node_count(socket.socket);
 }
 
 /// Benchmarks write a buffer before they copy it again and again: devices read it in the cache.

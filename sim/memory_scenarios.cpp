@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <random>
@@ -98,9 +97,8 @@ Result<Outcome> memory(const Model& model, const Point& point) {
   const Stream full = stream(model, groups, writes, model.core.outstanding_lines);
   Stream result = full;
   if (load != "full") {
-    double wanted = 0;
-    const auto [end, code] = std::from_chars(load.data(), load.data() + load.size(), wanted);
-    if (code != std::errc() || end != load.data() + load.size() || wanted <= 0) {
+    const double wanted = point.number("load");
+    if (wanted <= 0) {
       return refuse("load", fmt::format("'{}' is neither 'full' nor a rate in GB/s", load),
                     "write as in load=160");
     }
@@ -154,9 +152,9 @@ Result<Outcome> placement(const Model& model, const Point& point) {
   if (devices == 0) {
     moved = move_by_cores(model, socket, threads, bytes, traffic);
   } else {
-    const std::size_t known = model.has_dsa ? model.machine.dsa_devices.size() : 0;
-    if (devices > known) {
-      return refuse("devices", fmt::format("the machine has {}", known), "use no more than it has");
+    if (devices > model.device_count()) {
+      return refuse("devices", fmt::format("the machine has {}", model.device_count()),
+                    "use no more than it has");
     }
     std::vector<Submitter> submitters;
     for (std::uint32_t i = 0; i < devices; ++i) {
@@ -317,7 +315,7 @@ Result<Outcome> cxl(const Model& model, const Point& point) {
   const double bytes = point.size("bytes");
   Moved moved;
   if (point.word("mover") == "dsa") {
-    if (!model.has_dsa || model.machine.dsa_devices.empty()) {
+    if (model.device_count() == 0) {
       return fail(Code::unsupported, "move by a DSA", "the machine has none", "use mover=cpu");
     }
     moved = move_by_devices(model, {},
@@ -383,11 +381,7 @@ class Pass {
  public:
   Pass(const Model& model, const NodeModel& ddr, const NodeModel* hbm)
       : world_(model), ddr_(ddr), hbm_(hbm) {
-    double nodes = 0;
-    for (const NodeModel& each : model.nodes) {
-      nodes += each.kind == "ddr" && each.socket == ddr.socket ? 1 : 0;
-    }
-    const double cores = model.socket(ddr.socket).core_count / nodes;
+    const double cores = model.socket(ddr.socket).core_count / model.ddr_node_count(ddr.socket);
     misses_ = world_.fluid().add("misses of cores", cores * model.core.outstanding_lines * kLine);
     if (hbm == nullptr) side_ = world_.fluid().add("side cache", ddr.side_cache_gb_per_s);
   }
@@ -458,8 +452,8 @@ Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
   Pass first(model, ddr, hbm);
   const DeviceSetup setup;
   Devices devices(first.world(), setup);
-  const auto device_count = static_cast<std::uint32_t>(model.machine.dsa_devices.size());
-  if (hbm == nullptr || device_count == 0 || !model.has_dsa) {
+  const std::uint32_t device_count = model.device_count();
+  if (hbm == nullptr || device_count == 0) {
     first.read(passes > 1 ? kept : 0, 0, false);
   } else if (passes > 1) {
     constexpr double kTransfer = 2 << 20;

@@ -7,7 +7,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <optional>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "headrace/json/field.hpp"
@@ -84,9 +87,10 @@ double quantity(const Field& field, Kind kind, bool may_be_zero = false) {
     field.refuse("is missing", R"(write {"value": "...", "source": "..."})");
     return 1;
   }
-  field.only({"value", "source", "fitted_to"});
   const std::string remedy = R"(say where the value comes from, or "assumed")";
-  const Field from = field[field["fitted_to"].is_present() ? "fitted_to" : "source"];
+  const Field source = field["source"];
+  const Field fitted = field["fitted_to"];
+  const Field& from = fitted.is_present() ? fitted : source;
   if (from.text(remedy).empty()) from.refuse("is missing", remedy);
   return number(field["value"], kind, may_be_zero);
 }
@@ -98,8 +102,6 @@ double optional(const Field& field, const char* key, Kind kind) {
 }
 
 NodeModel parse_node(const Field& field) {
-  field.only({"node", "socket", "kind", "peak", "read", "mixed", "write", "latency",
-              "remote_latency", "side_cache"});
   NodeModel node;
   node.node = field["node"].index();
   node.socket = field["socket"].index();
@@ -125,7 +127,6 @@ NodeModel parse_node(const Field& field) {
 }
 
 SocketModel parse_socket(const Field& field) {
-  field.only({"socket", "mesh_read", "cores", "l2", "l3", "l3_ways", "ddio_ways"});
   SocketModel socket;
   socket.socket = field["socket"].index();
   socket.mesh_read_gb_per_s = quantity(field["mesh_read"], Kind::rate);
@@ -149,7 +150,6 @@ void check_ascending(const std::vector<Each>& all, const Field& last) {
 }
 
 LevelModel parse_level(const Field& field) {
-  field.only({"bytes", "cores", "read", "fill", "copy", "read_all", "fill_all", "copy_all"});
   return {.bytes = quantity(field["bytes"], Kind::size),
           .core_count = quantity(field["cores"], Kind::plain),
           .read_gb_per_s = quantity(field["read"], Kind::rate),
@@ -161,15 +161,12 @@ LevelModel parse_level(const Field& field) {
 }
 
 CallModel parse_call(const Field& field) {
-  field.only({"bytes", "fill", "copy"});
   return {.bytes = quantity(field["bytes"], Kind::size),
           .fill_gb_per_s = quantity(field["fill"], Kind::rate),
           .copy_gb_per_s = quantity(field["copy"], Kind::rate)};
 }
 
 CoreModel parse_core(const Field& field) {
-  field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share",
-              "fill", "compute", "handover", "handover_rate", "wake", "waking", "levels", "calls"});
   CoreModel core{.copy_gb_per_s = quantity(field["copy"], Kind::rate),
                  .call_ns = quantity(field["call"], Kind::time),
                  .overlapped_bytes = quantity(field["overlapped"], Kind::size),
@@ -196,10 +193,6 @@ CoreModel parse_core(const Field& field) {
 }
 
 DsaModel parse_dsa(const Field& field) {
-  field.only({"fabric",         "read_buffers", "shared_submit", "dedicated_submit", "alone",
-              "per_descriptor", "engine_depth", "translated",    "translation",      "random",
-              "misaligned",     "half_aligned", "iotlb_miss",    "fault_retry",      "fault_block",
-              "fault_major",    "touch",        "touch_huge",    "read_back_share",  "leak_reads"});
   return {.fabric_gb_per_s = quantity(field["fabric"], Kind::rate),
           .read_buffer_bytes = quantity(field["read_buffers"], Kind::size),
           .shared_submit_ns = quantity(field["shared_submit"], Kind::time),
@@ -223,8 +216,6 @@ DsaModel parse_dsa(const Field& field) {
 }
 
 OptaneModel parse_optane(const Field& field) {
-  field.only({"dimms", "read", "write", "grain", "entry", "stream", "cached_entry", "remote_share",
-              "paged_share"});
   return {.dimm_count = quantity(field["dimms"], Kind::plain),
           .read_gb_per_s = quantity(field["read"], Kind::rate),
           .write_gb_per_s = quantity(field["write"], Kind::rate),
@@ -237,9 +228,6 @@ OptaneModel parse_optane(const Field& field) {
 }
 
 InjectionModel parse_injection(const Field& field) {
-  field.only({"line", "interrupt", "poll", "host", "nic", "l1", "l2", "l3", "l1_latency",
-              "l2_latency", "l3_latency", "snoop_latency", "memory_latency", "work",
-              "working_set"});
   return {.line_gb_per_s = quantity(field["line"], Kind::rate),
           .interrupt_ns = quantity(field["interrupt"], Kind::time),
           .poll_ns = quantity(field["poll"], Kind::time),
@@ -316,6 +304,12 @@ double NodeModel::shared_write_gb_per_s() const {
   return mixed_gb_per_s <= read_gb_per_s ? std::max(half / left, write_gb_per_s) : 0;
 }
 
+double Model::ddr_node_count(std::uint32_t socket) const {
+  return std::max(1.0, static_cast<double>(std::ranges::count_if(nodes, [&](const NodeModel& node) {
+                    return node.kind == "ddr" && node.socket == socket;
+                  })));
+}
+
 const NodeModel* Model::node(std::uint32_t number) const {
   const auto found = std::find_if(nodes.begin(), nodes.end(),
                                   [&](const NodeModel& node) { return node.node == number; });
@@ -327,64 +321,37 @@ const SocketModel& Model::socket(std::uint32_t number) const {
                        [&](const SocketModel& socket) { return socket.socket == number; });
 }
 
-/// Scans the text, which is valid JSON, tracking the path of the current value.
+/// Parses the text again and keeps the way to the current value.
 std::size_t line_of(std::string_view text, std::string_view way) {
-  struct Level {
-    bool is_list = false;
-    std::size_t index = 0;
-    std::string key = {};
-  };
-  std::vector<Level> levels;
-  std::size_t line = 1;
-  std::size_t best_line = 1;
+  using Event = json::Json::parse_event_t;
+  std::istringstream stream{std::string(text)};
+  std::vector<std::string> ways;                         // By depth.
+  std::vector<std::optional<std::size_t>> next_indexes;  // Of lists.
+  std::ptrdiff_t best_end = 0;
   std::size_t best_length = 0;
-  bool expects_key = false;
-  const auto note = [&] {
-    std::string here;
-    for (const Level& level : levels) {
-      if (level.is_list) {
-        here += fmt::format("[{}]", level.index);
-      } else {
-        here += (here.empty() ? "" : ".") + level.key;
-      }
+  const auto look = [&](int depth, Event event, const json::Json& parsed) {
+    const auto at = static_cast<std::size_t>(depth);
+    ways.resize(at + 1);
+    next_indexes.resize(at + 1);
+    if (event == Event::object_end || event == Event::array_end) return true;
+    const std::string above = at == 0 ? "" : ways[at - 1];
+    if (event == Event::key) {
+      ways[at] = above + (above.empty() ? "" : ".") + parsed.get<std::string>();
+    } else if (next_indexes[at]) {
+      ways[at] = fmt::format("{}[{}]", above, (*next_indexes[at])++);
     }
-    const bool leads =
-        way.starts_with(here) &&
-        (here.size() == way.size() || way[here.size()] == '.' || way[here.size()] == '[');
-    if (leads && here.size() > best_length) {
+    if (event == Event::array_start) next_indexes.emplace_back(0);
+    const std::string& here = ways[at];
+    const std::string_view rest = way.substr(std::min(here.size(), way.size()));
+    const bool leads = rest.empty() || rest.starts_with('.') || rest.starts_with('[');
+    if (leads && way.starts_with(here) && here.size() > best_length) {
       best_length = here.size();
-      best_line = line;
+      best_end = stream.tellg();
     }
+    return true;
   };
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char letter = text[i];
-    if (letter == '\n') ++line;
-    if (letter == '{' || letter == '[') {
-      levels.push_back({.is_list = letter == '['});
-      expects_key = letter == '{';
-      if (letter == '[') note();
-    } else if (letter == '}' || letter == ']') {
-      if (!levels.empty()) levels.pop_back();
-      expects_key = false;
-    } else if (letter == ',' && !levels.empty()) {
-      expects_key = !levels.back().is_list;
-      if (levels.back().is_list) {
-        ++levels.back().index;
-        note();
-      }
-    } else if (letter == '"') {
-      const std::size_t begin = i + 1;
-      for (++i; i < text.size() && text[i] != '"'; ++i) {
-        if (text[i] == '\\') ++i;
-      }
-      if (expects_key && !levels.empty()) {
-        levels.back().key = text.substr(begin, std::min(i, text.size()) - begin);
-        expects_key = false;
-        note();
-      }
-    }
-  }
-  return best_line;
+  [[maybe_unused]] const json::Json parsed = json::Json::parse(stream, look, false);
+  return 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + best_end, '\n'));
 }
 
 Result<Model> parse_model(const std::string& text, const std::string& path, topo::Machine machine) {
@@ -400,8 +367,6 @@ Result<Model> parse_model(const std::string& text, const std::string& path, topo
                        return fmt::format("line {}: ", line_of(text, way));
                      }};
   const Field root(state, &json["model"], "model");
-  root.only(
-      {"name", "nodes", "sockets", "links", "core", "dsa", "optane", "injection", "measured"});
   Model model;
   model.path = path;
   model.machine = std::move(machine);
@@ -410,19 +375,20 @@ Result<Model> parse_model(const std::string& text, const std::string& path, topo
     model.sockets.push_back(parse_socket(field));
   }
   for (const Field& field : elements(root["links"])) {
-    field.only({"from", "to", "rate"});
     model.links.push_back({.from = field["from"].index(),
                            .to = field["to"].index(),
                            .gb_per_s = quantity(field["rate"], Kind::rate)});
   }
   if (model.nodes.empty()) root["nodes"].refuse("is missing or empty", "describe each node");
-  if (!state.error.has_value()) model.core = parse_core(root["core"]);
+  model.core = parse_core(root["core"]);
   model.has_dsa = root["dsa"].json() != nullptr;
   if (model.has_dsa) model.dsa = parse_dsa(root["dsa"]);
   model.has_optane = root["optane"].json() != nullptr;
   if (model.has_optane) model.optane = parse_optane(root["optane"]);
   model.has_injection = root["injection"].json() != nullptr;
   if (model.has_injection) model.injection = parse_injection(root["injection"]);
+  for (const char* const other : {"name", "measured"}) static_cast<void>(root[other]);
+  root.refuse_unknown();
   if (!state.error.has_value()) check(model, root);
   if (state.error.has_value()) return fail(std::move(*state.error));
   return model;

@@ -160,6 +160,12 @@ struct Model {
   bool has_injection = false;
   InjectionModel injection;
 
+  /// DSA devices that a scenario can use.
+  [[nodiscard]] std::uint32_t device_count() const {
+    return has_dsa ? static_cast<std::uint32_t>(machine.dsa_devices.size()) : 0;
+  }
+  /// Nodes of DDR of a socket, which share its cores and its last-level cache evenly; at least 1.
+  [[nodiscard]] double ddr_node_count(std::uint32_t socket) const;
   [[nodiscard]] const NodeModel* node(std::uint32_t number) const;
   [[nodiscard]] const SocketModel& socket(std::uint32_t number) const;
 };

@@ -61,7 +61,8 @@ class Query {
         plan_(plan),
         schedule_(0, plan.chunk_count,
                   plan.capacity_bytes > 0 ? query::lab::kSlotsPerWorker * plan.thread_count : 0) {
-    const double core_count = cores_of_node(model);
+    const SocketModel& socket = model.sockets.front();
+    const double core_count = socket.core_count / model.ddr_node_count(model.nodes.front().socket);
     // `compute_` is added first, so it is named as the bound in a tie.
     const double most = std::min<double>(plan.thread_count, core_count);
     compute_ = world_.fluid().add("compute", most);
@@ -103,14 +104,6 @@ class Query {
   }
 
  private:
-  static double cores_of_node(const Model& model) {
-    double nodes = 0;
-    for (const NodeModel& node : model.nodes) {
-      if (node.socket == model.nodes.front().socket && node.kind == "ddr") ++nodes;
-    }
-    return model.sockets.front().core_count / std::max(1.0, nodes);
-  }
-
   /// Starts the worker's next task, if there is one.
   void next(std::uint32_t worker, const Task& finished) {
     const Task task = schedule_.next(finished, true);
@@ -266,9 +259,8 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
     *node = *found;
   }
   const std::size_t devices = point.count("devices");
-  const std::size_t known = model.has_dsa ? model.machine.dsa_devices.size() : 0;
-  if (devices > known) {
-    return refuse("devices", fmt::format("the machine has {}", known),
+  if (devices > model.device_count()) {
+    return refuse("devices", fmt::format("the machine has {}", model.device_count()),
                   "use no more than it has; 0 moves by cores");
   }
   plan.device_count = devices;

@@ -143,8 +143,6 @@ void check_whole(const Field& field, const FaultRule& rule) {
 FaultRule read_rule(const Field& field) {
   constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
   constexpr std::uint64_t kLongestNs = 3'600'000'000'000;  // An hour.
-  field.only({"kind", "device", "queue", "opcode", "probability", "every", "nth", "at_byte",
-              "delay_ns", "status", "write"});
   FaultRule rule;
   rule.kind = field["kind"].enumerator<FaultKind>();
   field["device"].take(rule.device, kDeviceMax - 1);
@@ -194,11 +192,11 @@ Result<FaultScript> parse_fault_script(std::string_view text, const std::string&
                        return fmt::format("{}, line {}: ", file_name, lines.find(way)->second);
                      }};
   const Field root(state, &json, "");
-  root.only({"fault"});
   FaultScript script;
   for (const Field& field : root["fault"].elements(kFaultRuleMax)) {
     script.rules[script.rule_count++] = read_rule(field);
   }
+  root.refuse_unknown();
   if (state.error) return fail(std::move(*state.error));
   return script;
 }

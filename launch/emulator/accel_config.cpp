@@ -84,6 +84,7 @@ std::optional<std::uint32_t> Reader::member(const Field& field, const char* kind
     field["dev"].refuse(
         fmt::format("is '{}', which is no {} of dsa{}", name, kind, device_),
         fmt::format("use {}{}.0 to {}{}.{}", kind, device_, kind, device_, count - 1));
+    field.ignore();
   } else if (!seen_.insert(name).second) {
     field["dev"].refuse(fmt::format("is '{}', which appears twice", name), "name it once");
   }
@@ -100,9 +101,6 @@ void Reader::check_group_id(const Field& field, std::optional<std::uint32_t> gro
 }
 
 void Reader::read_queue(const Field& field, std::optional<std::uint32_t> group) {
-  field.only({"dev", "group_id", "mode", "size", "threshold", "priority", "block_on_fault",
-              "max_batch_size", "max_transfer_size", "type", "name", "driver_name", "ats_disable",
-              "prs_disable", "op_config"});
   const auto index = member(field, "wq", kQueueMax);
   if (!index) return;
   QueueConfig& queue = config_.queues[*index];
@@ -125,6 +123,7 @@ void Reader::read_queue(const Field& field, std::optional<std::uint32_t> group) 
       field["ats_disable"].is_present() && field["ats_disable"].number(1) != 0;
   extras_.prs_disable[*index] =
       field["prs_disable"].is_present() && field["prs_disable"].number(1) != 0;
+  const Field opcodes = field["op_config"];
   if (queue.type != "none" && queue.type != "user") {
     left_out_.push_back(
         fmt::format("{}: wq{}.{} of type {} ignored: only WQs of type user are emulated",
@@ -134,7 +133,7 @@ void Reader::read_queue(const Field& field, std::optional<std::uint32_t> group) 
   }
   queue.batch_max = std::bit_ceil(queue.batch_max);
   queue.transfer_bytes_max = std::bit_ceil(queue.transfer_bytes_max);
-  if (const Field opcodes = field["op_config"]; opcodes.is_present()) {
+  if (opcodes.is_present()) {
     const std::string text = opcodes.text();
     if (const auto bits = parse_bitmap(text)) {
       queue.op_config = *bits;
@@ -173,25 +172,21 @@ void Reader::check_queue(const Field& field, const QueueConfig& queue) {
 }
 
 void Reader::read_engine(const Field& field, std::optional<std::uint32_t> group) {
-  field.only({"dev", "group_id"});
   const auto index = member(field, "engine", kEngineMax);
+  if (!index) return;
   check_group_id(field["group_id"], group);
-  if (index) config_.engine_groups[*index] = group.value_or(kNoGroup);
+  config_.engine_groups[*index] = group.value_or(kNoGroup);
 }
 
 void Reader::read_group(const Field& field) {
   const auto index = member(field, "group", kGroupMax);
   if (!index) return;
   GroupExtras& extras = extras_.groups[*index];
-  std::vector<std::string_view> known{"dev", "grouped_workqueues", "grouped_engines"};
   for (const GroupField& each : kGroupFields) {
     for (const char* name : {each.name, each.former_name}) {
-      if (name == nullptr) continue;
-      field[name].take(extras.*each.field, each.most);
-      known.emplace_back(name);
+      if (name != nullptr) field[name].take(extras.*each.field, each.most);
     }
   }
-  field.only(known);
   for (const Field& queue : field["grouped_workqueues"].elements(kQueueMax)) {
     read_queue(queue, *index);
   }
@@ -206,8 +201,6 @@ void Reader::read_group(const Field& field) {
 }
 
 void Reader::read(const Field& field) {
-  field.only({"dev", "numa_node", "read_buffer_limit", "token_limit", "groups",
-              "ungrouped_workqueues", "ungrouped_engines"});
   // Not from save-config, which leaves out what load-config cannot set.
   field["numa_node"].take(config_.numa_node, kNodeMax);
   for (const char* name : {"read_buffer_limit", "token_limit"}) {
@@ -247,6 +240,7 @@ AccelConfig parse_devices(const Field& whole) {
   for (const Field& field : fields) {
     const std::string name = field["dev"].text();
     if (is_iax(name)) {
+      field.ignore();
       config.left_out.push_back(
           fmt::format("{}: {} ignored: only DSAs are emulated", field.way(), name));
       continue;
@@ -255,6 +249,7 @@ AccelConfig parse_devices(const Field& whole) {
     if (!device) {
       field["dev"].refuse(fmt::format("is '{}', which is not a DSA device", name),
                           fmt::format("use dsa0 to dsa{}", kDeviceMax - 1));
+      field.ignore();
       return config;
     }
     if (!seen.insert(*device).second) {
@@ -288,7 +283,9 @@ Result<AccelConfig> parse_accel_config(std::string_view json, const std::string&
                 "write one with 'accel-config save-config'");
   }
   Field::State state{.tried = tried, .remedy = {}};
-  AccelConfig config = parse_devices(Field(state, &parsed, ""));
+  const Field whole(state, &parsed, "");
+  AccelConfig config = parse_devices(whole);
+  whole.refuse_unknown();
   if (state.error) return fail(std::move(*state.error));
   for (std::string& sentence : config.left_out) {
     sentence = fmt::format("'{}', {}", file_name, sentence);

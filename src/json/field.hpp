@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <concepts>
 #include <functional>
-#include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +37,8 @@ class Field {
     /// Prefix of "field 'way'" in a message: "line 7: ".
     std::function<std::string(std::string_view way)> place = [](std::string_view) { return ""; };
     std::optional<Error> error = std::nullopt;
+    /// Names that were looked up, by the way of their object.
+    std::map<std::string, std::vector<std::string>, std::less<>> known = {};
   };
   Field(State& state, const Json* json, std::string way)
       : state_(&state), json_(json), way_(std::move(way)) {}
@@ -59,6 +60,8 @@ class Field {
 
   [[nodiscard]] Field operator[](const char* key) const {
     const Json* inner = nullptr;
+    std::vector<std::string>& known = state_->known[way_];
+    if (std::ranges::find(known, key) == known.end()) known.emplace_back(key);
     if (json_ != nullptr && !json_->is_object()) {
       refuse("is not an object", "write it as {\"name\": ...}");
     } else if (json_ != nullptr) {
@@ -84,18 +87,26 @@ class Field {
     return fields;
   }
 
-  /// Rejects names that are not in `known`: otherwise misspelt ones would be ignored silently.
-  void only(std::initializer_list<std::string_view> known) const {
-    only(std::span(known.begin(), known.size()));
-  }
-  void only(std::span<const std::string_view> known) const {
-    if (json_ == nullptr || !json_->is_object()) return;
+  /// Rejects names that were not looked up in an object of which others were: otherwise misspelt
+  /// ones would be ignored silently. Call it once all is read; it comes before other failures.
+  void refuse_unknown() const {
+    const auto known = state_->known.find(way_);
+    if (is_present() && json_->is_array()) {
+      for (const Field& each : elements(json_->size())) each.refuse_unknown();
+    }
+    if (known == state_->known.end() || json_ == nullptr || !json_->is_object()) return;
     for (const auto& [key, value] : json_->items()) {
-      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      Field(*state_, &value, way_to(key))
-          .refuse("is not known", fmt::format("use one of {}", fmt::join(known, ", ")));
+      const Field member(*state_, &value, way_to(key));
+      if (std::ranges::find(known->second, key) == known->second.end()) {
+        state_->error.reset();  // It may be that the right name is missing.
+        member.refuse("is not known", fmt::format("use one of {}", fmt::join(known->second, ", ")));
+      }
+      member.refuse_unknown();
     }
   }
+
+  /// Allows any name in this object, which was not read to its end.
+  void ignore() const { state_->known.erase(way_); }
 
   [[nodiscard]] std::string text(const std::string& remedy = R"(write it as "...")") const {
     if (is_present() && json_->is_string()) return json_->get<std::string>();
