@@ -37,10 +37,7 @@ ReplayOptions replay_options(const Json& run) {
   }
   if (run.contains("copies")) options.copies = run.at("copies").get<std::uint32_t>();
   if (run.contains("devices")) options.devices = run.at("devices").get<std::uint32_t>();
-  const std::string path = run.value("path", std::string("recorded"));
-  options.path = path == "cpu"   ? ReplayPath::cpu
-                 : path == "dsa" ? ReplayPath::dsa
-                                 : ReplayPath::recorded;
+  options.path = find_name<ReplayPath>(run.value("path", std::string("recorded"))).value();
   return options;
 }
 
@@ -120,9 +117,7 @@ std::string answer_inject(const std::string& request, const NicFunction& nic) {
   }
   const std::string sharing = asked.value("sharing", std::string("none"));
   const InjectionRun run{.node = {.core_count = asked.value("cores", 2U),
-                                  .sharing = sharing == "l2"         ? Sharing::l2
-                                             : sharing == "siblings" ? Sharing::siblings
-                                                                     : Sharing::none,
+                                  .sharing = find_name<Sharing>(sharing).value(),
                                   .polled = asked.value("polled", true),
                                   .protocol_on_nic = asked.value("protocol_on_nic", true),
                                   .memory_ratio = asked.value("memory_ratio", 1.0)},
@@ -183,11 +178,7 @@ std::string measure(const std::string& request) {
       .time_max = std::chrono::milliseconds(asked.at("time_max_ms").get<std::uint32_t>())};
   std::vector<Stream> streams;
   for (const Json& each : asked.at("streams")) {
-    const auto access = each.at("access").get<std::string>();
-    streams.push_back({.access = access == "copy"     ? Access::copy
-                                 : access == "fill"   ? Access::fill
-                                 : access == "update" ? Access::update
-                                                      : Access::read,
+    streams.push_back({.access = find_name<Access>(each.at("access").get<std::string>()).value(),
                        .cpu = CpuId(each.at("cpu").get<std::uint32_t>()),
                        .node = NodeId(each.at("node").get<std::uint32_t>()),
                        .span = each.at("span").get<std::size_t>(),

@@ -32,9 +32,8 @@ void Fluid::add_flow(double amount, std::vector<Use> uses, Action done, bool cou
     after(0, std::move(done));
     return;
   }
-  bool bounded = false;
-  for (const Use& use : uses) bounded = bounded || use.weight > 0;
-  HEADRACE_CHECK(bounded, "a flow uses something");
+  HEADRACE_CHECK(std::ranges::any_of(uses, [](const Use& use) { return use.weight > 0; }),
+                 "a flow uses something");
   flows_.push_back(
       {.remaining = amount, .uses = std::move(uses), .done = std::move(done), .counts = counts});
   stale_ = true;
@@ -111,8 +110,8 @@ void Fluid::share() {
         if (use.weight > 0 && resource.left <= kNothingShare * resource.capacity) flow.fixed = true;
       }
     }
-    const auto still_open = static_cast<std::size_t>(
-        std::count_if(flows_.begin(), flows_.end(), [](const Flow& flow) { return !flow.fixed; }));
+    const auto still_open =
+        static_cast<std::size_t>(std::ranges::count(flows_, false, &Flow::fixed));
     HEADRACE_CHECK(still_open < open, "each round fills a resource");
     open = still_open;
   }

@@ -156,6 +156,25 @@ double median_trip_ns(Clock::time_point deadline, const Trip& trip) {
   return static_cast<double>(*middle) / platform::ticks_per_second() * 1e9;
 }
 
+struct Repeated {
+  double ns = 0;
+  double amount = 0;
+};
+/// Repeats `step`, which returns an amount, until `deadline`, at least once: it may have passed
+/// before the first clock read.
+template <typename Step>
+Repeated repeat(Clock::time_point deadline, const Step& step) {
+  const auto begin = Clock::now();
+  Repeated done;
+  auto now = begin;
+  do {
+    done.amount += step();
+    now = Clock::now();
+  } while (now < deadline);
+  done.ns = std::max(1.0, ns_between(begin, now));
+  return done;
+}
+
 Failure refuse(const std::string& cause, const std::string& remedy) {
   return fail(Code::invalid_argument, "measure memory", cause, remedy);
 }
@@ -192,11 +211,9 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
     }
     workers.push_back({stream.cpu, [&stream, source, target, at = std::size_t{0}](
                                        std::uint32_t, Clock::time_point deadline) mutable {
-                         const auto begin = Clock::now();
-                         double moved = 0;
-                         auto now = begin;
-                         do {  // The deadline may have passed before the first clock read.
-                           for (std::size_t step = 0; step < kStep; step += stream.bytes) {
+                         const Repeated done = repeat(deadline, [&] {
+                           std::size_t moved = 0;
+                           for (; moved < kStep; moved += stream.bytes, at += stream.bytes) {
                              if (stream.span - at < stream.bytes) at = 0;
                              switch (stream.access) {
                                case Access::read:
@@ -212,12 +229,10 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                                  std::memcpy(target + at, source + at, stream.bytes);
                                  break;
                              }
-                             at += stream.bytes;
-                             moved += static_cast<double>(stream.bytes);
                            }
-                           now = Clock::now();
-                         } while (now < deadline);
-                         return moved / std::max(1.0, ns_between(begin, now));
+                           return static_cast<double>(moved);
+                         });
+                         return done.amount / done.ns;
                        }});
   }
   return measure_rounds(workers, effort);
@@ -241,16 +256,12 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
   };
   for (std::uint32_t i = 0; i < count; ++i) *line(i) = order[i];
   const Body walk = [&, at = std::uint32_t{0}](std::uint32_t, Clock::time_point deadline) mutable {
-    const auto begin = Clock::now();
-    double steps = 0;
-    auto now = begin;
-    do {  // As above.
+    const Repeated done = repeat(deadline, [&] {
       for (int i = 0; i < 500; ++i) at = *line(at);
       keep(at);
-      steps += 500;
-      now = Clock::now();
-    } while (now < deadline);
-    return ns_between(begin, now) / steps;
+      return 500.0;
+    });
+    return done.ns / done.amount;
   };
   return measure_rounds({{cpu, walk}}, effort);
 }
@@ -304,14 +315,12 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
       .framing = message::Framing::fixed,
       .message_bytes = bytes,
       .capacity = Bytes(bytes * std::clamp<std::size_t>((256U << 10U) / bytes, 4, 4096))};
-  auto there = message::Queue::make(options);
-  auto back = message::Queue::make(options);
-  if (!there) return fail(there.error());
-  if (!back) return fail(back.error());
-  auto sender = there->producer();
-  auto receiver = there->consumer();
-  auto answerer = back->producer();
-  auto reader = back->consumer();
+  HEADRACE_TAKE(there, message::Queue::make(options));
+  HEADRACE_TAKE(back, message::Queue::make(options));
+  HEADRACE_TAKE(sender, there->producer());
+  HEADRACE_TAKE(receiver, there->consumer());
+  HEADRACE_TAKE(answerer, back->producer());
+  HEADRACE_TAKE(reader, back->consumer());
   const auto ours = std::make_unique<std::byte[]>(bytes);
   const auto theirs = std::make_unique<std::byte[]>(bytes);
   const std::span own(ours.get(), bytes);
@@ -370,11 +379,6 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
     }
     return 0.0;
   };
-  for (const auto* const error :
-       {sender ? nullptr : &sender.error(), receiver ? nullptr : &receiver.error(),
-        answerer ? nullptr : &answerer.error(), reader ? nullptr : &reader.error()}) {
-    if (error != nullptr) return fail(*error);
-  }
   auto samples = trips ? measure_rounds({{first, ask}, {second, answer}}, effort)
                        : measure_rounds({{second, count_messages}, {first, send_messages}}, effort);
   if (samples) samples->values.resize(1);

@@ -56,7 +56,7 @@ class Replayer {
         options_(options),
         world_(model),
         devices_(world_, setup_),
-        device_count_(model.has_dsa ? model.machine.dsa_devices.size() : 0) {}
+        device_count_(model.device_count()) {}
 
   Result<Replayed> run() {
     HEADRACE_TRY(prepare());
@@ -127,7 +127,7 @@ class Replayer {
           fmt::format("the machine has {} devices, not {}", device_count_, *options_.devices),
           "use no more than it has");
     }
-    device_count_ = options_.devices.value_or(static_cast<std::uint32_t>(device_count_));
+    device_count_ = options_.devices.value_or(device_count_);
     if (options_.path == ReplayPath::dsa && device_count_ == 0) {
       return fail(Code::unsupported, kTried, "the machine has no device for the path 'dsa'",
                   "use the path 'cpu', or another machine");
@@ -141,7 +141,7 @@ class Replayer {
     }
     for (const TracedOperation& each : trace_.operations) {
       for (const std::uint8_t node : {each.source_node, each.target_node}) {
-        if (auto known = check(node); !known) return known;
+        if (model_.node(nodes_[node]) == nullptr) return no_node(std::to_string(node));
       }
     }
     if (options_.copies && model_.node(*options_.copies) == nullptr) return no_node("copies");
@@ -163,9 +163,7 @@ class Replayer {
         lane.sent_most = std::max(lane.sent_most, step.position);
       }
     }
-    if (options_.nic) {
-      if (auto ready = prepare_nic(); !ready) return ready;
-    }
+    if (options_.nic) HEADRACE_TRY(prepare_nic());
     if (!lanes_.empty() && model_.core.handover_ns == 0 && !model_.has_injection) {
       return fail(Code::unsupported, kTried,
                   "the machine's record does not say how lines pass between cores",
@@ -205,10 +203,7 @@ class Replayer {
     return {};
   }
 
-  [[nodiscard]] Result<void> check(std::uint8_t node) const {
-    return model_.node(nodes_[node]) != nullptr ? Result<void>() : no_node(std::to_string(node));
-  }
-  [[nodiscard]] Result<void> no_node(const std::string& what) const {
+  [[nodiscard]] static Failure no_node(const std::string& what) {
     return fail(Code::invalid_argument, kTried,
                 fmt::format("no node of the machine stands for '{}'", what),
                 "say which: --map 0=NODE,copies=NODE; 'headrace sim list' names the machines");
@@ -320,9 +315,7 @@ class Replayer {
   bool submit(std::uint32_t t, std::uint32_t index) {
     const TracedOperation& what = trace_.operations[index];
     const bool waits = what.is_synchronous;
-    if (--states_[index].pending != 0) {  // Never synchronous.
-      return true;
-    }
+    if (--states_[index].pending != 0) return true;  // Never synchronous.
     switch (path_of_operation(what)) {
       case Way::thread:
         carry_by(threads_[t].core, index, what.bytes, [this, t, index] {
@@ -636,7 +629,7 @@ class Replayer {
   World world_;
   DeviceSetup setup_;
   Devices devices_;
-  std::size_t device_count_;
+  std::uint32_t device_count_;
   std::array<std::uint32_t, 256> nodes_{};
   std::vector<Thread> threads_;
   std::vector<State> states_;

@@ -96,12 +96,6 @@ double Point::size(std::string_view name) const {
   return static_cast<double>(parse_bytes(word(name))->count());
 }
 
-Point Point::with(std::string_view name, std::string value) const {
-  auto values = values_;
-  values.insert_or_assign(std::string(name), std::move(value));
-  return Point(std::move(values));
-}
-
 double Outcome::figure(std::string_view name) const {
   const auto found = std::find_if(figures.begin(), figures.end(),
                                   [&](const auto& each) { return each.first == name; });

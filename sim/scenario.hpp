@@ -35,13 +35,9 @@ class Point {
       : values_(std::move(values)) {}
   [[nodiscard]] const std::string& word(std::string_view name) const;
   [[nodiscard]] std::uint32_t count(std::string_view name) const;
+  /// -1 for a text that is no number.
   [[nodiscard]] double number(std::string_view name) const;
   [[nodiscard]] double size(std::string_view name) const;
-  /// The same point with one value replaced.
-  [[nodiscard]] Point with(std::string_view name, std::string value) const;
-  [[nodiscard]] const std::map<std::string, std::string, std::less<>>& values() const {
-    return values_;
-  }
 
  private:
   std::map<std::string, std::string, std::less<>> values_;

@@ -11,6 +11,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "headrace/base/names.hpp"
 #include "headrace/base/trace.hpp"
 #include "headrace/dsa/descriptor.hpp"
 #include "headrace/engine/engine.hpp"
@@ -310,8 +311,7 @@ class Reader {
     last_ns_ = now;
     if (what == "submitted") {
       const std::string opcode = event.value("opcode", std::string());
-      const auto known =
-          static_cast<std::size_t>(std::ranges::find(kOpcodes, opcode) - kOpcodes.begin());
+      const auto known = find_name<engine::OperationKind>(opcode == "move" ? "copy" : opcode);
       const std::uint32_t thread = thread_of(number("process"), 0, 0);
       submitted[key] = made_.size();
       made_.push_back(
@@ -324,23 +324,19 @@ class Reader {
             .target = 1,
             .byte_count = opcode == "batch" ? 0 : number("byte_count"),
             .count = opcode == "batch" ? 0U : 1U,
-            .operation = static_cast<std::uint8_t>((known == kOpcodes.size() ? 0 : known) | 16U),
+            .operation = static_cast<std::uint8_t>(
+                static_cast<std::uint8_t>(known.value_or(engine::OperationKind::no_op)) | 16U),
             .kind = Kind::job}});
     } else if (const auto found = submitted.find(key); found != submitted.end()) {
       const bool is_member = number("index") != 0;
       if (what == "started" && number("fence") != 0 && made_[found->second].record.count != 0) {
         // The rest of the batch begins when what is before the fence has ended.
-        Record rest = made_[found->second].record;
-        rest = {.begin_ticks = now,
-                .end_ticks = now,
-                .id = made_.size() + 1,
-                .other = rest.id,
-                .source = 1,
-                .target = 1,
-                .count = 0,
-                .operation = rest.operation,
-                .kind = Kind::job};
-        made_.push_back({made_[found->second].thread, 0, rest});
+        Made rest = made_[found->second];
+        rest.waits_for = 0;
+        rest.record.begin_ticks = rest.record.end_ticks = now;
+        rest.record.other = std::exchange(rest.record.id, made_.size() + 1);
+        rest.record.byte_count = rest.record.count = 0;
+        made_.push_back(rest);
         found->second = made_.size() - 1;
       }
       Made& made = made_[found->second];
@@ -390,12 +386,6 @@ class Reader {
     Record record;
     std::uint64_t end_ns = 0;
   };
-  /// In the order of engine::OperationKind.
-  static constexpr std::array<std::string_view, engine::kOperationKindCount> kOpcodes{
-      "noop",         "drain",       "move",       "fill",       "compare",  "compare_pattern",
-      "create_delta", "apply_delta", "dualcast",   "crc",        "copy_crc", "dif_check",
-      "dif_insert",   "dif_strip",   "dif_update", "cache_flush"};
-
   const std::string tried_;
   Trace trace_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> threads_;
