@@ -20,24 +20,18 @@ struct Header {
   std::uint64_t size_class;
 };
 
-std::uint64_t map(std::uint64_t byte_count) {
-  const long address = kernel::call(__NR_mmap, 0, static_cast<long>(byte_count),
-                                    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return address < 0 && address > -4096 ? 0 : static_cast<std::uint64_t>(address);
-}
-
 }  // namespace
 
 void* Arena::take_block(unsigned size_class) noexcept {
   const std::uint64_t block_bytes = std::uint64_t{1} << size_class;
-  if (block_bytes >= kRegionBytes) return reinterpret_cast<void*>(map(block_bytes));
+  if (block_bytes >= kRegionBytes) return reinterpret_cast<void*>(kernel::map(block_bytes));
   const Hold hold(lock_);
   void* block = free_[size_class];
   if (block != nullptr) {
     free_[size_class] = free_[size_class]->next;
   } else {
     if (region_end_ - region_next_ < block_bytes) {
-      region_next_ = map(kRegionBytes);
+      region_next_ = kernel::map(kRegionBytes);
       region_end_ = region_next_ == 0 ? 0 : region_next_ + kRegionBytes;
     }
     if (region_next_ != 0) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <asm/unistd.h>
+#include <sys/mman.h>
 
 #include <cstdint>
 
@@ -26,6 +27,14 @@ inline long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, lo
 template <typename T>
 long as_argument(T* pointer) noexcept {
   return reinterpret_cast<long>(pointer);
+}
+
+/// Maps private memory, or the file `file`. Returns 0 on failure.
+inline std::uint64_t map(std::uint64_t byte_count, int flags = MAP_PRIVATE | MAP_ANONYMOUS,
+                         long file = -1) noexcept {
+  const long address =
+      call(__NR_mmap, 0, static_cast<long>(byte_count), PROT_READ | PROT_WRITE, flags, file, 0);
+  return address < 0 && address > -4096 ? 0 : static_cast<std::uint64_t>(address);
 }
 
 /// A signal set in the kernel's layout: bit n-1 for signal n.

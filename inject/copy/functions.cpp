@@ -91,11 +91,12 @@ void* move_by_device(Function function, void* target, const void* source,
   return target;
 }
 
-void* move_counted(Function function, Move move, void* target, const void* source,
-                   std::size_t byte_count) noexcept {
-  if (program.counters == nullptr) return move(target, source, byte_count);
-  const CountedCall counted(*program.counters, function, path_of(move), byte_count);
-  return move(target, source, byte_count);
+/// Calls `call`, and counts it if calls are counted.
+template <typename Call>
+auto counted(Function function, Path path, std::size_t byte_count, const Call& call) noexcept {
+  if (program.counters == nullptr) return call();
+  const CountedCall count(*program.counters, function, path, byte_count);
+  return call();
 }
 
 [[gnu::noinline]] void* move_long(Function function, void* target, const void* source,
@@ -105,7 +106,9 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
   if (device_serves(byte_count) && is_disjoint(target, source, byte_count)) {
     return move_by_device(function, target, source, byte_count);
   }
-  return move_counted(function, move_for(byte_count), target, source, byte_count);
+  const Move move = move_for(byte_count);
+  return counted(function, path_of(move), byte_count,
+                 [=] { return move(target, source, byte_count); });
 }
 
 Fill fill_or_libc(std::size_t byte_count) noexcept {
@@ -126,9 +129,8 @@ Fill fill_or_libc(std::size_t byte_count) noexcept {
     do_by_device(Function::memset, path, task, byte_count, byte_count);
     return target;
   }
-  if (program.counters == nullptr) return fill(target, value, byte_count);
-  const CountedCall counted(*program.counters, Function::memset, path, byte_count);
-  return fill(target, value, byte_count);
+  return counted(Function::memset, path, byte_count,
+                 [=] { return fill(target, value, byte_count); });
 }
 
 /// As memcmp: the order by the first byte that differs.
@@ -167,10 +169,7 @@ constexpr std::size_t kComparedAloneBytes = 4096;
 int compare_by_device(Path alone, const void* left, const void* right,
                       std::size_t byte_count) noexcept {
   if (const int order = program.libc_compare(left, right, kComparedAloneBytes); order != 0) {
-    if (program.counters != nullptr) {
-      const CountedCall counted(*program.counters, Function::memcmp, alone, byte_count);
-    }
-    return order;
+    return counted(Function::memcmp, alone, byte_count, [order] { return order; });
   }
   CompareTask task{static_cast<const std::byte*>(left) + kComparedAloneBytes,
                    static_cast<const std::byte*>(right) + kComparedAloneBytes, &find_difference};
@@ -188,9 +187,8 @@ int compare_by_device(Path alone, const void* left, const void* right,
   if (device_serves(byte_count) && byte_count >= 2 * kComparedAloneBytes) {
     return compare_by_device(path, left, right, byte_count);
   }
-  if (program.counters == nullptr) return compare_by(kernel, left, right, byte_count);
-  const CountedCall counted(*program.counters, Function::memcmp, path, byte_count);
-  return compare_by(kernel, left, right, byte_count);
+  return counted(Function::memcmp, path, byte_count,
+                 [=] { return compare_by(kernel, left, right, byte_count); });
 }
 
 [[gnu::always_inline]] inline void* move(Function function, void* target, const void* source,
@@ -252,6 +250,12 @@ extern "C" {
 /// The C library's: reports a buffer overflow and ends the process.
 [[noreturn]] void __chk_fail() noexcept;
 
+static void check_room(std::size_t byte_count, std::size_t room) noexcept {
+  if (byte_count > room) [[unlikely]] {
+    __chk_fail();
+  }
+}
+
 void* mempcpy(void* target, const void* source, std::size_t byte_count) noexcept {
   headrace_slot_memcpy(target, source, byte_count);
   return static_cast<std::byte*>(target) + byte_count;
@@ -261,33 +265,25 @@ void* mempcpy(void* target, const void* source, std::size_t byte_count) noexcept
 
 void* __memcpy_chk(void* target, const void* source, std::size_t byte_count,
                    std::size_t room) noexcept {
-  if (byte_count > room) [[unlikely]] {
-    __chk_fail();
-  }
+  check_room(byte_count, room);
   return headrace_slot_memcpy(target, source, byte_count);
 }
 
 void* __mempcpy_chk(void* target, const void* source, std::size_t byte_count,
                     std::size_t room) noexcept {
-  if (byte_count > room) [[unlikely]] {
-    __chk_fail();
-  }
+  check_room(byte_count, room);
   headrace_slot_memcpy(target, source, byte_count);
   return static_cast<std::byte*>(target) + byte_count;
 }
 
 void* __memmove_chk(void* target, const void* source, std::size_t byte_count,
                     std::size_t room) noexcept {
-  if (byte_count > room) [[unlikely]] {
-    __chk_fail();
-  }
+  check_room(byte_count, room);
   return headrace_slot_memmove(target, source, byte_count);
 }
 
 void* __memset_chk(void* target, int value, std::size_t byte_count, std::size_t room) noexcept {
-  if (byte_count > room) [[unlikely]] {
-    __chk_fail();
-  }
+  check_room(byte_count, room);
   return headrace_slot_memset(target, value, byte_count);
 }
 

@@ -94,17 +94,13 @@ bool map_registers(const char* path) noexcept {
       kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDWR | O_CLOEXEC);
   if (file < 0) return false;
   struct stat status{};
-  const bool known = ::fstat(static_cast<int>(file), &status) == 0 && status.st_size > 0;
-  long address = -1;
-  if (known) {
-    address =
-        kernel::call(__NR_mmap, 0, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (::fstat(static_cast<int>(file), &status) == 0 && status.st_size > 0) {
+    registers_length = static_cast<std::size_t>(status.st_size);
+    registers_memory =
+        reinterpret_cast<std::byte*>(kernel::map(registers_length, MAP_SHARED, file));
   }
   kernel::call(__NR_close, file);
-  if (address < 0 && address > -4096) return false;
-  registers_memory = reinterpret_cast<std::byte*>(address);
-  registers_length = static_cast<std::size_t>(status.st_size);
-  return true;
+  return registers_memory != nullptr;
 }
 
 Client* connect() noexcept {

@@ -137,10 +137,8 @@ int with_library(Words environment, Call next) noexcept {
   if (count < kWordsOnStack) {
     copy = static_cast<char**>(alloca(byte_count));
   } else {
-    const long pages = kernel::call(__NR_mmap, 0, static_cast<long>(byte_count),
-                                    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages < 0 && pages > -4096) return next(environment);
-    copy = reinterpret_cast<char**>(pages);
+    copy = reinterpret_cast<char**>(kernel::map(byte_count));
+    if (copy == nullptr) return next(environment);
   }
   Text variable;
   variable.add(kVariable);

@@ -4,6 +4,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
 #include "inject/kernel.hpp"
 #include "inject/trap/process.hpp"
 
@@ -17,55 +21,30 @@ constexpr std::size_t kPathMax = 256;
 constinit char portal_prefix[kPathMax] = "/dev/dsa/wq";
 constinit std::size_t portal_prefix_length = sizeof("/dev/dsa/wq") - 1;
 
-/// Parses and removes a number of at most two digits at the start of `text`.
-std::optional<std::uint32_t> take_number(std::string_view& text) {
-  std::uint32_t value = 0;
-  std::size_t count = 0;
-  while (count < text.size() && count < 2 && text[count] >= '0' && text[count] <= '9') {
-    value = value * 10 + static_cast<std::uint32_t>(text[count] - '0');
-    ++count;
-  }
-  if (count == 0) return std::nullopt;
-  text.remove_prefix(count);
-  return value;
-}
-
-std::uint64_t take_hex(std::string_view& text) {
-  std::uint64_t value = 0;
-  while (!text.empty()) {
-    const char c = text.front();
-    unsigned digit = 0;
-    if (c >= '0' && c <= '9') {
-      digit = static_cast<unsigned>(c - '0');
-    } else if (c >= 'a' && c <= 'f') {
-      digit = static_cast<unsigned>(c - 'a') + 10;
-    } else {
-      break;
-    }
-    value = value << 4 | digit;
-    text.remove_prefix(1);
-  }
+/// Parses and removes a number at the start of `text`. Calls no function of another library.
+template <typename T>
+std::optional<T> take_number(std::string_view& text, int base = 10) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;
 }
 
 /// Whether a line of /proc/self/maps, without line end, covers `address`.
 bool holds(std::string_view line, std::uint64_t address) {
-  const std::uint64_t first = take_hex(line);
-  if (line.empty()) return false;
+  const auto first = take_number<std::uint64_t>(line, 16);
+  if (!first || line.empty()) return false;
   line.remove_prefix(1);
-  const std::uint64_t end = take_hex(line);
-  return address >= first && address < end;
+  const auto end = take_number<std::uint64_t>(line, 16);
+  return end && address >= *first && address < *end;
 }
 
 /// What is mapped by such a line.
 Place place_in_line(std::string_view line) {
-  const std::size_t path = line.find('/');
-  if (path != std::string_view::npos) {
-    if (const auto name = parse_portal(line.substr(path))) {
-      return Place{.kind = PageKind::portal, .portal = *name};
-    }
-  }
-  return Place{.kind = PageKind::ordinary, .portal = {}};
+  const auto name = parse_portal(line.substr(std::min(line.find('/'), line.size())));
+  return name ? Place{.kind = PageKind::portal, .portal = *name}
+              : Place{.kind = PageKind::ordinary, .portal = {}};
 }
 
 /// Passes the line of /proc/self/maps that covers `address` to `take`. False: no such line, or no
@@ -125,10 +104,10 @@ std::optional<PortalName> parse_portal(std::string_view path) {
   const std::string_view prefix(portal_prefix, portal_prefix_length);
   if (!path.starts_with(prefix)) return std::nullopt;
   path.remove_prefix(prefix.size());
-  const auto device = take_number(path);
+  const auto device = take_number<std::uint32_t>(path);
   if (!device || *device >= kDeviceMax || path.empty() || path.front() != '.') return std::nullopt;
   path.remove_prefix(1);
-  const auto queue = take_number(path);
+  const auto queue = take_number<std::uint32_t>(path);
   if (!queue || *queue >= kQueueMax || !path.empty()) return std::nullopt;
   return PortalName{.device = DeviceId(*device), .queue = QueueId(*queue)};
 }
@@ -136,14 +115,7 @@ std::optional<PortalName> parse_portal(std::string_view path) {
 std::optional<PortalName> portal_of_file(int file) noexcept {
   constexpr std::string_view kDirectory = "/proc/self/fd/";
   char link[kDirectory.size() + 12] = "/proc/self/fd/";
-  std::size_t length = kDirectory.size();
-  unsigned divisor = 1'000'000'000;
-  const auto number = static_cast<unsigned>(file);
-  while (divisor > 1 && number / divisor == 0) divisor /= 10;
-  for (; divisor != 0; divisor /= 10) {
-    link[length++] = static_cast<char>('0' + number / divisor % 10);
-  }
-  link[length] = '\0';
+  *std::to_chars(link + kDirectory.size(), std::end(link) - 1, file).ptr = '\0';
   char path[kPathMax];
   const long got = kernel::call(__NR_readlink, kernel::as_argument(link), kernel::as_argument(path),
                                 sizeof(path));

@@ -22,17 +22,9 @@ constexpr SignalSet kTakenSet = signal_bit(SIGILL) | signal_bit(SIGSEGV) | signa
 constexpr SignalSet kProxySet =
     signal_bit(kProxies[0]) | signal_bit(kProxies[1]) | signal_bit(kProxies[2]);
 
-/// The program's requested action for one signal. A child of fork inherits it. Guarded by
-/// Process::action_lock; writers block all signals, so that no handler waits for a writer that it
-/// interrupted.
-struct Asked {
-  Atomic<std::uint64_t> handler;  // 0: SIG_DFL, 1: SIG_IGN.
-  Atomic<std::uint64_t> flags;
-  Atomic<std::uint64_t> restorer;
-  Atomic<std::uint64_t> mask;
-};
-
-constinit Asked asked_actions[kTaken.size()];
+/// The program's requested actions. A child of fork inherits them. Guarded by Process::action_lock;
+/// writers block all signals, so that no handler waits for a writer that it interrupted.
+constinit KernelAction asked_actions[kTaken.size()];
 constinit Atomic<std::uint32_t> taken;
 
 long kernel_action(int signal, const KernelAction* action, KernelAction* former) noexcept {
@@ -99,7 +91,7 @@ void take_signals() noexcept {
     KernelAction inherited;
     kernel_action(kTaken[i], nullptr, &inherited);
     // Only "ignore" survives exec.
-    asked_actions[i].handler.store_relaxed(inherited.handler);
+    asked_actions[i].handler = inherited.handler;
     install(kTaken[i], kRestart);
   }
   // Signals blocked here were blocked by the program that called exec; if it had this preload, as
@@ -123,21 +115,11 @@ void exchange_action(std::size_t index, const KernelAction* asked, KernelAction*
     kernel_action(signal, asked == nullptr ? nullptr : &given, former);
     return;
   }
-  Asked& action = asked_actions[index];
   const kernel::Quiet quiet;
   const inject::Hold hold(process().action_lock);
-  // relaxed, all of them: the lock orders them.
-  if (former != nullptr) {
-    former->handler = action.handler.load_relaxed();
-    former->flags = action.flags.load_relaxed();
-    former->restorer = action.restorer.load_relaxed();
-    former->mask = action.mask.load_relaxed();
-  }
+  if (former != nullptr) *former = asked_actions[index];
   if (asked == nullptr) return;
-  action.handler.store_relaxed(asked->handler);
-  action.flags.store_relaxed(asked->flags);
-  action.restorer.store_relaxed(asked->restorer);
-  action.mask.store_relaxed(asked->mask);
+  asked_actions[index] = *asked;
   const bool handled = asked->handler > 1;
   install(signal, handled ? asked->flags : kRestart);
 }
@@ -145,35 +127,29 @@ void exchange_action(std::size_t index, const KernelAction* asked, KernelAction*
 Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   const int signal = info.si_signo;
   const std::size_t index = taken_index(signal).value_or(0);
-  Asked& action = asked_actions[index];
   // Sent by kill or similar, not caused by the thread.
   const bool sent = info.si_code <= 0;
   const SignalSet interrupted = word_of(context.uc_sigmask);
   const bool blocked = (interrupted & signal_bit(kProxies[index])) != 0;
 
-  std::uint64_t handler = 0;
-  std::uint64_t flags = 0;
-  SignalSet mask = 0;
+  KernelAction asked;
   {
     // This handler does not block its own signal, and another process may send one: the nested
     // handler would wait for the lock that its thread holds.
     const kernel::Quiet quiet;
     const inject::Hold hold(process().action_lock);
-    // relaxed: the lock orders them.
-    handler = action.handler.load_relaxed();
-    flags = action.flags.load_relaxed();
-    mask = action.mask.load_relaxed();
-    const bool runs = handler > 1 && !blocked;
-    if (runs && (flags & kResetHand) != 0) action.handler.store_relaxed(0);
+    asked = asked_actions[index];
+    const bool runs = asked.handler > 1 && !blocked;
+    if (runs && (asked.flags & kResetHand) != 0) asked_actions[index].handler = 0;
   }
-  if (sent && (blocked || handler == 1)) return {};
-  if (blocked || handler <= 1) {
+  if (sent && (blocked || asked.handler == 1)) return {};
+  if (blocked || asked.handler <= 1) {
     end_by(signal, info, repeats && !sent);
     return {};
   }
-  SignalSet now = interrupted | to_kernel(mask);
-  if ((flags & kNoDefer) == 0) now |= signal_bit(kProxies[index]);
-  return {.handler = handler, .mask = now};
+  SignalSet now = interrupted | to_kernel(asked.mask);
+  if ((asked.flags & kNoDefer) == 0) now |= signal_bit(kProxies[index]);
+  return {.handler = asked.handler, .mask = now};
 }
 
 }  // namespace headrace::emu

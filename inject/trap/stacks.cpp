@@ -19,11 +19,9 @@ constinit std::uint64_t stacks_begin = 0;
 }  // namespace
 
 bool reserve_stacks() noexcept {
-  const long begin = kernel::call(__NR_mmap, 0, kStackBytes * kStackCount, PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (begin < 0 && begin > -4096) return false;
-  stacks_begin = static_cast<std::uint64_t>(begin);
-  return true;
+  stacks_begin =
+      kernel::map(kStackBytes * kStackCount, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+  return stacks_begin != 0;
 }
 
 std::uint64_t StackPool::take(std::uint64_t stack_pointer) noexcept {
