@@ -41,15 +41,6 @@ std::string first_line(const char* path) {
   return line;
 }
 
-/// A field of /proc/self/status.
-std::string status_field(std::string_view name) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
-  }
-  return {};
-}
-
 bool is_mount_point(const char* path) {
   struct statx status{};
   return ::statx(AT_FDCWD, path, 0, STATX_TYPE, &status) == 0 &&
@@ -81,7 +72,7 @@ Failure explain(int error) {
                    "make it one before you enter it (mount --bind DIR DIR), and enter it by "
                    "pivot_root, or as root");
   }
-  if (status_field("Seccomp:") == "2") {
+  if (status_field("self", "Seccomp:") == "2") {
     return refused("a system call filter (seccomp), such as a container's, forbids namespaces",
                    "start the container with --security-opt seccomp=unconfined, or as root with "
                    "--cap-add SYS_ADMIN");

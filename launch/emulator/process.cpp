@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <initializer_list>
 #include <string>
@@ -29,37 +29,26 @@ void close_file(int file) noexcept {
   if (file >= 0) ::close(file);
 }
 
-std::int32_t process_of_thread(std::int32_t thread_id) {
-  std::ifstream status("/proc/" + std::to_string(thread_id) + "/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with("Tgid:")) return std::stoi(line.substr(5));
+std::string status_field(const std::string& process, std::string_view name) {
+  std::ifstream file("/proc/" + process + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
   }
-  return 0;
+  return {};
+}
+
+std::int32_t process_of_thread(std::int32_t thread_id) {
+  return std::atoi(status_field(std::to_string(thread_id), "Tgid:").c_str());
 }
 
 bool is_ending(std::int32_t thread_id) {
-  std::ifstream status("/proc/" + std::to_string(thread_id) + "/status");
-  if (!status) return ::kill(thread_id, 0) != 0 && errno == ESRCH;
-  std::uint64_t pending = 0;
-  std::uint64_t harmless = kHarmlessSignals;
-  std::string line;
-  while (std::getline(status, line)) {
-    const auto mask = [&line](std::string_view name, std::uint64_t& into) {
-      if (!line.starts_with(name)) return;
-      const char* end = line.data() + line.size();
-      std::uint64_t bits = 0;
-      // "SigPnd:", a tab, hexadecimal digits.
-      std::from_chars(line.data() + name.size() + 1, end, bits, 16);
-      into |= bits;
-    };
-    mask("SigPnd:", pending);
-    mask("ShdPnd:", pending);
-    mask("SigBlk:", harmless);
-    mask("SigIgn:", harmless);
-    mask("SigCgt:", harmless);
-  }
-  return (pending & ~harmless) != 0;
+  if (::kill(thread_id, 0) != 0 && errno == ESRCH) return true;
+  const auto mask = [thread = std::to_string(thread_id)](std::string_view name) {
+    return std::strtoull(status_field(thread, name).c_str(), nullptr, 16);
+  };
+  const std::uint64_t harmless =
+      kHarmlessSignals | mask("SigBlk:") | mask("SigIgn:") | mask("SigCgt:");
+  return ((mask("SigPnd:") | mask("ShdPnd:")) & ~harmless) != 0;
 }
 
 }  // namespace headrace::emu

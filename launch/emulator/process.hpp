@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "headrace/base/owned.hpp"
 
@@ -14,6 +16,8 @@ void close_file(int file) noexcept;
 /// A descriptor that is closed at the end.
 using OwnedFile = Owned<int, close_file>;
 
+/// A field of /proc/PROCESS/status, such as "Tgid:"; empty if it is not there.
+[[nodiscard]] std::string status_field(const std::string& process, std::string_view name);
 /// The process of a thread; 0 if it is not visible from here.
 [[nodiscard]] std::int32_t process_of_thread(std::int32_t thread_id);
 /// Whether a thread that waits for us is about to be killed: by SIGKILL, or by another signal that
