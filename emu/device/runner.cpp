@@ -133,7 +133,7 @@ bool Runner::advance_descriptor(Random* chance) {
   if (!record_ && !run_slice(chance)) return false;
   if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Continues as members.
   const Pace& pace = context_->run_options.pace;
-  if (!paced_ && (pace.latency_ns != 0 || pace.bytes_per_second != 0) && chance == nullptr) {
+  if (!paced_ && context_->run_options.paced() && chance == nullptr) {
     paced_ = true;
     const std::uint64_t now = platform::now_ns();
     std::uint64_t until = now;

@@ -21,9 +21,7 @@ bool Operation::compare_piece(Memory& memory, std::size_t byte_count_max) {
       read(memory, std::span(second_).first(one.byte_count), descriptor_.src2_addr + done_);
   const std::size_t same = bytes::first_difference(first_.data(), second_.data(), two.byte_count);
   if (take_difference(same, two.byte_count)) return true;
-  if (two.fault) return fail(*two.fault);
-  if (one.fault) return fail(*one.fault);
-  return left() == 0 && succeed(rules::kResultEqual);
+  return end_piece({two.fault, one.fault}, rules::kResultEqual);
 }
 
 bool Operation::compare_pattern_piece(Memory& memory, std::size_t byte_count_max) {
@@ -34,8 +32,7 @@ bool Operation::compare_pattern_piece(Memory& memory, std::size_t byte_count_max
   const std::size_t same =
       bytes::first_difference(first_.data() + phase, second_.data(), source.byte_count);
   if (take_difference(same, source.byte_count)) return true;
-  if (source.fault) return fail(*source.fault);
-  return left() == 0 && succeed(rules::kResultEqual);
+  return end_piece({source.fault}, rules::kResultEqual);
 }
 
 }  // namespace headrace::emu

@@ -55,9 +55,7 @@ bool Operation::crc_piece(Memory& memory, std::size_t byte_count_max) {
   if ((descriptor_.flags & rules::kFlagBypassReflection) != 0) bytes::reverse_bits(done);
   crc_ = bytes::crc32c(crc_, done);
   done_ += done.size();
-  if (target.fault) return fail(*target.fault);
-  if (source.fault) return fail(*source.fault);
-  return left() == 0 && succeed();
+  return end_piece({target.fault, source.fault});
 }
 
 }  // namespace headrace::emu

@@ -49,10 +49,8 @@ bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
   delta_bytes_ += static_cast<std::uint32_t>(entry_count * kEntry);
   done_ += taken;
   if (full) return succeed(rules::kResultOverflow);
-  if (two.fault) return fail(*two.fault);
-  if (one.fault) return fail(*one.fault);
-  if (left() > 0) return false;
-  return succeed(delta_bytes_ > 0 ? rules::kResultDifferent : rules::kResultEqual);
+  return end_piece({two.fault, one.fault},
+                   delta_bytes_ > 0 ? rules::kResultDifferent : rules::kResultEqual);
 }
 
 bool Operation::apply_delta_piece(Memory& memory, std::size_t byte_count_max) {
@@ -75,8 +73,7 @@ bool Operation::apply_delta_piece(Memory& memory, std::size_t byte_count_max) {
     last_offset_ = offset;
     done_ += kEntry;
   }
-  if (record.fault) return fail(*record.fault);
-  return left() == 0 && succeed();
+  return end_piece({record.fault});
 }
 
 }  // namespace headrace::emu

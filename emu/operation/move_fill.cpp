@@ -16,8 +16,7 @@ bool Operation::move_piece(Memory& memory, std::size_t byte_count_max) {
   done_ += reach.byte_count;
   bytes_read_ += reach.byte_count;
   bytes_written_ += reach.byte_count;
-  if (reach.fault) return fail(*reach.fault);
-  return left() == 0 && succeed();
+  return end_piece({reach.fault});
 }
 
 // Repeats the pattern over a chunk, once. Returns its length.
@@ -44,8 +43,7 @@ bool Operation::fill_piece(Memory& memory, std::size_t byte_count_max) {
   const Reach reach =
       write(memory, descriptor_.dst_addr + done_, std::span(first_).subspan(phase, byte_count));
   done_ += reach.byte_count;
-  if (reach.fault) return fail(*reach.fault);
-  return left() == 0 && succeed();
+  return end_piece({reach.fault});
 }
 
 bool Operation::dualcast_piece(Memory& memory, std::size_t byte_count_max) {
@@ -55,18 +53,14 @@ bool Operation::dualcast_piece(Memory& memory, std::size_t byte_count_max) {
   const Reach one = write(memory, descriptor_.dst_addr + done_, chunk.first(source.byte_count));
   const Reach two = write(memory, descriptor_.dest2 + done_, chunk.first(one.byte_count));
   done_ += two.byte_count;
-  if (two.fault) return fail(*two.fault);
-  if (one.fault) return fail(*one.fault);
-  if (source.fault) return fail(*source.fault);
-  return left() == 0 && succeed();
+  return end_piece({two.fault, one.fault, source.fault});
 }
 
 bool Operation::flush_piece(Memory& memory, std::size_t byte_count_max) {
   const std::size_t byte_count = std::min(left(), byte_count_max);
   const Reach reach = memory.flush_lines(descriptor_.dst_addr + done_, byte_count, faults());
   done_ += reach.byte_count;
-  if (reach.fault) return fail(*reach.fault);
-  return left() == 0 && succeed();
+  return end_piece({reach.fault});
 }
 
 }  // namespace headrace::emu

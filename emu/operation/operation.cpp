@@ -3,6 +3,7 @@
 #include "emu/operation/operation.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "emu/operation/rules.hpp"
 
@@ -10,32 +11,25 @@ namespace headrace::emu {
 
 using dsa::Opcode;
 
+static_assert(offsetof(dsa::Descriptor, src_ref_tag_seed) ==
+                  offsetof(dsa::Descriptor, chk_ref_tag_seed) &&
+              offsetof(dsa::Descriptor, dest_ref_tag_seed) ==
+                  offsetof(dsa::Descriptor, ins_ref_tag_seed));
+static_assert(offsetof(dsa::CompletionRecord, dif_upd_src_ref_tag) ==
+                  offsetof(dsa::CompletionRecord, dif_chk_ref_tag) &&
+              offsetof(dsa::CompletionRecord, dif_upd_dest_ref_tag) ==
+                  offsetof(dsa::CompletionRecord, dif_ins_ref_tag));
+
 // Scratch is left uninitialised: clearing 8 KiB would cost more than many operations.
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
 Operation::Operation(const dsa::Descriptor& descriptor, const Limits& limits)
     : descriptor_(descriptor), block_on_fault_(rules::blocks_on_fault(descriptor, limits)) {
-  switch (opcode()) {
-    case Opcode::move:
-      downwards_ = rules::moves_downwards(descriptor);
-      break;
-    case Opcode::dif_check:
-    case Opcode::dif_strip:
-      source_tags_ = {descriptor.chk_ref_tag_seed, descriptor.chk_app_tag_seed,
-                      descriptor.chk_app_tag_mask};
-      break;
-    case Opcode::dif_insert:
-      target_tags_ = {descriptor.ins_ref_tag_seed, descriptor.ins_app_tag_seed,
-                      descriptor.ins_app_tag_mask};
-      break;
-    case Opcode::dif_update:
-      source_tags_ = {descriptor.src_ref_tag_seed, descriptor.src_app_tag_seed,
-                      descriptor.src_app_tag_mask};
-      target_tags_ = {descriptor.dest_ref_tag_seed, descriptor.dest_app_tag_seed,
-                      descriptor.dest_app_tag_mask};
-      break;
-    default:
-      break;
-  }
+  downwards_ = opcode() == Opcode::move && rules::moves_downwards(descriptor);
+  // At the same offsets for all four; other operations do not use them.
+  source_tags_ = {descriptor.src_ref_tag_seed, descriptor.src_app_tag_seed,
+                  descriptor.src_app_tag_mask};
+  target_tags_ = {descriptor.dest_ref_tag_seed, descriptor.dest_app_tag_seed,
+                  descriptor.dest_app_tag_mask};
 }
 
 Opcode Operation::opcode() const {
@@ -125,6 +119,13 @@ Reach Operation::write(Memory& memory, Address target, std::span<const std::byte
   return reach;
 }
 
+bool Operation::end_piece(std::initializer_list<std::optional<Fault>> faults, std::uint8_t result) {
+  for (const std::optional<Fault>& fault : faults) {
+    if (fault) return fail(*fault);
+  }
+  return left() == 0 && succeed(result);
+}
+
 bool Operation::succeed(std::uint8_t result) {
   const bool expected = rules::is_expected(descriptor_, result);
   record_.status =
@@ -191,23 +192,20 @@ void Operation::write_values() {
       record_.crc_val = crc_value();
       break;
     case Opcode::dif_check:
-    case Opcode::dif_strip:
-      record_.dif_chk_ref_tag = source_tags_.reference;
-      record_.dif_chk_app_tag_mask = source_tags_.application_mask;
-      record_.dif_chk_app_tag = source_tags_.application;
-      break;
     case Opcode::dif_insert:
-      record_.dif_ins_ref_tag = target_tags_.reference;
-      record_.dif_ins_app_tag_mask = target_tags_.application_mask;
-      record_.dif_ins_app_tag = target_tags_.application;
-      break;
+    case Opcode::dif_strip:
     case Opcode::dif_update:
-      record_.dif_upd_src_ref_tag = source_tags_.reference;
-      record_.dif_upd_src_app_tag_mask = source_tags_.application_mask;
-      record_.dif_upd_src_app_tag = source_tags_.application;
-      record_.dif_upd_dest_ref_tag = target_tags_.reference;
-      record_.dif_upd_dest_app_tag_mask = target_tags_.application_mask;
-      record_.dif_upd_dest_app_tag = target_tags_.application;
+      // At the same offsets for all four.
+      if (opcode() != Opcode::dif_insert) {
+        record_.dif_upd_src_ref_tag = source_tags_.reference;
+        record_.dif_upd_src_app_tag_mask = source_tags_.application_mask;
+        record_.dif_upd_src_app_tag = source_tags_.application;
+      }
+      if (opcode() == Opcode::dif_insert || opcode() == Opcode::dif_update) {
+        record_.dif_upd_dest_ref_tag = target_tags_.reference;
+        record_.dif_upd_dest_app_tag_mask = target_tags_.application_mask;
+        record_.dif_upd_dest_app_tag = target_tags_.application;
+      }
       break;
     default:
       break;

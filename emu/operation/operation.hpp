@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 
@@ -89,6 +90,8 @@ class Operation {
   [[nodiscard]] std::size_t left() const;
   Reach read(Memory& memory, std::span<std::byte> into, Address source);
   Reach write(Memory& memory, Address target, std::span<const std::byte> from);
+  // Fails with the first of the faults; otherwise succeeds if nothing is left.
+  bool end_piece(std::initializer_list<std::optional<Fault>> faults, std::uint8_t result = 0);
   // Complete the record. Each returns true.
   bool succeed(std::uint8_t result = 0);
   bool fail(const Fault& fault);
