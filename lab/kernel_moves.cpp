@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace headrace::copy::lab {
@@ -11,36 +12,25 @@ namespace {
 /// Volatile, so that the comparison is not optimised away.
 thread_local volatile bool was_equal = false;
 
-/// The kernel of each index: a Move cannot carry one.
-template <std::size_t kIndex>
-constinit Fill fill = nullptr;
-template <std::size_t kIndex>
-constinit FirstDifference comparison = nullptr;
+/// A Move cannot carry its kernel: there is a place for each.
+template <typename Kernel, std::size_t kIndex>
+constinit Kernel kernel_at = nullptr;
 
-template <std::size_t kIndex>
-void* fill_by(void* target, const void* /*source*/, std::size_t byte_count) noexcept {
-  return fill<kIndex>(target, kFillValue, byte_count);
-}
-template <std::size_t kIndex>
-void* compare_by(void* target, const void* source, std::size_t byte_count) noexcept {
-  was_equal = comparison<kIndex>(target, source, byte_count) == byte_count;
-  return target;
+template <typename Kernel, std::size_t kIndex>
+void* call(void* target, const void* source, std::size_t byte_count) noexcept {
+  if constexpr (std::is_same_v<Kernel, Fill>) {
+    return kernel_at<Kernel, kIndex>(target, kFillValue, byte_count);
+  } else {
+    was_equal = kernel_at<Kernel, kIndex>(target, source, byte_count) == byte_count;
+    return target;
+  }
 }
 
-template <std::size_t... kIndices>
-Move find_fill_move(std::size_t index, Fill kernel, std::index_sequence<kIndices...> /*indices*/) {
-  static constexpr std::array<Move, sizeof...(kIndices)> kMoves{&fill_by<kIndices>...};
-  const std::array<Fill*, sizeof...(kIndices)> places{&fill<kIndices>...};
-  *places.at(index) = kernel;
-  return kMoves.at(index);
-}
-template <std::size_t... kIndices>
-Move find_compare_move(std::size_t index, FirstDifference kernel,
-                       std::index_sequence<kIndices...> /*indices*/) {
-  static constexpr std::array<Move, sizeof...(kIndices)> kMoves{&compare_by<kIndices>...};
-  const std::array<FirstDifference*, sizeof...(kIndices)> places{&comparison<kIndices>...};
-  *places.at(index) = kernel;
-  return kMoves.at(index);
+template <typename Kernel, std::size_t... kIndices>
+Move move_of(std::size_t index, Kernel kernel, std::index_sequence<kIndices...> /*indices*/) {
+  if (kernel == nullptr) return nullptr;
+  *std::array{&kernel_at<Kernel, kIndices>...}.at(index) = kernel;
+  return std::array<Move, sizeof...(kIndices)>{&call<Kernel, kIndices>...}.at(index);
 }
 
 }  // namespace
@@ -59,17 +49,13 @@ Move libc_compare_move() {
 }
 
 Move kernel_move(FillKernel kernel) {
-  const Fill function = fill_of(kernel);
-  if (function == nullptr) return nullptr;
-  return find_fill_move(static_cast<std::size_t>(kernel), function,
-                        std::make_index_sequence<kFillKernelCount>());
+  return move_of(static_cast<std::size_t>(kernel), fill_of(kernel),
+                 std::make_index_sequence<kFillKernelCount>());
 }
 
 Move kernel_move(CompareKernel kernel) {
-  const FirstDifference function = first_difference_of(kernel);
-  if (function == nullptr) return nullptr;
-  return find_compare_move(static_cast<std::size_t>(kernel), function,
-                           std::make_index_sequence<kCompareKernelCount>());
+  return move_of(static_cast<std::size_t>(kernel), first_difference_of(kernel),
+                 std::make_index_sequence<kCompareKernelCount>());
 }
 
 }  // namespace headrace::copy::lab

@@ -36,22 +36,24 @@ CheckReport lazy(const CheckOptions& options) {
 }
 
 CheckReport both(const CheckOptions& options) {
+  CheckReport report;
   CheckOptions half = options;
+  double begin = 0;
   if (options.progress) {
-    half.progress = [&](double share) { return options.progress(share / 2); };
+    half.progress = [&](double share) { return options.progress(begin + share / 2); };
   }
-  CheckReport report = each<>(half);
-  if (options.progress) {
-    half.progress = [&](double share) { return options.progress(0.5 + share / 2); };
+  for (const auto check : {each<>, lazy<>}) {
+    const CheckReport one = check(half);
+    report.states_tried += one.states_tried;
+    report.states_bad += one.states_bad;
+    report.moments += one.moments;
+    report.moments_exhaustive += one.moments_exhaustive;
+    report.runs += one.runs;
+    report.second_crashes += one.second_crashes;
+    if (report.first_bad.empty()) report.first_bad = one.first_bad;
+    if (begin == 0) report.waste = one.waste;
+    begin = 0.5;
   }
-  const CheckReport other = lazy<>(half);
-  report.states_tried += other.states_tried;
-  report.states_bad += other.states_bad;
-  report.moments += other.moments;
-  report.moments_exhaustive += other.moments_exhaustive;
-  report.runs += other.runs;
-  report.second_crashes += other.second_crashes;
-  if (report.first_bad.empty()) report.first_bad = other.first_bad;
   return report;
 }
 

@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "headrace/base/names.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/memory.hpp"
@@ -394,15 +395,9 @@ class Bench {
     std::unique_ptr<Engine>& made = engines_[key];
     if (made) return *made;
     engine::EngineOptions options;
-    using engine::FaultPolicy;
-    for (const FaultPolicy each :
-         {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block}) {
-      if (name(each) == point.faults) options.devices.page_faults = each;
-    }
-    using engine::Waiting;
-    for (const Waiting each : {Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep}) {
-      if (name(each) == point.waiting) options.waiting = each;
-    }
+    options.devices.page_faults =
+        find_name<engine::FaultPolicy>(point.faults).value_or(options.devices.page_faults);
+    options.waiting = find_name<engine::Waiting>(point.waiting).value_or(options.waiting);
     made = value_of(Engine::make(machine_, options));
     return *made;
   }
@@ -528,10 +523,8 @@ class Bench {
       run.sum.submit += one.submit;
       run.sum.wait += one.wait;
       run.sum.processor += one.processor;
-      if (run.sum.cycles && one.cycles)
-        *run.sum.cycles += *one.cycles;
-      else
-        run.sum.cycles = std::nullopt;
+      if (!one.cycles) run.sum.cycles = std::nullopt;
+      if (run.sum.cycles) *run.sum.cycles += *one.cycles;
     }
     run.took = last - begin;
     if (found == nullptr) return run;
