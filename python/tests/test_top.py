@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 from conftest import TIME_LIMIT_S, Command, Here
+from jsonschema import Draft202012Validator
 
 import headrace
 from headrace import _core
 from headrace._apps import top
+from headrace._cli._output import schema_of
 
 WORKER = """
 import headrace, sys, time
@@ -31,6 +33,14 @@ with headrace.Engine(queues=()) as engine, headrace.Cache(placement="local") as 
         engine.copy(source=source, target=target)
         cache.access(source).wait()
         time.sleep(0.001)
+"""
+
+CLIENT = """
+import headrace, sys
+with headrace.Store.connect(sys.argv[1]) as store:
+    view = store.view("key")
+    print("up", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -108,6 +118,36 @@ def test_a_person_sees_tables(worker: subprocess.Popen[bytes], here: Here) -> No
     for title in ("Engines", "Caches", "jobs/s", "hit rate"):
         assert title in shown.stdout
     assert str(worker.pid) in shown.stdout
+
+
+def test_a_served_store_is_seen(tmp_path: Path, here: Here) -> None:
+    path = str(tmp_path / "socket")
+    words = ["top", "--once", "--interval", "10ms", "--store", path]
+    with headrace.Store(["1MiB"], block_bytes="64KiB", share=path, clients_max=2) as store:
+        store.put("key", b"data")
+        with subprocess.Popen(
+            [sys.executable, "-c", CLIENT, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as client:
+            assert client.stdout is not None
+            assert client.stdout.readline() == b"up\n"
+            document = json.loads(here(*words, "--json").stdout)
+            shown = here(*words).stdout
+            client.communicate()
+    Draft202012Validator(schema_of("top")).validate(document)
+    tier, one = document["results"]["stores"]
+    assert tier["name"] == f"{path} 0"
+    assert tier["values"]["blocks"] == tier["values"]["puts"] == 1
+    assert tier["rates_per_s"]["hits"] == 0
+    assert one["name"] == f"{path} {client.pid}"
+    assert one["values"]["reads_in_place"] == one["values"]["leases"] == 1
+    for text in ("Tiers of stores", "Processes that use them", f"{path} {client.pid}"):
+        assert text in shown
+    assert here(*words).code == 1
+    line = top.Line(0, "a store", "store tier", f"{path} 0", tier["values"], {})
+    text = top.prometheus_text(top.Look(0, [], [line], [], []))
+    assert f'headrace_store_tier_blocks{{process="0",program="a store",name="{path} 0"}} 1' in text
 
 
 def test_nothing_is_published_unless_it_is_asked_for() -> None:

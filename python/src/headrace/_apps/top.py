@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics that running processes publish: totals, rates between two reads, Prometheus text.
 
-Also those of the devices of running emulations, for any process.
+Also those of the devices of running emulations, for any process, and of served stores.
 """
 
 import json
@@ -9,14 +9,18 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace import _core
 from headrace._direct import built
+from headrace.store import Store
 
-_GAUGES = ("bytes_cached", "emulated", "engine", "occupancy_max")
+_GAUGES = frozenset(
+    {"bytes_cached", "emulated", "engine", "occupancy_max"}
+    | {"blocks", "capacity_blocks", "leases", "pins", "process"}
+)
 """Values that are not running totals."""
 
 Key = tuple[int, str, str]
@@ -24,10 +28,12 @@ Key = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One engine, device or cache of a process at one time.
+    """One engine, device or cache of a process at one time, or a tier or client of a store.
 
     Attributes:
-        kind: "engine", "device", "cache", "emulated device" or "emulated wq".
+        process: 0: a store.
+        kind: "engine", "device", "cache", "emulated device", "emulated wq", "store tier" or
+            "store client".
         values: Totals since its creation, by name.
         rates: Increase per second since the previous read; empty at the first.
     """
@@ -66,6 +72,7 @@ class Watch:
     """Reads repeatedly and computes rates."""
 
     directory: str
+    stores: Mapping[str, Store] = field(default_factory=dict)
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:
@@ -81,6 +88,9 @@ class Watch:
         for emulation in emulations:
             rows = emulation.pop("rows")
             lines += [self._line(emulation, row) for row in rows]
+        for socket, store in self.stores.items():
+            known = {"process": 0, "program": "a store", "written_ns": time.time_ns()}
+            lines += [self._line(known, row) for row in _rows_of_store(socket, store)]
         here = {line.key for line in lines}
         for key in [key for key in self._before if key not in here]:
             del self._before[key]
@@ -174,6 +184,23 @@ def _rows_of(command: list[str]) -> list[dict[str, Any]]:
             for queue in device["queues"]
         ]
     return rows
+
+
+def _rows_of_store(socket: str, store: Store) -> list[dict[str, Any]]:
+    """A row for each tier and for each client but this process."""
+    known = store.statistics
+    parts: list[tuple[str, int, Any]] = [
+        ("store tier", number, each) for number, each in enumerate(known.tiers)
+    ]
+    parts += [("store client", c.process, c) for c in known.clients if c.process != os.getpid()]
+    return [
+        {
+            "kind": kind,
+            "name": f"{socket} {name}",
+            "values": {key: n for key, n in asdict(each).items() if type(n) is int},
+        }
+        for kind, name, each in parts
+    ]
 
 
 def bytes_of_emulated_devices() -> dict[str, int]:

@@ -4,7 +4,7 @@
 import http.server
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -17,10 +17,11 @@ from headrace._apps.top import (
     prometheus_text,
 )
 from headrace._cli._app import Command
-from headrace._cli._options import Count, Duration, flag, json_option, option, refuse
+from headrace._cli._options import Count, Duration, FilePath, flag, json_option, option, refuse
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, live_stdout, print_document
 from headrace._cli._report import Column, Report, figures
 from headrace.errors import CapacityExceededError, PermissionDeniedError
+from headrace.store import Store
 from headrace.telemetry import DIRECTORY
 
 _HOW = (
@@ -43,7 +44,10 @@ _HOW = (
     type=Count(0, 65535, metavar="PORT"),
     help="Serve the values for Prometheus at this port of 127.0.0.1; 0 takes any free port.",
 )
-def command(interval: float, prometheus: int | None, *, once: bool, as_json: bool) -> int:
+@option("--store", type=FilePath(), multiple=True, help="Also show the store at this socket.")
+def command(
+    interval: float, prometheus: int | None, store: Sequence[str], *, once: bool, as_json: bool
+) -> int:
     """Show what engines, DSA queues and caches of running processes do.
 
     Processes publish nothing unless HEADRACE_TELEMETRY=1 is in their environment or they call
@@ -56,7 +60,8 @@ def command(interval: float, prometheus: int | None, *, once: bool, as_json: boo
         refuse("--json is one document; add --once")
     if prometheus is not None and once:
         refuse("--prometheus serves until it is ended; leave --once out")
-    watch = Watch(DIRECTORY)
+    enter = click.get_current_context().with_resource
+    watch = Watch(DIRECTORY, {each: enter(Store.connect(each)) for each in store})
     try:
         if prometheus is not None:
             return _serve(watch, prometheus)
@@ -102,6 +107,7 @@ def _print_json(look: Look) -> None:
                 {"process": process, "rows": by_process.get(process, [])}
                 for process in look.emulations
             ],
+            "stores": by_process.get(0, []),
             "unreadable": look.unreadable,
         },
         summary={
@@ -142,7 +148,7 @@ def _print_look(report: Report, look: Look) -> None:
                 ],
                 [
                     [
-                        str(line.process),
+                        str(line.process or "-"),
                         line.program,
                         line.name,
                         *(cell(line) for cell in columns.values()),
@@ -226,6 +232,25 @@ _SECTIONS: dict[str, tuple[str, dict[str, _Cell]]] = {
             "hit rate": lambda line: _percent(hit_rate(line)),
             "cached": lambda line: _core.bytes_text(line.values.get("bytes_cached", 0)),
             "evictions/s": _rate("evictions"),
+        },
+    ),
+    "store tier": (
+        "Tiers of stores",
+        {
+            "blocks": _total("blocks"),
+            "capacity": _total("capacity_blocks"),
+            "hits/s": _rate("hits"),
+            "puts/s": _rate("puts"),
+            "evictions/s": _rate("evictions"),
+        },
+    ),
+    "store client": (
+        "Processes that use them",
+        {
+            "requests/s": _rate("requests"),
+            "reads in place/s": _rate("reads_in_place"),
+            "leases": _total("leases"),
+            "pins": _total("pins"),
         },
     ),
 }
