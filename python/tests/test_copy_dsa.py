@@ -6,50 +6,38 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import TIME_LIMIT_S
 
-from headrace._apps.tune.dsa import ChildMeasure, Times, find_threshold, lengths_up_to
+from headrace._apps.tune.door import GLIBC, TUNED, Door, Point
+from headrace._apps.tune.dsa import ROUNDS, finding_of, measure_paths
 from headrace._apps.tune.search import StoppedError
 from headrace._cli.run import library_path
-from headrace.errors import IoFailedError, NotFoundError
+from headrace.errors import NotFoundError
 
-LENGTHS = lengths_up_to(1 << 20)
-
-
-def made_up(speed: Callable[[int, int], float]) -> Callable[[str, Sequence[int]], Times]:
-    """A machine on which the shared copy has this speed by the other's; 0 is hot, 1 is cold."""
-    noise = random.Random(3)  # noqa: S311 - Nothing is secret here.
-
-    def measure(path: str, lengths: Sequence[int]) -> Times:
-        return [
-            [
-                length
-                / (speed(length, place) if path == "dsa" else 1.0)
-                * noise.uniform(0.99, 1.01)
-                for place in (0, 1)
-            ]
-            for length in lengths
-        ]
-
-    return measure
+LENGTHS = [16384 << shift for shift in range(7)]
+PLACES = ("hot", "memory")
 
 
 def threshold(speed: Callable[[int, int], float]) -> int | None:
-    shares: list[float] = []
-    found = find_threshold(made_up(speed), LENGTHS, lambda: None, shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
+    """Of a machine on which the shared copy has this speed by the other's; 0 is hot, 1 is cold."""
+    noise = random.Random(3)  # noqa: S311 - Nothing is secret here.
+
+    def times(way: str) -> dict[Point, float]:
+        return {
+            Point("memcpy", length, place, "fixed"): length
+            / (speed(length, number) if way == TUNED and length >= LENGTHS[0] else 1.0)
+            * noise.uniform(0.99, 1.01)
+            for length in (64, 8192, *LENGTHS)
+            for number, place in enumerate(PLACES)
+        }
+
+    found = finding_of(Door({way: [times(way) for _ in range(ROUNDS)] for way in (GLIBC, TUNED)}))
     assert list(found.ratios) == LENGTHS
     return found.bytes_min
-
-
-def test_lengths_are_powers_of_two_from_16_kib_on() -> None:
-    assert [16384 << shift for shift in range(7)] == LENGTHS
-    assert lengths_up_to(1000) == []
 
 
 def test_the_least_length_from_which_on_it_pays_is_found() -> None:
@@ -70,14 +58,6 @@ def test_what_does_not_pay_at_a_longer_length_does_not_pay() -> None:
     assert threshold(lambda length, _: 0.9 if length == LENGTHS[-1] else 2.0) is None
 
 
-def test_it_ends_when_somebody_wants_it() -> None:
-    def stop() -> None:
-        raise StoppedError
-
-    with pytest.raises(StoppedError):
-        find_threshold(made_up(lambda _l, _p: 1.0), LENGTHS, stop, lambda _share: None)
-
-
 def library() -> Path:
     try:
         return library_path()
@@ -85,13 +65,19 @@ def library() -> Path:
         pytest.skip("this build has nothing to preload")
 
 
-def test_a_process_measures_hot_and_cold(tmp_path: Path) -> None:
-    measure = ChildMeasure(library(), tmp_path / "none.json", 1 << 20)
-    times = measure("cpu", LENGTHS[:2])
-    assert len(times) == 2
-    assert all(len(each) == 2 and min(each) > 0 for each in times)
-    with pytest.raises(IoFailedError, match="ended with"):
-        ChildMeasure(library(), tmp_path / "none.json", -1)("cpu", LENGTHS)
+def test_a_process_measures_hot_and_cold_until_somebody_ends_it(tmp_path: Path) -> None:
+    shares: list[float] = []
+    found = finding_of(measure_paths(library(), tmp_path / "none.json", 32768, shares.append))
+    assert list(found.ratios) == LENGTHS[:2]
+    assert all(len(each) == 2 and min(each) > 0 for each in found.ratios.values())
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+    def stop(_share: float) -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        measure_paths(library(), tmp_path / "none.json", 32768, stop)
 
 
 @pytest.mark.long

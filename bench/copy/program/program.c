@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ordinary C program that calls memcpy, memmove, memset and memcmp through its PLT, and times them.
-// 'headrace bench copy' runs it without and with libraries preloaded. It knows nothing of Headrace.
+// An ordinary C program that calls memcpy, memmove, memset and memcmp through its PLT, and times
+// them. 'headrace bench copy' runs it without and with libraries preloaded. It knows nothing of
+// Headrace.
 //
-//   headrace-bench-copy time BYTES_MAX POOL_BYTES MICROSECONDS [FUNCTION...]   times each point, as JSON
+//   headrace-bench-copy time BYTES_MAX POOL_BYTES MICROSECONDS [FUNCTION...]   times each point, as
+//   JSON; 'elapsed'
+//       instead of 'time' counts elapsed time, not the processor's
 //   headrace-bench-copy call FUNCTION BYTES COUNT   makes COUNT equal calls, to count instructions
 //   headrace-bench-copy check   prints a checksum over calls of many lengths, places and overlaps
 //
-// A point is a function, a length and a condition. The time of a point is the shortest of some batches:
-// what disturbs a batch only adds to it. Lengths and places are drawn before the clock starts.
+// A point is a function, a length and a condition. The time of a point is the shortest of some
+// batches: what disturbs a batch only adds to it. Lengths and places are drawn before the clock
+// starts.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +31,7 @@ struct Call {
 };
 
 static volatile int differs;
+static clockid_t timed_by = CLOCK_THREAD_CPUTIME_ID;
 static uint64_t state = 88172645463325252u;
 
 static uint64_t draw(uint64_t below) {
@@ -38,12 +43,13 @@ static uint64_t draw(uint64_t below) {
 
 static int64_t now_ns(void) {
   struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  clock_gettime(timed_by, &now);
   return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 /// Makes `count` calls of a list, from its beginning again at its end.
-static void make_calls(enum Function function, const struct Call* calls, size_t length, size_t count) {
+static void make_calls(enum Function function, const struct Call* calls, size_t length,
+                       size_t count) {
   for (size_t made = 0; made < count;) {
     const size_t turn = count - made < length ? count - made : length;
     const struct Call* const end = calls + turn;
@@ -65,15 +71,18 @@ static void make_calls(enum Function function, const struct Call* calls, size_t 
   }
 }
 
-static int64_t time_calls(enum Function function, const struct Call* calls, size_t length, size_t count) {
+static int64_t time_calls(enum Function function, const struct Call* calls, size_t length,
+                          size_t count) {
   const int64_t begin_ns = now_ns();
   make_calls(function, calls, length, count);
   return now_ns() - begin_ns;
 }
 
-/// A pool whose pages are present and whose bytes are all 1, so that comparisons find no difference.
+/// A pool whose pages are present and whose bytes are all 1, so that comparisons find no
+/// difference.
 static char* make_pool(size_t byte_count) {
-  char* const pool = mmap(NULL, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* const pool =
+      mmap(NULL, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pool == MAP_FAILED) {
     perror("headrace-bench-copy: the pools do not fit into memory");
     exit(1);
@@ -82,10 +91,11 @@ static char* make_pool(size_t byte_count) {
   return pool;
 }
 
-/// Draws calls: hot ones use one place of each pool, others any; random ones any length above half of
-/// `bytes_max` at any address, others `bytes_max` bytes at pages (short ones from memory at lines).
-static void draw_calls(struct Call* calls, size_t length, char* targets, const char* sources, size_t pool_bytes,
-                       size_t bytes_max, int hot, int random) {
+/// Draws calls: hot ones use one place of each pool, others any; random ones any length above half
+/// of `bytes_max` at any address, others `bytes_max` bytes at pages (short ones from memory at
+/// lines).
+static void draw_calls(struct Call* calls, size_t length, char* targets, const char* sources,
+                       size_t pool_bytes, size_t bytes_max, int hot, int random) {
   for (size_t i = 0; i < length; ++i) {
     const size_t step = bytes_max < kPage ? 64 : kPage;
     const size_t places = (pool_bytes - bytes_max - kPage) / step;
@@ -127,10 +137,12 @@ static void time_points(size_t bytes_max, size_t pool_bytes, int64_t batch_ns, c
           const int64_t spent_ns = time_calls(function, calls, length, count);
           if (spent_ns < least_ns) least_ns = spent_ns;
         }
-        printf("%s{\"function\": \"%s\", \"bytes_max\": %zu, \"temperature\": \"%s\", \"lengths\": \"%s\", "
-               "\"ns\": %.4f}",
-               before, kNames[function], bytes, hot ? "hot" : "memory", random ? "random" : "fixed",
-               (double)least_ns / (double)count);
+        printf(
+            "%s{\"function\": \"%s\", \"bytes_max\": %zu, \"temperature\": \"%s\", \"lengths\": "
+            "\"%s\", "
+            "\"ns\": %.4f}",
+            before, kNames[function], bytes, hot ? "hot" : "memory", random ? "random" : "fixed",
+            (double)least_ns / (double)count);
         before = ",\n";
       }
     }
@@ -186,16 +198,19 @@ int main(int argc, char** argv) {
     make_calls(function, &call, 1, strtoull(argv[4], NULL, 10));
     return differs != 0;
   }
-  if (argc >= 5 && strcmp(argv[1], "time") == 0) {
+  const int elapsed = argc >= 5 && strcmp(argv[1], "elapsed") == 0;
+  if (elapsed || (argc >= 5 && strcmp(argv[1], "time") == 0)) {
+    if (elapsed) timed_by = CLOCK_MONOTONIC;
     int wanted[kFunctions] = {argc == 5, argc == 5, argc == 5, argc == 5};
     for (int i = 5; i < argc; ++i) wanted[function_named(argv[i])] = 1;
-    time_points(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10), strtoll(argv[4], NULL, 10) * 1000,
-                wanted);
+    time_points(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
+                strtoll(argv[4], NULL, 10) * 1000, wanted);
     return differs != 0;
   }
-  fputs("usage: headrace-bench-copy time BYTES_MAX POOL_BYTES MICROSECONDS [FUNCTION...]\n"
-        "       headrace-bench-copy call FUNCTION BYTES COUNT\n"
-        "       headrace-bench-copy check\n",
-        stderr);
+  fputs(
+      "usage: headrace-bench-copy time|elapsed BYTES_MAX POOL_BYTES MICROSECONDS [FUNCTION...]\n"
+      "       headrace-bench-copy call FUNCTION BYTES COUNT\n"
+      "       headrace-bench-copy check\n",
+      stderr);
   return 2;
 }

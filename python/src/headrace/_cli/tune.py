@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace tune``: find the best copy for this machine and save it as a profile."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from headrace import _core
 from headrace._apps.machine import refuse_in_guest
 from headrace._apps.tune import door
-from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
+from headrace._apps.tune.dsa import finding_of, measure_paths
 from headrace._apps.tune.kernels import tune_kernels
 from headrace._apps.tune.search import StoppedError
 from headrace._apps.tune.table import load_profile, table_of
@@ -232,16 +230,21 @@ def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
 
 def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
     """Find the length from which DSA pays, compared with the chosen copies."""
-    lengths = lengths_up_to(settings.bytes_max)
-    last_level_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"]
     try:
         library = library_path()
     except Error:
         return
-    with _profile_beside(profile_of(tuning)) as path:
-        measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
-        with suppress(StoppedError), progress("sharing copies with DSA") as share:
-            tuning.dsa = find_threshold(measure, lengths, check_stop, share)
+    with (
+        suppress(StoppedError),
+        _profile_beside(profile_of(tuning)) as path,
+        progress("sharing copies with DSA") as share,
+    ):
+
+        def tell(part: float) -> None:
+            share(part)
+            check_stop()
+
+        tuning.dsa = finding_of(measure_paths(library, path, settings.bytes_max, tell))
     tuning.stopped = tuning.dsa is None
 
 

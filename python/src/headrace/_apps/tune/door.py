@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
@@ -214,7 +214,9 @@ def measure(
     *,
     bytes_max: int = BYTES_MAX,
     functions: Sequence[str] = FUNCTIONS,
+    clock: Literal["time", "elapsed"] = "time",
 ) -> Door:
+    """`clock`: "time" of the processor, or "elapsed", which counts what waits for a device."""
     programs = {way: PROGRAM + "-library" * (way == LIBRARY) for way in ways}
     paths = {name: built(f"_bench/{name}") for name in programs.values()}
     for name, path in paths.items():
@@ -224,7 +226,7 @@ def measure(
     free_bytes = available_bytes()
     if free_bytes is not None and 2 * pool_bytes > free_bytes:
         raise too_little(2 * pool_bytes, f"{_core.bytes_text(free_bytes)} are free")
-    words = ["time", *map(str, (bytes_max, pool_bytes, _BATCH_US)), *functions]
+    words = [clock, *map(str, (bytes_max, pool_bytes, _BATCH_US)), *functions]
     given = environment_given()
     for name in ("LD_PRELOAD", "HEADRACE_PROFILE"):
         given.pop(name, None)
