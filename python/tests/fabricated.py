@@ -258,7 +258,7 @@ def tuning() -> Tuning:
             ratio=1.2345,
             confidence=0.99,
             confidence_best=0.54,
-            bytes_per_s=123.4e9,
+            bytes_per_s_cold=123.4e9,
             bytes_per_s_hot=234.5e9,
             variant_count=4321,
             tried_count=321,

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import _core
 from headrace._apps.tune import kernels as copy_kernels
-from headrace._apps.tune.kernels import KINDS, PASSES, KernelChoice, tune_kernels
+from headrace._apps.tune.kernels import KINDS, PASSES, KernelChoice, documents_of, tune_kernels
 from headrace._apps.tune.search import LIBC, StoppedError
 from headrace.errors import CapacityExceededError, Error, OutOfMemoryError
 
@@ -51,7 +51,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Chosen:
             return Meter(last if last and seed == PASSES else gains, seed)
 
         monkeypatch.setattr(copy_kernels, "_make_meter", make)
-        return tune_kernels([bytes_max], 1, lambda: None, lambda _: None).choices["fills"][0]
+        return tune_kernels([bytes_max], 1, lambda: None, lambda _: None)["fills"][0]
 
     return choose
 
@@ -96,7 +96,7 @@ def test_without_kernels_nothing_is_chosen(chosen: Chosen) -> None:
 def test_tuning_here_makes_members_that_a_profile_may_have() -> None:
     tuning = tune_kernels([1024, 4096], 1, lambda: None, lambda _: None)
     profile = json.loads(_core.empty_copy_profile())
-    profile.update(tuning.document)
+    profile.update(documents_of(tuning))
     assert [len(profile[kind]) for kind in KINDS] == [2, 2]
     try:
         _core.use_copy_profile(json.dumps(profile))

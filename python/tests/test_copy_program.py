@@ -11,7 +11,7 @@ import pytest
 from fabricated import tuning
 
 from headrace._apps.tune import door
-from headrace._apps.tune.kernels import KernelChoice, KernelTuning
+from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR
 from headrace._apps.tune.tuner import grid, judge_in_program
 from headrace._cli.run import library_path
@@ -142,7 +142,7 @@ def test_classes_that_a_program_loses_by_stay_with_the_c_library() -> None:
         )
     ]
     kernel = KernelChoice(256, "ymm", {"hot fixed": 1.2}, "it is the fastest")
-    search.kernels = KernelTuning({"fills": [kernel], "comparisons": [kernel]})
+    search.kernels = {"fills": [kernel], "comparisons": [kernel]}
     judge_in_program(search, program)
     assert [choice.variant for choice in search.choices] == [
         None,
@@ -152,14 +152,14 @@ def test_classes_that_a_program_loses_by_stay_with_the_c_library() -> None:
     ]
     assert search.choices[0].reason == "it loses 20% in a program when memory fixed"
     assert search.choices[2].reason == "it gains nothing in a program"
-    assert search.kernels.choices["fills"][0].kernel is None
-    assert search.kernels.choices["comparisons"] == [kernel]
+    assert search.kernels["fills"][0].kernel is None
+    assert search.kernels["comparisons"] == [kernel]
 
 
 def test_no_kernel_is_kept_whose_function_loses_when_it_is_short() -> None:
     search = tuning()
     kept = KernelChoice(1 << 20, "ymm", {"hot fixed": 1.2}, "it is the fastest")
-    search.kernels = KernelTuning({"fills": [kept], "comparisons": [kept]})
+    search.kernels = {"fills": [kept], "comparisons": [kept]}
     judge_in_program(
         search,
         _measured(
@@ -172,10 +172,10 @@ def test_no_kernel_is_kept_whose_function_loses_when_it_is_short() -> None:
             | _points("memcmp", 1 << 20, 1.5, 1.5)
         ),
     )
-    (fill,) = search.kernels.choices["fills"]
+    (fill,) = search.kernels["fills"]
     assert fill.kernel is None
     assert fill.reason == "a short memset: it loses 10% in a program when hot fixed"
-    assert search.kernels.choices["comparisons"] == [kept]
+    assert search.kernels["comparisons"] == [kept]
 
 
 def test_short_classes_try_only_copies_that_an_entry_inlines() -> None:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import headrace
 from headrace import _cli, _core
-from headrace._apps.tune.tuner import Settings
+from headrace._apps.tune.tuner import Settings, profile_of
 from headrace._cli._app import Group, walk
 from headrace._cli._output import schema_of
 from headrace._cli._tune_report import results_of, summary_of
@@ -134,11 +134,12 @@ def test_a_document_validates(
 
 
 def test_the_document_of_a_tuning_validates() -> None:
+    profile = json.loads(profile_of(tuning()))
     document = {
         "schema": {"name": "headrace-tune", "version": 1},
         "machine": headrace.topo().document,
-        "results": results_of(tuning(), Settings(), None),
-        "summary": summary_of(tuning()),
+        "results": results_of(tuning(), Settings(), profile, "copy.json"),
+        "summary": summary_of(profile),
     }
     Draft202012Validator(schema_of("tune")).validate(json.loads(json.dumps(document)))
 

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of ``headrace tune``: text, JSON and picture."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._apps.tune.kernels import KernelChoice
+from headrace._apps.tune.kernels import KernelChoice, documents_of
 from headrace._apps.tune.search import LIBC, PAIR, Choice
 from headrace._apps.tune.table import table_of
-from headrace._apps.tune.tuner import Settings, Tuning, measured, profile_of, variants_of
+from headrace._apps.tune.tuner import Settings, Tuning
 from headrace._cli._report import Column, Report, figures
 
 LEFT_OUT = (
@@ -37,31 +36,35 @@ def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
     return {name: sorted(values) for name, values in numbers.items()}
 
 
-def summary_of(tuning: Tuning) -> dict[str, object]:
-    tuned = [choice for choice in tuning.choices if choice.variant is not None]
+def summary_of(profile: dict[str, Any]) -> dict[str, object]:
+    """The key figures of a profile."""
+    made = profile.get("made", {})
+    tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
     return {
-        "seconds": tuning.seconds,
-        "classes": len(tuning.choices),
+        "seconds": made.get("seconds", 0.0),
+        "classes": len(profile["classes"]),
         "classes_tuned": len(tuned),
-        "complete": not tuning.stopped,
-        "others_share": tuning.others_share,
+        "complete": made.get("complete", False),
+        "others_share": made.get("others_share"),
     }
 
 
-def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
+def results_of(
+    tuning: Tuning, settings: Settings, profile: dict[str, Any], path: str
+) -> dict[str, object]:
     return {
-        "profile": None if profile is None else str(profile),
-        "table": table_of(json.loads(profile_of(tuning))["classes"]),
+        "profile": path,
+        "table": table_of(profile["classes"]),
         "thread_count": settings.thread_count,
         "seed": settings.seed,
         "choices": [
-            {"bytes_max": choice.bytes_max, **variants_of(choice), **measured(choice)}
-            for choice in tuning.choices
+            {key: each[key] for key in each if key != "measured"} | each["measured"]
+            for each in profile["classes"]
         ],
         "grid": {**grid_of(tuning.choices), "left_out": LEFT_OUT},
         "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
         "dsa": [] if tuning.dsa is None else tuning.dsa.document,
-        **({} if tuning.kernels is None else tuning.kernels.document),
+        **documents_of(tuning.kernels),
     }
 
 
@@ -84,19 +87,6 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
         report.say("Stopped early: lengths without a line are memmove's.")
     if profile is not None:
         report.say(f"The profile is in {profile}.")
-
-
-def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
-    """The key figures, as `summary_of`, from a profile."""
-    made = profile.get("made", {})
-    tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
-    return {
-        "seconds": made.get("seconds", 0.0),
-        "classes": len(profile["classes"]),
-        "classes_tuned": len(tuned),
-        "complete": made.get("complete", False),
-        "others_share": made.get("others_share"),
-    }
 
 
 def print_table(rows: Sequence[dict[str, Any]], profile: Path) -> None:
@@ -161,7 +151,7 @@ def _findings(tuning: Tuning) -> list[str]:
             else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
         )
     if tuning.kernels is not None:
-        sentences += [_kernels_text(*each) for each in tuning.kernels.choices.items()]
+        sentences += [_kernels_text(*each) for each in tuning.kernels.items()]
     tried = sum(choice.tried_count for choice in tuning.choices)
     there = sum(choice.variant_count for choice in tuning.choices)
     sentences.append(
@@ -202,7 +192,7 @@ def _rows(choice: Choice) -> list[list[str]]:
         return [[sizes, "memmove", *[""] * 12]]
     confidences = (choice.confidence, choice.confidence_best)
     speeds = [
-        f"{choice.bytes_per_s / 1e9:.1f}",
+        f"{choice.bytes_per_s_cold / 1e9:.1f}",
         *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
         f"{choice.ratio:.2f}",
         # Confidences of a variant that was not chosen would contradict the line.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace tune``: find the best copy for this machine and save it as a profile."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -49,7 +50,6 @@ from headrace._cli._tune_report import (
     print_table,
     results_of,
     summary_of,
-    summary_of_profile,
 )
 from headrace._cli.run import has_queue, library_for, library_path
 from headrace._files import Output
@@ -145,11 +145,12 @@ def command(
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
         if as_json:
+            made = json.loads(profile_of(tuning))
             print_document(
                 "tune",
                 machine=machine.document,
-                results=results_of(tuning, settings, Path(profile.path)),
-                summary=summary_of(tuning),
+                results=results_of(tuning, settings, made, profile.path),
+                summary=summary_of(made),
             )
         elif not profile.is_stdout:
             print_report(tuning, Path(profile.path))
@@ -276,7 +277,7 @@ def _show_table(path: Path, *, as_json: bool) -> None:
             "tune",
             machine=topo().document,
             results={"profile": str(path), "table": rows},
-            summary=summary_of_profile(profile),
+            summary=summary_of(profile),
         )
     else:
         print_table(rows, path)

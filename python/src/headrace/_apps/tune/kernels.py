@@ -12,7 +12,7 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace import _core, tune
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
@@ -60,13 +60,12 @@ class KernelChoice:
         }
 
 
-@dataclass(slots=True)
-class KernelTuning:
-    choices: dict[str, list[KernelChoice]] = field(default_factory=lambda: {k: [] for k in KINDS})
+Kernels = dict[str, list[KernelChoice]]
+"""The choices for fills and for comparisons."""
 
-    @property
-    def document(self) -> dict[str, list[dict[str, object]]]:
-        return {kind: [each.document for each in self.choices[kind]] for kind in KINDS}
+
+def documents_of(kernels: Kernels | None) -> dict[str, list[dict[str, object]]]:
+    return {kind: [each.document for each in choices] for kind, choices in (kernels or {}).items()}
 
 
 def tune_kernels(
@@ -74,8 +73,8 @@ def tune_kernels(
     seed: int,
     check_stop: Callable[[], None],
     progress: Callable[[float], None],
-) -> KernelTuning:
-    tuning = KernelTuning()
+) -> Kernels:
+    kernels: Kernels = {}
     cpus = sorted(os.sched_getaffinity(0))
     try:
         for number, kind in enumerate(KINDS):
@@ -84,13 +83,13 @@ def tune_kernels(
                 os.sched_setaffinity(0, {cpus[index % len(cpus)]})
                 meter = _make_meter(classes[-1], kind, seed + index)
                 for bytes_max, found in passes.items():
-                    if kernels := [found[-1].best["kernel"]] if found else meter.kernels():
-                        found.append(_search(meter, bytes_max, kernels, seed + index, check_stop))
+                    if tried := [found[-1].best["kernel"]] if found else meter.kernels():
+                        found.append(_search(meter, bytes_max, tried, seed + index, check_stop))
                 progress((number * PASSES + index + 1) / len(KINDS) / PASSES)
-            tuning.choices[kind] = [choose(*each) for each in passes.items()]
+            kernels[kind] = [choose(*each) for each in passes.items()]
     finally:
         os.sched_setaffinity(0, cpus)
-    return tuning
+    return kernels
 
 
 def choose(bytes_max: int, passes: Sequence[tune.Result]) -> KernelChoice:

@@ -138,7 +138,7 @@ class Choice:
         confidence: Confidence that `best` is faster than memmove overall: share of resampled
             rounds in which it is, handicap included.
         confidence_best: Confidence that no other finalist is better.
-        bytes_per_s: Speed of `best` when cold, with one thread.
+        bytes_per_s_cold: Speed of `best` when cold, with one thread.
         bytes_per_s_hot: The same when hot.
         reason: Reason of the choice, as a clause.
     """
@@ -147,16 +147,16 @@ class Choice:
     variant: str | None
     best: str | None
     ratios: dict[str, tuple[float, float, float]]
-    ratio: float
-    confidence: float
-    confidence_best: float
-    bytes_per_s: float
     variant_count: int
     tried_count: int
     batch_count: int
     reason: str
-    others: tuple[str, ...] = ()
+    ratio: float = 1.0
+    confidence: float = 0.0
+    confidence_best: float = 0.0
+    bytes_per_s_cold: float = 0.0
     bytes_per_s_hot: float | None = None
+    others: tuple[str, ...] = ()
 
 
 class StoppedError(Exception):
@@ -410,20 +410,8 @@ def likely_low(logs: Sequence[float]) -> float:
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
     """Choose one of the finalists, or memmove."""
     if not finalists:
-        return Choice(
-            bench.bytes_max,
-            None,
-            None,
-            {},
-            1.0,
-            0.0,
-            0.0,
-            0.0,
-            count,
-            len(bench.logs),
-            bench.batch_count,
-            "nothing is generated here",
-        )
+        why, tried = "nothing is generated here", len(bench.logs)
+        return Choice(bench.bytes_max, None, None, {}, count, tried, bench.batch_count, why)
     resampled = {each: _resampled(bench, each, cells) for each in finalists}
     ranked = sorted(finalists, key=lambda each: float(np.median(resampled[each])), reverse=True)
     objections = {
@@ -447,7 +435,7 @@ def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count:
         ratio=_on_the_whole(bench, best, cells),
         confidence=float(np.mean(resampled[best] > 0)),
         confidence_best=float(np.mean(np.all(rivals, axis=0))) if rivals else 1.0,
-        bytes_per_s=bench.bytes_max / cold_ns * 1e9,
+        bytes_per_s_cold=bench.bytes_max / cold_ns * 1e9,
         bytes_per_s_hot=bench.bytes_max / hot_ns * 1e9,
         variant_count=count,
         tried_count=len(bench.logs),

@@ -16,7 +16,7 @@ from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
 from headrace._apps.tune.door import SHORT_BYTES_MAX, Door
 from headrace._apps.tune.dsa import DsaFinding
-from headrace._apps.tune.kernels import KernelTuning
+from headrace._apps.tune.kernels import Kernels, documents_of
 from headrace._apps.tune.search import (
     LIBC,
     LONG_BYTES,
@@ -97,7 +97,7 @@ class Tuning:
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
-    kernels: KernelTuning | None = None
+    kernels: Kernels | None = None
     cold_probe: tuple[int, int] | None = None
     wide_cost: float | None = None
     others_share: float | None = None
@@ -287,7 +287,7 @@ def _tell_part(progress: Callable[[float], None], index: int, count: int, share:
 
 def functions_of(tuning: Tuning) -> list[str]:
     """The C library's functions that any class replaces in a program."""
-    kinds = {} if tuning.kernels is None else tuning.kernels.choices
+    kinds = tuning.kernels or {}
     adopted = {
         "memcpy": any(choice.variant is not None for choice in tuning.choices),
         "memset": any(choice.kernel is not None for choice in kinds.get("fills", [])),
@@ -309,12 +309,12 @@ def judge_in_program(tuning: Tuning, program: Door) -> None:
         costs = next(filter(None, (program.loss(function, each) for each in short)), "")
         if costs:
             costs = f"a short {function}: {costs}"
-        tuning.kernels.choices[kind] = [
+        tuning.kernels[kind] = [
             replace(choice, kernel=None, reason=objection)
             if choice.kernel is not None
             and (objection := costs or program.objection(function, choice.bytes_max))
             else choice
-            for choice in tuning.kernels.choices[kind]
+            for choice in tuning.kernels[kind]
         ]
 
 
@@ -333,11 +333,10 @@ def profile_of(tuning: Tuning) -> str:
     """The profile as JSON: input of `headrace::copy::parse_profile`, and measurements."""
     profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
     profile["classes"] = [
-        {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": measured(choice)}
+        {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": _measured(choice)}
         for choice in tuning.choices
     ]
-    if tuning.kernels is not None:
-        profile.update(tuning.kernels.document)
+    profile.update(documents_of(tuning.kernels))
     if tuning.cold_probe is not None:
         low, high = tuning.cold_probe
         profile["cold_probe"] = {"ticks_min": low, "ticks_max": high}
@@ -361,22 +360,18 @@ def variants_of(choice: Choice) -> dict[str, str | None]:
     return {"variant": None if warm == LIBC else warm, "cold_variant": cold}
 
 
-def measured(choice: Choice) -> dict[str, object]:
-    return {
-        "best": choice.best,
-        "reason": choice.reason,
-        "ratio": choice.ratio,
-        "confidence": choice.confidence,
-        "confidence_best": choice.confidence_best,
-        "bytes_per_s_cold": choice.bytes_per_s,
-        "bytes_per_s_hot": choice.bytes_per_s_hot,
+_MEASURED = (
+    *("best", "reason", "ratio", "confidence", "confidence_best", "bytes_per_s_cold"),
+    *("bytes_per_s_hot", "variant_count", "tried_count", "batch_count"),
+)
+
+
+def _measured(choice: Choice) -> dict[str, object]:
+    return {name: getattr(choice, name) for name in _MEASURED} | {
         "ratios": {
             name: {"mean": middle, "quartile_low": low, "quartile_high": high}
             for name, (middle, low, high) in choice.ratios.items()
-        },
-        "variant_count": choice.variant_count,
-        "tried_count": choice.tried_count,
-        "batch_count": choice.batch_count,
+        }
     }
 
 
