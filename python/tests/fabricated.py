@@ -12,7 +12,6 @@ from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace.machine import Node
 from headrace_lab.commands.bench import _engine_counts, injection
-from headrace_lab.commands.bench._measure import Series
 from headrace_lab.families.facts import Facts, Queue
 from headrace_lab.families.points import Point as MoverPoint
 
@@ -200,7 +199,7 @@ def _injection() -> dict[str, Any]:
     }
 
 
-def _counts(_share: Callable[[float], None]) -> _engine_counts.Counts:
+def _counts(_share: Callable[[float], None]) -> tuple[_engine_counts.Counts, dict[str, object]]:
     modes = (
         "channel_copy",
         "channel_batch32",
@@ -209,12 +208,12 @@ def _counts(_share: Callable[[float], None]) -> _engine_counts.Counts:
         "run_copy",
     )
     values = dict.fromkeys(modes, 1234.5678)
-    return _engine_counts.Counts(
-        values, dict.fromkeys(values, 0.0), values, values, {"instructions_per_operation": values}
-    )
+    counts = dict.fromkeys(("instructions", "locked", "mutexes"), values)
+    counts["allocations"] = dict.fromkeys(values, 0.0)
+    return counts, {"instructions_per_operation": values}
 
 
-def _instructions(_valgrind: str, command: list[str], **_options: str) -> tuple[int, str]:
+def _instructions(command: list[str], **_options: str) -> tuple[int, str]:
     return 321 * int(command[-1]), ""
 
 
@@ -293,7 +292,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
         monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)
     monkeypatch.setattr(
-        "headrace_lab.commands.bench.store._submissions_of_python", lambda _rounds: Series(TIMES)
+        "headrace_lab.commands.bench.store._submissions_of_python", lambda _rounds: TIMES
     )
     monkeypatch.setattr("headrace_lab.commands.bench.store._cycle", _cycles)
     monkeypatch.setattr(_engine_counts, "count", _counts)

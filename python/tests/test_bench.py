@@ -18,7 +18,6 @@ from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench import copy, engine, injection, message
 from headrace_lab.commands.bench._measure import (
-    Series,
     find_program,
     measure_curves,
     rate_per_s,
@@ -68,21 +67,21 @@ def figures_in(value: object) -> Iterator[dict[str, float]]:
 
 
 def test_a_rate_is_that_of_the_median_and_its_spread_that_of_the_quartiles() -> None:
-    figure = rate_per_s(Series([100.0, 200.0, 400.0, 800.0, 1000.0]))
+    figure = rate_per_s([100.0, 200.0, 400.0, 800.0, 1000.0])
     assert figure.median == pytest.approx(2.5e6)
     assert figure.low == pytest.approx(1e9 / 800)
     assert figure.high == pytest.approx(1e9 / 200)
 
 
 def test_a_ratio_is_above_one_if_the_subject_is_faster() -> None:
-    figure = speed_ratio(subject=Series([50.0, 50.0, 50.0]), baseline=Series([100.0, 90.0, 110.0]))
+    figure = speed_ratio(subject=[50.0, 50.0, 50.0], baseline=[100.0, 90.0, 110.0])
     assert figure.median == pytest.approx(2.0)
     assert figure.low == pytest.approx(1.9)
     assert figure.high == pytest.approx(2.1)
 
 
 def test_one_round_has_no_spread() -> None:
-    figure = rate_per_s(Series([100.0]))
+    figure = rate_per_s([100.0])
     assert figure.low == figure.median == figure.high
 
 
@@ -154,7 +153,7 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
 
 
 def test_a_ratio_of_pairs_is_not_moved_by_rounds_that_were_disturbed() -> None:
-    ours, theirs = Series([100.0, 900.0, 100.0]), Series([90.0, 810.0, 180.0])
+    ours, theirs = [100.0, 900.0, 100.0], [90.0, 810.0, 180.0]
     assert speed_ratio(ours, theirs).median == pytest.approx(0.9)
 
 
@@ -295,9 +294,9 @@ def test_the_store_is_measured_and_every_block_compared(here: Here) -> None:
 
 def test_the_better_reference_is_the_one_that_counts() -> None:
     times = {
-        (64, 16, "headrace"): Series([10.0]),
-        (64, 16, "cached_index"): Series([12.0]),
-        (64, 16, "boost_spsc"): Series([11.0]),
+        (64, 16, "headrace"): [10.0],
+        (64, 16, "cached_index"): [12.0],
+        (64, 16, "boost_spsc"): [11.0],
     }
     assert message.best_reference(times, (64, 16)) == "boost_spsc"
     del times[64, 16, "boost_spsc"]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace report``: all families on one page, beside published figures."""
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,11 +29,7 @@ from headrace._gather import gather
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 from headrace_lab.commands.bench._family import find_measuring_program
-from headrace_lab.commands.bench.injection import (
-    MESSAGE_BYTES,
-    WORKING_SET_BYTES,
-    measure_injection,
-)
+from headrace_lab.commands.bench.injection import measure_injection, shares_of
 from headrace_lab.commands.bench.pmem import measure_rings, memory_folder
 from headrace_lab.families import FAMILIES
 from headrace_lab.families.facts import Facts, gather_facts
@@ -151,19 +146,11 @@ def _rings(rounds: int) -> Figures:
 
 
 def _injection(rounds: int) -> Figures:
-    times = {
-        (each["working_set_bytes"], each["message_bytes"], each["placement"]): each[
-            "computation_ns"
-        ]
-        for each in measure_injection(rounds)["cells"]
-    }
-    for working_set, size in itertools.product(WORKING_SET_BYTES, MESSAGE_BYTES):
+    for (working_set, size), gains in shares_of(
+        measure_injection(rounds), "computation_ns"
+    ).items():
         line = f"working set {_core.bytes_text(working_set)}"
-        place = Place("share of the time saved", line, _core.bytes_text(size), "share")
-        pairs = zip(
-            times[working_set, size, "cache"], times[working_set, size, "memory"], strict=True
-        )
-        yield place, [1 - near / far for near, far in pairs]
+        yield Place("share of the time saved", line, _core.bytes_text(size), "share"), gains
 
 
 def _copies() -> Figures:

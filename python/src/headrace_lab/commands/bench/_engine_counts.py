@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from headrace._temporary import run_child, temporary_folder
 from headrace.errors import Error, NotFoundError
@@ -31,65 +30,40 @@ _DEVICE_OF: dict[str, str | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    instructions: int
-    allocations: int
+Counts = dict[str, dict[str, float]]
+"""Cost of one engine operation, by kind and by the mode of the program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Cost of one engine operation, by the mode of the program."""
-
-    instructions: dict[str, float]
-    allocations: dict[str, float]
-    locked: dict[str, float]
-    mutexes: dict[str, float]
-    document: dict[str, object]
-
-
-def count(share: Callable[[float], None]) -> Counts:
-    """Run the program in every mode, under valgrind and single-stepped."""
+def count(share: Callable[[float], None]) -> tuple[Counts, dict[str, object]]:
+    """Run the program in every mode, under valgrind and single-stepped; also return all results."""
     program = find_program(PROGRAM, TRIED)
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise NotFoundError(TRIED, "valgrind is not installed", "install the package valgrind")
     modes = [*_DEVICE_OF, *dict.fromkeys(of for of in _DEVICE_OF.values() if of is not None)]
-    runs: dict[str, tuple[_Run, _Run]] = {}
+    runs: dict[str, list[dict[str, int]]] = {}
     stepped: dict[str, dict[str, int]] = {}
     for index, mode in enumerate(modes):
-        less = _run(valgrind, program, mode, _COUNT_LESS)
-        runs[mode] = (less, _run(valgrind, program, mode, _COUNT_MORE))
+        runs[mode] = [_run(program, mode, each) for each in (_COUNT_LESS, _COUNT_MORE)]
         stepped[mode] = run_program([program, mode, str(_COUNT_STEPPED), "step"], TRIED)
         share((index + 1) / len(modes))
-    each = {mode: _per_operation(*pair) for mode, pair in runs.items()}
-    return Counts(
-        instructions={
+    each = {
+        mode: (more["instructions"] - less["instructions"]) / (_COUNT_MORE - _COUNT_LESS)
+        for mode, (less, more) in runs.items()
+    }
+    counts = {
+        "instructions": {
             mode: each[mode] - (0 if of is None else each[of]) for mode, of in _DEVICE_OF.items()
         },
-        allocations={mode: runs[mode][1].allocations / _COUNT_MORE for mode in _DEVICE_OF},
-        locked={m: stepped[m]["locked_instructions"] / _COUNT_STEPPED for m in _DEVICE_OF},
-        mutexes={mode: stepped[mode]["mutexes_locked"] / _COUNT_STEPPED for mode in _DEVICE_OF},
-        document={
-            "instructions_per_operation": each,
-            "runs": {
-                mode: [
-                    {
-                        "operations": operations,
-                        "instructions": run.instructions,
-                        "allocations": run.allocations,
-                    }
-                    for operations, run in zip((_COUNT_LESS, _COUNT_MORE), pair, strict=True)
-                ]
-                for mode, pair in runs.items()
-            },
-            "stepped": stepped,
-        },
-    )
+        "allocations": {mode: runs[mode][1]["allocations"] / _COUNT_MORE for mode in _DEVICE_OF},
+        "locked": {m: stepped[m]["locked_instructions"] / _COUNT_STEPPED for m in _DEVICE_OF},
+        "mutexes": {mode: stepped[mode]["mutexes_locked"] / _COUNT_STEPPED for mode in _DEVICE_OF},
+    }
+    return counts, {"instructions_per_operation": each, "runs": runs, "stepped": stepped}
 
 
-def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tuple[int, str]:
+def count_instructions(command: list[str], *, tried: str) -> tuple[int, str]:
     """Count the instructions of `headrace_bench_counted`; return them and the program's output."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise NotFoundError(tried, "valgrind is not installed", "install the package valgrind")
     with temporary_folder("headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         try:
@@ -112,11 +86,8 @@ def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tupl
     return int(counted[1]), done.stdout
 
 
-def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
+def _run(program: str, mode: str, operations: int) -> dict[str, int]:
     command = [program, mode, str(operations)]
-    instructions, output = count_instructions(valgrind, command, tried=TRIED)
-    return _Run(instructions, json.loads(output)["allocations"])
-
-
-def _per_operation(less: _Run, more: _Run) -> float:
-    return (more.instructions - less.instructions) / (_COUNT_MORE - _COUNT_LESS)
+    instructions, output = count_instructions(command, tried=TRIED)
+    allocations = json.loads(output)["allocations"]
+    return {"operations": operations, "instructions": instructions, "allocations": allocations}

@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -103,36 +103,42 @@ def places(measured: dict[str, Any]) -> str:
     return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
 
 
-@dataclass(frozen=True)
-class Series:
-    """Times of one subject in several rounds."""
-
-    times_ns: Sequence[float]
-
-    @property
-    def median_ns(self) -> float:
-        return statistics.median(self.times_ns)
-
-    def document(self) -> dict[str, object]:
-        return {
-            "time_ns_median": self.median_ns,
-            "time_ns_min": min(self.times_ns),
-            "time_ns_max": max(self.times_ns),
-            "times_ns": list(self.times_ns),
-        }
+Times = Sequence[float]
+"""Nanoseconds of one subject in several rounds."""
 
 
-def rate_per_s(series: Series) -> Figure:
-    return figure_of([1e9 / time_ns for time_ns in series.times_ns])
+def times_document(times_ns: Times) -> dict[str, object]:
+    return {
+        "time_ns_median": statistics.median(times_ns),
+        "time_ns_min": min(times_ns),
+        "time_ns_max": max(times_ns),
+        "times_ns": list(times_ns),
+    }
 
 
-def speed_ratio(subject: Series, baseline: Series) -> Figure:
+def documents_of(found: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
+    return {name: each.document() for name, each in found.items()}
+
+
+def medians_of(found: Mapping[str, Figure]) -> dict[str, float]:
+    return {name: each.median for name, each in found.items()}
+
+
+def print_pairs(report: Report, rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print names and figures."""
+    report.table([Column(title, folds=True), Column("", right=True)], rows)
+
+
+def rate_per_s(times_ns: Times) -> Figure:
+    return figure_of([1e9 / time_ns for time_ns in times_ns])
+
+
+def speed_ratio(subject: Times, baseline: Times) -> Figure:
     """Speed of the subject relative to the baseline: the median of the ratios per round.
 
     Not the ratio of medians: a disturbance of a round affects both, and cancels.
     """
-    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
-    return figure_of([theirs / ours for theirs, ours in pairs])
+    return figure_of([theirs / ours for theirs, ours in zip(baseline, subject, strict=True)])
 
 
 def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, Any]:

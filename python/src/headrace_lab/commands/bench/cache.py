@@ -6,14 +6,16 @@ from typing import Any
 
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
-from headrace._cli._report import Column, Report
+from headrace._cli._report import Report
 from headrace._words import counted
 from headrace_lab.commands.bench._engine_counts import count_instructions
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
     benchmark,
+    documents_of,
     find_program,
+    medians_of,
+    print_pairs,
     run_program,
     speed_ratio,
 )
@@ -65,13 +67,9 @@ def command(rounds: int) -> Outcome:
     return Outcome(
         "cache",
         rounds,
-        results={
-            **measured,
-            "full_miss": full,
-            "figures": {name: figure.document() for name, figure in figures.items()},
-        },
+        results={**measured, "full_miss": full, "figures": documents_of(figures)},
         summary={
-            **{name: figure.median for name, figure in figures.items()},
+            **medians_of(figures),
             "bytes_per_entry": measured["bytes_per_entry"],
             **{f"instructions_{mode}": count for mode, count in instructions.items()},
             **of_full,
@@ -81,16 +79,13 @@ def command(rounds: int) -> Outcome:
 
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
-    def ours(name: str) -> Series:
-        return Series(series[name]["ours_ns"])
-
     def speedup(name: str) -> Figure:
-        return speed_ratio(ours(name), Series(series[name]["fuerst_ns"]))
+        return speed_ratio(series[name]["ours_ns"], series[name]["fuerst_ns"])
 
     return {
         "hit_speedup_1t": speedup("hit_1t"),
         "hit_speedup_2t": speedup("hit_2t"),
-        "hit_scaling_2t": speed_ratio(ours("hit_2t"), ours("hit_1t")),
+        "hit_scaling_2t": speed_ratio(series["hit_2t"]["ours_ns"], series["hit_1t"]["ours_ns"]),
         "mixed_speedup_2t": speedup("mixed_2t"),
         "miss_speedup_1t": speedup("miss_1t"),
     }
@@ -98,13 +93,10 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
 
 def _count(program: str) -> dict[str, float]:
     """Instructions per operation, by mode; empty without valgrind."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        return {}
     counts = {}
-    for mode in _COUNT_LABELS:
+    for mode in _COUNT_LABELS if shutil.which("valgrind") else ():
         less, more = (
-            count_instructions(valgrind, [program, "count", mode, str(each)], tried=_TRIED)[0]
+            count_instructions([program, "count", mode, str(each)], tried=_TRIED)[0]
             for each in (_COUNT_LESS, _COUNT_MORE)
         )
         counts[mode] = (more - less) / (_COUNT_MORE - _COUNT_LESS)
@@ -134,7 +126,7 @@ def _print_report(
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
-    report.table([Column("", folds=True), Column("", right=True)], rows)
+    print_pairs(report, rows)
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
         "two take turns."

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench emulator``: speed of the emulated DSA, in this process and trapped."""
 
-from dataclasses import dataclass
-from typing import Any
-
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
+    Times,
     benchmark,
+    documents_of,
     find_program,
     rate_per_s,
     run_program,
     speed_ratio,
+    times_document,
 )
 
 _TRIED = "measure the emulator"
@@ -31,28 +30,6 @@ _SERIES = {
     "memcpy_batch": "memcpy_ns",
 }
 """Series in the JSON document, by their names in the output of the programs."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """Measurements of one of the two ways to reach the device."""
-
-    series: dict[str, Series]
-
-    @property
-    def figures(self) -> dict[str, Figure]:
-        """The figures by name: rates in descriptors/s, and a ratio of speeds."""
-        return {
-            "single_per_s": rate_per_s(self.series["noop"]),
-            "batched_per_s": rate_per_s(self.series["noop_batched"]),
-            "copy_vs_memcpy": speed_ratio(self.series["copy_batch"], self.series["memcpy_batch"]),
-        }
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "series": {name: times.document() for name, times in self.series.items()},
-            "figures": {name: figure.document() for name, figure in self.figures.items()},
-        }
 
 
 @benchmark("emulator", 15)
@@ -73,20 +50,26 @@ def command(rounds: int) -> Outcome:
         emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
         client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
         trapped = _measure([*emulate, *client])
-    ways = {"inprocess": inprocess, "trapped": trapped}
+    ways = {"inprocess": _figures(inprocess), "trapped": _figures(trapped)}
     return Outcome(
         "emulator",
         rounds,
         results={
             "noop_count": _NOOP_COUNT,
             "copy_bytes": _COPY_BYTES,
-            **{name: way.document() for name, way in ways.items()},
+            **{
+                name: {
+                    "series": {key: times_document(times) for key, times in series.items()},
+                    "figures": documents_of(ways[name]),
+                }
+                for name, series in (("inprocess", inprocess), ("trapped", trapped))
+            },
         },
         summary={
-            "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
-            "inprocess_copy_vs_memcpy": inprocess.figures["copy_vs_memcpy"].median,
-            "trapped_per_s": trapped.figures["single_per_s"].median,
-            "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
+            "inprocess_noop_per_s": ways["inprocess"]["batched_per_s"].median,
+            "inprocess_copy_vs_memcpy": ways["inprocess"]["copy_vs_memcpy"].median,
+            "trapped_per_s": ways["trapped"]["single_per_s"].median,
+            "trapped_copy_vs_memcpy": ways["trapped"]["copy_vs_memcpy"].median,
         },
         show=lambda report: _print_report(report, ways, rounds),
     )
@@ -97,12 +80,21 @@ def _program(name: str) -> str:
     return find_program(name, _TRIED, "_emulator", remedy)
 
 
-def _measure(command: list[str]) -> Way:
+def _measure(command: list[str]) -> dict[str, Times]:
     times = run_program(command, _TRIED, late="please report it")
-    return Way({name: Series(times[key]) for name, key in _SERIES.items()})
+    return {name: times[key] for name, key in _SERIES.items()}
 
 
-def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> None:
+def _figures(series: dict[str, Times]) -> dict[str, Figure]:
+    """Rates in descriptors/s, and a ratio of speeds."""
+    return {
+        "single_per_s": rate_per_s(series["noop"]),
+        "batched_per_s": rate_per_s(series["noop_batched"]),
+        "copy_vs_memcpy": speed_ratio(series["copy_batch"], series["memcpy_batch"]),
+    }
+
+
+def _print_report(report: Report, ways: dict[str, dict[str, Figure]], round_count: int) -> None:
     names = {"inprocess": "in this process", "trapped": "trapped"}
     rows = {
         "single_per_s": "no-ops/s, singly",
@@ -111,7 +103,7 @@ def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> Non
     }
     report.table(
         [Column(""), *figures(*(names[name] for name in ways))],
-        [[label, *(way.figures[key].text for way in ways.values())] for key, label in rows.items()],
+        [[label, *(way[key].text for way in ways.values())] for key, label in rows.items()],
     )
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles. By 32: in "

@@ -51,7 +51,7 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench engine --json
     """
     with progress("counting instructions of the engine") as share:
-        counts = _engine_counts.count(share)
+        counts, document = _engine_counts.count(share)
     counted = {mode: list(_counted(counts, mode)) for mode in COUNT_LABELS}
     goals = [each for row in counted.values() for each in row if each.goal is not None]
     missed = sum(each.is_missed for each in goals)
@@ -61,14 +61,19 @@ def command(rounds: int) -> Outcome:
         rounds,
         results={
             "figures": [asdict(each) for row in counted.values() for each in row],
-            "counts": counts.document,
+            "counts": document,
         },
         summary={
-            **{f"instructions_{_NAMES[mode]}": counts.instructions[mode] for mode in COUNT_LABELS},
-            "allocations_per_op": max(counts.allocations.values()),
-            "locked_per_job": counts.locked["job_copy"],
-            "locked_instructions_per_op_channel": max(counts.locked[mode] for mode in of_channels),
-            "mutexes_per_op_channel": max(counts.mutexes[mode] for mode in of_channels),
+            **{
+                f"instructions_{_NAMES[mode]}": counts["instructions"][mode]
+                for mode in COUNT_LABELS
+            },
+            "allocations_per_op": max(counts["allocations"].values()),
+            "locked_per_job": counts["locked"]["job_copy"],
+            "locked_instructions_per_op_channel": max(
+                counts["locked"][mode] for mode in of_channels
+            ),
+            "mutexes_per_op_channel": max(counts["mutexes"][mode] for mode in of_channels),
             "goals": len(goals),
             "goals_met": len(goals) - missed,
             "goals_missed": missed,
@@ -81,7 +86,7 @@ def _counted(counts: _engine_counts.Counts, mode: str) -> Iterable[Counted]:
     goal = _GOALS.get(mode)
     none = None if goal is None else 0.0
     for kind, most in zip(_KINDS, (goal, 0.0, none, none), strict=True):
-        yield Counted(f"{kind}_{_NAMES[mode]}", getattr(counts, kind)[mode], most)
+        yield Counted(f"{kind}_{_NAMES[mode]}", counts[kind][mode], most)
 
 
 def _print_report(

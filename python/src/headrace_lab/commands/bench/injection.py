@@ -4,7 +4,7 @@
 from typing import Any
 
 from headrace import _core
-from headrace._apps.figures import Figure
+from headrace._apps.figures import Figure, figure_of
 from headrace._apps.picture import drawing
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
@@ -12,12 +12,10 @@ from headrace._files import Output
 from headrace._scenarios import run as simulate
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
     benchmark,
     find_program,
     places,
     run_program,
-    speed_ratio,
 )
 
 _PROGRAM = "headrace-bench-injection"
@@ -107,24 +105,26 @@ def measure_injection(rounds: int) -> dict[str, Any]:
 Gains = dict[tuple[int, int], Figure]
 
 
-def gains_of(measured: dict[str, Any], what: str) -> Gains:
+def shares_of(measured: dict[str, Any], what: str) -> dict[tuple[int, int], list[float]]:
     """By working set and message size: 1 - time with `cache` / time with `memory`, per round."""
     times = {
-        (cell["working_set_bytes"], cell["message_bytes"], cell["placement"]): Series(cell[what])
+        (cell["working_set_bytes"], cell["message_bytes"], cell["placement"]): cell[what]
         for cell in measured["cells"]
     }
-    gains = {}
-    for working_set in WORKING_SET_BYTES:
-        for size in MESSAGE_BYTES:
-            # Time with `cache` relative to `memory`.
-            share = speed_ratio(
-                times[working_set, size, "memory"], times[working_set, size, "cache"]
+    return {
+        (working_set, size): [
+            1 - near / far
+            for near, far in zip(
+                times[working_set, size, "cache"], times[working_set, size, "memory"], strict=True
             )
-            low, high = share.bounds
-            gains[working_set, size] = Figure(
-                1 - share.median, 1 - share.high, 1 - share.low, (1 - high, 1 - low)
-            )
-    return gains
+        ]
+        for working_set in WORKING_SET_BYTES
+        for size in MESSAGE_BYTES
+    }
+
+
+def gains_of(measured: dict[str, Any], what: str) -> Gains:
+    return {key: figure_of(values) for key, values in shares_of(measured, what).items()}
 
 
 def simulated_gains() -> dict[str, dict[int, float]]:

@@ -2,6 +2,7 @@
 """``headrace bench message``: messages a second and round trips between two processes."""
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from headrace import _core
@@ -11,7 +12,7 @@ from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
+    Times,
     benchmark,
     find_program,
     places,
@@ -43,7 +44,7 @@ def command(rounds: int) -> Outcome:
     with progress("measuring message queues"):
         measured = run_program([program, str(rounds), str(_MILLISECONDS)], tried)
     times = {
-        (row["message_bytes"], row["batch"], row["name"]): Series(row["times_ns"])
+        (row["message_bytes"], row["batch"], row["name"]): row["times_ns"]
         for row in measured["throughput"]
     }
     groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
@@ -52,8 +53,13 @@ def command(rounds: int) -> Outcome:
         for group in groups
     }
     trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
+    medians: dict[tuple[Any, ...], Times] = {key: row["p50_ns"] for key, row in trips.items()}
     sizes = list(dict.fromkeys(size for size, _ in groups))
-    trip_ratios = {size: _trip_ratio(trips, size) for size in sizes}
+    # Above 1 is slower.
+    trip_ratios = {
+        size: speed_ratio(medians[size, best_reference(medians, (size,))], medians[size, _OURS])
+        for size in sizes
+    }
     quoted = (_QUOTED_BYTES, _BATCH)
     last = sizes[-1]
     summary = {
@@ -98,16 +104,10 @@ def command(rounds: int) -> Outcome:
     )
 
 
-def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
+def best_reference(times: Mapping[tuple[Any, ...], Times], group: tuple[int, ...]) -> str:
+    """The fastest available reference."""
     known = [name for name in _REFERENCES if (*group, name) in times]
-    return min(known, key=lambda name: times[(*group, name)].median_ns)
-
-
-def _trip_ratio(trips: dict[tuple[int, str], dict[str, Any]], size: int) -> Figure:
-    """Our round trip relative to the best reference: above 1 is slower."""
-    known = [name for name in _REFERENCES if (size, name) in trips]
-    best = min(known, key=lambda name: statistics.median(trips[size, name]["p50_ns"]))
-    return speed_ratio(Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"]))
+    return min(known, key=lambda name: statistics.median(times[(*group, name)]))
 
 
 def _label(group: tuple[int, int]) -> str:
@@ -117,7 +117,7 @@ def _label(group: tuple[int, int]) -> str:
 
 def _print_report(
     report: Report,
-    times: dict[tuple[int, int, str], Series],
+    times: dict[tuple[int, int, str], Times],
     trips: dict[tuple[int, str], dict[str, Any]],
     ratios: dict[tuple[int, int], Figure],
     measured: dict[str, Any],
@@ -127,7 +127,7 @@ def _print_report(
     rows = []
     for group, figure in ratios.items():
         cells = [
-            f"{times[(*group, name)].median_ns:,.1f}" if (*group, name) in times else ""
+            f"{statistics.median(times[(*group, name)]):,.1f}" if (*group, name) in times else ""
             for name in names
         ]
         rows.append([_label(group), *cells, f"{figure.median:.2f}"])

@@ -3,6 +3,7 @@
 
 import os
 import tempfile
+from statistics import median
 from typing import Any
 
 from headrace import _core
@@ -15,8 +16,9 @@ from headrace._temporary import temporary_folder
 from headrace._words import counted
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
+    Times,
     benchmark,
+    documents_of,
     find_program,
     run_program,
     speed_ratio,
@@ -36,7 +38,7 @@ _INTERLEAVED = (2048, 4096)
 # From this length, stores and not the fence bound an enqueue.
 _BANDWIDTH_BYTES_MIN = 2048
 
-Times = dict[str, dict[str, list[float]]]
+Rings = dict[str, dict[str, Times]]
 
 
 _directory_option = option(
@@ -65,7 +67,7 @@ def command(rounds: int, directory: str | None) -> Outcome:
     parent = directory or memory_folder()
     with progress("measuring the rings"):
         measured = measure_rings(rounds, parent)
-    lengths: dict[int, Times] = {
+    lengths: dict[int, Rings] = {
         each["entry_bytes"]: each["series"] for each in measured["lengths"]
     }
     ratios = {length: _ratios(times) for length, times in lengths.items()}
@@ -81,18 +83,15 @@ def command(rounds: int, directory: str | None) -> Outcome:
             for length, each in ratios.items()
             if length >= _BANDWIDTH_BYTES_MIN
         )
-    flushes = {name: Series(times) for name, times in measured["flush_ns"].items()}
+    flushes = {name: median(times) for name, times in measured["flush_ns"].items()}
     if flushes.keys() >= {"clflush", "clwb"}:
-        summary["clflush_over_clwb"] = flushes["clflush"].median_ns / flushes["clwb"].median_ns
+        summary["clflush_over_clwb"] = flushes["clflush"] / flushes["clwb"]
     return Outcome(
         "pmem",
         rounds,
         results={
             **measured,
-            "ratios": {
-                length: {name: figure.document() for name, figure in each.items()}
-                for length, each in ratios.items()
-            },
+            "ratios": {length: documents_of(each) for length, each in ratios.items()},
             "interleaving": _interleaving(lengths),
         },
         summary=summary,
@@ -100,15 +99,14 @@ def command(rounds: int, directory: str | None) -> Outcome:
     )
 
 
-def _ratios(times: Times) -> dict[str, Figure]:
-    def enqueue(name: str) -> Series:
-        return Series(times[name]["enqueue_ns"])
+def _ratios(times: Rings) -> dict[str, Figure]:
+    def enqueue(name: str) -> Times:
+        return times[name]["enqueue_ns"]
 
-    def both(name: str) -> Series:
-        pairs = zip(times[name]["enqueue_ns"], times[name]["dequeue_ns"], strict=True)
-        return Series([one + other for one, other in pairs])
+    def both(name: str) -> Times:
+        return [a + b for a, b in zip(enqueue(name), times[name]["dequeue_ns"], strict=True)]
 
-    rival = min(_RIVALS, key=lambda name: enqueue(name).median_ns)
+    rival = min(_RIVALS, key=lambda name: median(enqueue(name)))
     return {
         "enqueue": speed_ratio(enqueue("optimised"), enqueue("naive")),
         "enqueue_and_dequeue": speed_ratio(both("optimised"), both("naive")),
@@ -120,7 +118,7 @@ def _ratios(times: Times) -> dict[str, Figure]:
     }
 
 
-def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
+def _interleaving(lengths: dict[int, Rings]) -> list[dict[str, object]]:
     """Balcer's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
 
     A batch writes several DIMMs at the same time, whatever the length of its entries.
@@ -129,7 +127,7 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
         {
             "entry_bytes": length,
             "ring": name,
-            "enqueue_gb_per_s": length / Series(lengths[length][name]["enqueue_ns"]).median_ns,
+            "enqueue_gb_per_s": length / median(lengths[length][name]["enqueue_ns"]),
         }
         for length in _INTERLEAVED
         if length in lengths
@@ -154,13 +152,9 @@ def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
         raise file_error(problem, f"make files in '{parent}'") from None
 
 
-def _label(length: int) -> str:
-    return _core.bytes_text(length)
-
-
 def _print_report(
     report: Report,
-    lengths: dict[int, Times],
+    lengths: dict[int, Rings],
     ratios: dict[int, dict[str, Figure]],
     measured: dict[str, Any],
     round_count: int,
@@ -169,16 +163,10 @@ def _print_report(
         report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):
         rows = [
-            [
-                name,
-                *(
-                    f"{Series(times[name][f'{what}_ns']).median_ns:,.0f}"
-                    for times in lengths.values()
-                ),
-            ]
+            [name, *(f"{median(times[name][f'{what}_ns']):,.0f}" for times in lengths.values())]
             for name in next(iter(lengths.values()))
         ]
-        report.table([Column(f"ns to {what}"), *figures(*map(_label, lengths))], rows)
+        report.table([Column(f"ns to {what}"), *figures(*map(_core.bytes_text, lengths))], rows)
         report.say()
     report.say(
         "Speed of optimised relative to another, for enqueue unless stated ('8 a fence': "
@@ -194,7 +182,7 @@ def _print_report(
         "over_fenced": "and a fence for each",
     }
     report.table(
-        [Column(""), *figures(*map(_label, ratios))],
+        [Column(""), *figures(*map(_core.bytes_text, ratios))],
         [[label, *(each[key].text for each in ratios.values())] for key, label in labels.items()],
     )
     rates = ", ".join(
@@ -202,7 +190,7 @@ def _print_report(
         for row in _interleaving(lengths)
     )
     costs = ", ".join(
-        f"{name} {Series(times).median_ns:.1f} ns" for name, times in measured["flush_ns"].items()
+        f"{name} {median(times):.1f} ns" for name, times in measured["flush_ns"].items()
     )
     report.say(f"A line stored and flushed, 16 to a fence: {costs}.")
     report.say(f"Interleaving (which DRAM hides): {rates}.")

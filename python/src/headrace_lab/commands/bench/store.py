@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,16 @@ from headrace.errors import NotFoundError
 from headrace.store import Store
 from headrace_lab.commands.bench._measure import (
     Outcome,
-    Series,
+    Times,
     benchmark,
+    documents_of,
     find_program,
+    medians_of,
+    print_pairs,
     rate_per_s,
     run_program,
     speed_ratio,
+    times_document,
 )
 from headrace_lab.commands.bench._store_file import measure_file
 from headrace_lab.commands.bench._store_shared import measure_shared
@@ -96,7 +101,7 @@ def command(
         submit_python = _submissions_of_python(rounds)
     with progress("cycles with faults"):
         measured["cycles"] = _cycle(cycles)
-    series = {name: Series(times) for name, times in measured["series_ns"].items()}
+    series: dict[str, Times] = measured["series_ns"]
     ratios = {
         "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_in_large"]),
         "get_1m_vs_memcpy": speed_ratio(series["get_large"], series["copy_out_large"]),
@@ -109,14 +114,13 @@ def command(
         for copier in ("", "_handed")
         for unit, times in (("s", ""), ("s_core", "_cpu"))
     }
-    submit = series["put_large_submit"]
     summary = {
-        "submit_us_64": submit.median_ns / 1e3,
-        "submit_us_64_python": submit_python.median_ns / 1e3,
+        "submit_us_64": median(series["put_large_submit"]) / 1e3,
+        "submit_us_64_python": median(submit_python) / 1e3,
         "bandwidth_vs_memcpy": min(
             ratios["put_1m_vs_memcpy"].median, ratios["get_1m_vs_memcpy"].median
         ),
-        **{name: each.median for name, each in (ratios | rates).items()},
+        **medians_of(ratios | rates),
         "cycles": cycles,
         "cycles_bad": measured["cycles"]["bad"],
     }
@@ -126,7 +130,7 @@ def command(
             [name, ratios[name].text if name in ratios else f"{value:,.3g}"]
             for name, value in summary.items()
         ]
-        report.table([Column("", folds=True), Column("", right=True)], rows)
+        print_pairs(report, rows)
         report.say(
             f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and memcpy "
             "in turns. 'headrace bench store' in the reference explains each."
@@ -137,8 +141,8 @@ def command(
         rounds,
         results={
             **measured,
-            "submit_python_ns": submit_python.document(),
-            "figures": {name: each.document() for name, each in (ratios | rates).items()},
+            "submit_python_ns": times_document(submit_python),
+            "figures": documents_of(ratios | rates),
         },
         summary=summary,
         show=show,
@@ -153,29 +157,32 @@ def _measure_processes(processes: int, rounds: int) -> Outcome:
     with progress("measuring a shared store"):
         found = measure_shared(processes, rounds)
 
-    def show(report: Report) -> None:
-        rows = [[name, each.text] for name, each in found.items()]
-        report.table([Column("", folds=True), Column("", right=True)], rows)
+    return Outcome(
+        "store",
+        rounds,
+        results={"processes": documents_of(found)},
+        summary=medians_of(found),
+        show=lambda report: print_pairs(report, _texts(found)),
+    )
 
-    figures = {name: each.document() for name, each in found.items()}
-    summary = {name: each.median for name, each in found.items()}
-    return Outcome("store", rounds, results={"processes": figures}, summary=summary, show=show)
+
+def _texts(found: dict[str, Figure]) -> list[list[str]]:
+    return [[name, each.text] for name, each in found.items()]
 
 
 def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
-    summary = {name: each.median for name, each in found.items()}
+    summary = medians_of(found)
     worst = [("cold_get", "_vs_fio", min), ("durable_put", "_vs_fio", min)]
     for way, rest, function in (*worst, ("single_get", "_time_vs_fio", max)):
         summary[way + rest] = function(v for name, v in summary.items() if name.startswith(way))
 
     def show(report: Report) -> None:
         outcome.show(report)
-        rows = [[name, each.text] for name, each in found.items()]
-        report.table([Column("rate relative to fio's"), Column("", right=True)], rows)
+        print_pairs(report, _texts(found), "rate relative to fio's")
 
     return replace(
         outcome,
-        results={**outcome.results, "fio": {k: v.document() for k, v in found.items()}},
+        results={**outcome.results, "fio": documents_of(found)},
         summary={**outcome.summary, **summary},
         show=show,
     )
@@ -236,17 +243,16 @@ def _cell(counts: dict[str, Any]) -> str:
     return ", ".join(found) or "0"
 
 
-def _bound(series: dict[str, Series], way: str) -> Series:
+def _bound(series: dict[str, Times], way: str) -> Times:
     """The faster of two ways to make the same copies on one thread."""
-    ways = [series[f"{name}_{way}_small_cpu"] for name in ("copy", "list")]
-    return min(ways, key=lambda each: each.median_ns)
+    return min((series[f"{name}_{way}_small_cpu"] for name in ("copy", "list")), key=median)
 
 
-def _submissions_of_python(rounds: int) -> Series:
+def _submissions_of_python(rounds: int) -> Times:
     """Time until `Store.put_many` of 64 blocks of 1 MiB returns, once per round."""
     blocks = list(np.ones((_BATCH, _BLOCK), np.uint8))
     keys = [f"block {number}".encode() for number in range(_BATCH)]
-    times_ns = []
+    times_ns: list[float] = []
     with (
         Engine(threads_per_node=1, path="cpu") as engine,
         Store([(2 * _BATCH + 1) * _BLOCK], block_bytes=_BLOCK, engine=engine) as store,
@@ -256,4 +262,4 @@ def _submissions_of_python(rounds: int) -> Series:
             transfer = store.put_many(keys, blocks)
             times_ns.append(time.perf_counter_ns() - begin)
             transfer.check()
-    return Series([float(each) for each in times_ns[1:]])
+    return times_ns[1:]
