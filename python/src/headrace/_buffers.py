@@ -82,6 +82,11 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
     return flat if array.flags.owndata else _exported(flat, role)
 
 
+def readable(value: object, role: str) -> bytes | bytearray | ByteArray:
+    """As `flat_bytes`, but bytes and bytearrays may be empty."""
+    return value if isinstance(value, bytes | bytearray) else flat_bytes(value, role)
+
+
 def require_one_order(**arrays: object) -> None:
     """Refuse arrays of one operation with different memory orders.
 

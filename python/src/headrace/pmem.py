@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NoReturn, Self, TypeVar
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable, path_text
-from headrace._buffers import ByteArray, flat_bytes
+from headrace._buffers import readable
 from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
 
@@ -278,7 +278,7 @@ class RingProducer(_RingEnd[_core.RingProducer]):
             IoFailedError: As for `enqueue`.
             ClosedError: As for `enqueue`.
         """
-        outcome = self._native.enqueue([_entry_bytes(entry) for entry in entries])
+        outcome = self._native.enqueue([readable(entry, "entry") for entry in entries])
         if outcome == "too_large":
             raise InvalidArgumentError(
                 "enqueue an entry",
@@ -346,11 +346,6 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
         """Take entries until the ring is empty. Acknowledging is up to the caller."""
         while (entry := self.next()) is not None:
             yield entry
-
-
-def _entry_bytes(entry: object) -> bytes | bytearray | ByteArray:
-    # An empty entry is valid.
-    return entry if isinstance(entry, bytes | bytearray) else flat_bytes(entry, "entry")
 
 
 def _lost(tried: str) -> IoFailedError:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Never, NoReturn, Self
 
 from headrace import _core
 from headrace._arguments import byte_count, not_picklable
-from headrace._buffers import ByteArray, flat_bytes
+from headrace._buffers import flat_bytes, readable
 from headrace._closing import Closing
 from headrace.errors import (
     ClosedError,
@@ -231,7 +231,7 @@ class QueueProducer(Closing):
             PeerLostError: The queue is full and the consumer was killed.
             CorruptDataError: The shared memory is damaged.
         """
-        data = _message_bytes(message)
+        data = readable(message, "message")
         _wait(lambda wait_ns: (self._native.send(data, wait_ns), None), timeout, "send a message")
 
     def put_some(self, messages: Iterable[object]) -> int:
@@ -243,7 +243,7 @@ class QueueProducer(Closing):
         Raises:
             OutOfRangeError: None was sent, because the first does not fit; else as `put`.
         """
-        outcome, sent = self._native.send_all([_message_bytes(each) for each in messages])
+        outcome, sent = self._native.send_all([readable(each, "message") for each in messages])
         if outcome not in {"done", "full"} and sent == 0:
             _raise(outcome, "send messages")
         return sent
@@ -254,7 +254,7 @@ class QueueProducer(Closing):
         timeout: float | None = None,  # noqa: ASYNC109 - As put's.
     ) -> None:
         """As `put`, for asyncio: other tasks run meanwhile."""
-        data = _message_bytes(message)
+        data = readable(message, "message")
         await _await(
             lambda wait_ns: (self._native.send(data, wait_ns), None),
             lambda wait_ns: self._native.wait(len(data), wait_ns),
@@ -296,7 +296,8 @@ class QueueConsumer(Closing):
             NotFoundError: No producer is attached, and the file was removed or replaced.
             CorruptDataError: The shared memory is damaged.
         """
-        return _bytes_of(_wait(self._native.receive, timeout, "receive a message"))
+        message: bytes = _wait(self._native.receive, timeout, "receive a message")
+        return message
 
     def get_into(self, target: object, timeout: float | None = None) -> int:
         """Receive a message into `target`.
@@ -316,9 +317,10 @@ class QueueConsumer(Closing):
 
     async def aget(self, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - As get's.
         """As `get`, for asyncio: other tasks run meanwhile."""
-        return _bytes_of(
-            await _await(self._native.receive, self._native.wait, timeout, "receive a message")
+        message: bytes = await _await(
+            self._native.receive, self._native.wait, timeout, "receive a message"
         )
+        return message
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -414,14 +416,3 @@ def _raise(outcome: str, tried: str) -> Never:
             )
         case _:
             raise CorruptDataError(tried, "the shared memory is damaged", "make the queue again")
-
-
-def _message_bytes(message: object) -> bytes | bytearray | ByteArray:
-    # Empty messages are valid.
-    return message if isinstance(message, bytes | bytearray) else flat_bytes(message, "message")
-
-
-def _bytes_of(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise CorruptDataError("receive a message", "it has no bytes", "make the queue again")
-    return value

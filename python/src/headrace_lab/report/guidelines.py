@@ -191,12 +191,21 @@ def _remote(measured: Measured) -> Verdict:
     return Verdict(UNKNOWN, measured.why_not("movement"))
 
 
+def _most(measured: Measured, family: str, values: Sequence[Value], least: float) -> Verdict:
+    """Judge by the highest of some values."""
+    if not values:
+        return Verdict(UNKNOWN, measured.why_not(family))
+    best = max(values, key=lambda each: each.median)
+    return Verdict(HOLDS if best.median >= least else BROKEN, f"the most is {best.text}")
+
+
 def _injection(measured: Measured) -> Verdict:
-    found = _gains(measured)
-    if not found:
-        return Verdict(UNKNOWN, measured.why_not("injection"))
-    best = max(found, key=lambda each: each.median)
-    return Verdict(HOLDS if best.median >= _SAME / 2 else BROKEN, f"the most is {best.text}")
+    return _most(measured, "injection", _gains(measured), _SAME / 2)
+
+
+def _tuned(measured: Measured) -> Verdict:
+    copies = [Value.of(each) for each in measured.shown("copies")]
+    return _most(measured, "copies", copies, 1 + _SAME)
 
 
 def _injected_too_much(measured: Measured) -> Verdict:
@@ -212,14 +221,6 @@ def _gains(measured: Measured) -> list[Value]:
     """By message size, with the smallest working set."""
     shown = measured.shown("injection")
     return [Value.of(each) for each in shown if each.place.line == shown[0].place.line]
-
-
-def _tuned(measured: Measured) -> Verdict:
-    found = [Value.of(each) for each in measured.shown("copies")]
-    if not found:
-        return Verdict(UNKNOWN, measured.why_not("copies"))
-    best = max(found, key=lambda each: each.median)
-    return Verdict(HOLDS if best.median >= 1 + _SAME else BROKEN, f"the most is {best.text}")
 
 
 def _per_length(measured: Measured) -> Verdict:

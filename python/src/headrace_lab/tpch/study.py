@@ -9,19 +9,20 @@ Headrace's query is timed in C++, from the start of the first worker to the end 
 Reported are medians with minimum and maximum; ratios are ratios of medians.
 """
 
-import random
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from headrace._apps.memory import peak_bytes
 from headrace._apps.top import bytes_of_emulated_devices
+from headrace._apps.tune.door import alternated
 from headrace._arguments import PREFETCH_MODES
 from headrace._cache_policies import Placement
 from headrace.cache import Cache
@@ -38,7 +39,6 @@ DUCKDB = "duckdb"
 MEASURE_S = 8.0
 """Approximate time of all measured rounds, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
-ORDER_SEED = 6
 _SAMPLES, _SAMPLED_ROWS = 64, 8192
 TIMELINE_RUN_COUNT = 5
 """Runs after the measured ones, of which the fastest gives the timeline."""
@@ -98,7 +98,7 @@ class Measured:
 class Series:
     """The counted runs of one mode."""
 
-    runs: list[Measured] = field(default_factory=list)
+    runs: list[Measured]
 
     @property
     def times_ns(self) -> list[int]:
@@ -284,30 +284,24 @@ class _Rounds:
         self._cache = cache
         self._baseline = baseline
         self._revenue: int | None = None
-        modes = PREFETCH_MODES if baseline is None else (*PREFETCH_MODES, DUCKDB)
-        self.series = {mode: Series() for mode in modes}
+        self.series: dict[str, Series] = {}
         self.answer_baseline: Decimal | None = None
 
     def run(self, progress: Callable[[float], None]) -> None:
         """Run one round to warm up, then the counted rounds."""
-        modes = list(self.series)
-        shuffled = random.Random(ORDER_SEED)  # noqa: S311 - Nothing is secret here.
-        self._run_round(modes, shuffled)
-        for series in self.series.values():
-            series.runs.clear()
-        begin = time.monotonic()
-        self._run_round(modes, shuffled)
-        round_count = self._settings.round_count or _rounds_that_fit(time.monotonic() - begin)
-        progress(1 / round_count)
-        for index in range(1, round_count):
-            self._run_round(modes, shuffled)
-            progress((index + 1) / round_count)
-
-    def _run_round(self, modes: list[str], shuffled: random.Random) -> None:
-        shuffled.shuffle(modes)
-        for mode in modes:
-            run = self._run_baseline() if mode == DUCKDB else self._run_counted(mode)
-            self.series[mode].runs.append(run)
+        ways: dict[str, partial[Measured]] = {
+            mode: partial(self._run_counted, mode) for mode in PREFETCH_MODES
+        }
+        if self._baseline is not None:
+            ways[DUCKDB] = partial(self._run_baseline, self._baseline)
+        count = self._settings.round_count
+        if count is None:
+            begin = time.monotonic()
+            alternated(ways, 0)
+            count = _rounds_that_fit(time.monotonic() - begin)
+        self.series = {
+            name: Series(runs) for name, runs in alternated(ways, count, progress).items()
+        }
 
     def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
         """Run one mode with an empty cache and check that its answer equals the others'."""
@@ -358,10 +352,8 @@ class _Rounds:
             copies_by_node=found.copies_by_node,
         )
 
-    def _run_baseline(self) -> Measured:
-        if self._baseline is None:
-            raise AssertionError
-        self.answer_baseline, time_ns = self._baseline.run()
+    def _run_baseline(self, baseline: Baseline) -> Measured:
+        self.answer_baseline, time_ns = baseline.run()
         return Measured(time_ns)
 
 

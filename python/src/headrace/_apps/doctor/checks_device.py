@@ -6,7 +6,7 @@ Pure functions of the facts.
 
 from collections.abc import Iterator
 
-from headrace._apps.doctor.checks_platform import NOT_NEEDED, five_levels_refused
+from headrace._apps.doctor.checks_platform import five_levels_refused
 from headrace._apps.doctor.finding import Finding, are, failed, have, listed, note, ok, unknown
 from headrace._apps.dsa.status import explain_command_status, explain_errors
 from headrace._facts import CharacterDevice, Device, Facts, Queue
@@ -487,8 +487,6 @@ def check_numa(facts: Facts) -> Finding:
 
 def check_huge_pages(facts: Facts) -> Finding:
     """Are there huge pages?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     pools = facts.huge_pages
     if pools is None or any(pool.total_count is None for pool in pools):
         return unknown("/sys/kernel/mm/hugepages cannot be read")

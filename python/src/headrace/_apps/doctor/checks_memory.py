@@ -8,7 +8,7 @@ may go to unexpected memory, or a cache has no fast node to copy to.
 import re
 from collections import Counter
 
-from headrace._apps.doctor.checks_platform import NOT_NEEDED, registers_of
+from headrace._apps.doctor.checks_platform import registers_of
 from headrace._apps.doctor.finding import Finding, listed, note, ok, unknown
 from headrace._facts import Facts
 from headrace._words import byte_count_text, counted
@@ -33,8 +33,6 @@ def _sizes(sizes: list[int | None]) -> str:
 
 def check_hbm(facts: Facts) -> Finding:
     """Can data be placed in HBM?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     nodes = facts.memory_nodes
     if nodes is None or any(node.cpu_count is None for node in nodes):
         return unknown("the nodes of memory cannot be seen")
@@ -66,8 +64,6 @@ def check_hbm(facts: Facts) -> Finding:
 
 def check_clustering(facts: Facts) -> Finding:
     """How many nodes does a socket have, and does each have a device?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     nodes = [node for node in facts.memory_nodes or () if node.cpu_count]
     if not nodes or any(node.package is None for node in nodes) or facts.devices is None:
         return unknown("the nodes of the sockets, or the devices, cannot be seen")
@@ -91,8 +87,6 @@ def check_clustering(facts: Facts) -> Finding:
 def check_address_width(facts: Facts) -> Finding:
     """Are physical addresses as wide as processor and IOMMU support?"""
     platform = facts.platform
-    if platform.emulated:
-        return NOT_NEEDED
     bits = platform.physical_address_bits
     if bits is None or platform.cpu_flags is None:
         return unknown("the width of physical addresses cannot be seen")

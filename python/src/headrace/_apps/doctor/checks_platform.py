@@ -33,8 +33,6 @@ def pasid_works(facts: Facts) -> bool:
 
 def check_device(facts: Facts) -> Finding:
     """Is there a DSA in this machine?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     found = [pci for pci in facts.pci_devices or () if pci.device in DSA_PCI_DEVICES]
     nodes = sorted({pci.node for pci in found if pci.node is not None and pci.node >= 0})
     if found:
@@ -76,8 +74,6 @@ def _why_absent(facts: Facts) -> tuple[str, str]:
 
 def check_cpu(facts: Facts) -> Finding:
     """Can the processor submit?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     flags = facts.platform.cpu_flags
     if flags is None:
         return unknown("/proc/cpuinfo does not list the processor's flags")
@@ -119,8 +115,6 @@ def _version(facts: Facts) -> tuple[int, int] | None:
 
 def check_kernel(facts: Facts) -> Finding:
     """Is the kernel new enough?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     release, version = facts.kernel.release, _version(facts)
     if version is None:
         return unknown("its version cannot be seen")
@@ -139,8 +133,6 @@ def check_kernel(facts: Facts) -> Finding:
 
 def check_kernel_config(facts: Facts) -> Finding:
     """Was the kernel built with all needed options?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     config = facts.kernel.config
     if pasid_works(facts):
         return ok("driver and shared virtual addresses are at work")
@@ -162,8 +154,6 @@ def check_kernel_config(facts: Facts) -> Finding:
 
 def check_firmware(facts: Facts) -> Finding:
     """Does the firmware give the kernel an IOMMU (VT-d)?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     kernel = facts.kernel
     if kernel.dmar_table or kernel.iommu_count or pasid_works(facts):
         return ok("it describes the IOMMU (ACPI table DMAR)")
@@ -184,8 +174,6 @@ def check_firmware(facts: Facts) -> Finding:
 
 def check_iommu(facts: Facts) -> Finding:
     """Is the IOMMU on, in scalable mode?"""
-    if facts.platform.emulated:
-        return NOT_NEEDED
     kernel = facts.kernel
     if pasid_works(facts):
         return ok("on, in scalable mode")

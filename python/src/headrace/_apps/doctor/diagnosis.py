@@ -71,6 +71,12 @@ CHECKS = (
 # These may fail for one device or WQ while others work.
 _OF_PARTS = ("driver", "pasid", "errors", "groups", "settings", "enabled")
 
+# Emulated devices need none of these.
+_OF_HARDWARE = (
+    *("device", "cpu", "kernel", "kernel config", "firmware", "iommu"),
+    *("hbm", "clustering", "address width", "huge pages"),
+)
+
 # Checks that must pass before the DSA is called usable.
 _DECISIVE = ("device", "cpu", "driver", "library", "enabled", "permissions", "submission")
 _SEEN: tuple[State, ...] = ("ok", "note")
@@ -105,6 +111,8 @@ def diagnose(facts: Facts) -> Diagnosis:
         blocker = _blocker(check, done, facts)
         if blocker is not None:
             finding = Finding("skipped", f"follows from '{blocker}'")
+        elif facts.platform.emulated and check.name in _OF_HARDWARE:
+            finding = platform.NOT_NEEDED
         else:
             finding = check.function(facts)
         done[check.name] = replace(finding, check=check.name)
