@@ -277,7 +277,7 @@ def _cycles(count: int) -> dict[str, int]:
 @pytest.fixture
 def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whose figures come from here."""
-    for name in ("cache", "emulator", "faults", "injection", "message", "pmem", "store"):
+    for name in ("_measure", "faults"):
         monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace_lab.commands.bench.{name}.find_program", _found)
     monkeypatch.setattr("headrace_lab.families.measure._records", records)

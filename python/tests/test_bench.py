@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from headrace._apps.figures import median_interval
 from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
-from headrace_lab.commands.bench import copy, engine, injection, message
+from headrace_lab.commands.bench import _measure, copy, engine, injection, message
 from headrace_lab.commands.bench._measure import (
     find_program,
     measure_curves,
@@ -236,7 +236,7 @@ def test_injection_is_drawn_beside_what_the_simulator_predicts(
             for placement, time_ns in placements
         ],
     }
-    monkeypatch.setattr(injection, "run_program", lambda *_, **__: measured)
+    monkeypatch.setattr(_measure, "run_program", lambda *_, **__: measured)
     picture = tmp_path / "i.svg"
     result = here("bench", "injection", "--json", "--plot", str(picture))
     assert result.code == 0, result.stderr

@@ -211,7 +211,7 @@ def test_calibration_and_validation_take_turns_and_measure_different_things(
 
         return measure_tasks([traced(each) for each in tasks], share, rounds=rounds, effort=effort)
 
-    monkeypatch.setattr("headrace_lab.sim.here.measure_tasks", note)
+    monkeypatch.setattr("headrace_lab.sim.measured.measure_tasks", note)
     comparison = here.compare(rounds=2, effort=_LITTLE)
     assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
     validated = [each.what for each in comparison.points]

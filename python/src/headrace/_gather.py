@@ -21,21 +21,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from headrace._facts import (
-    AccelConfig,
-    CharacterDevice,
-    Device,
-    Engine,
-    Facts,
-    Group,
-    HugePages,
-    Kernel,
-    MemoryNode,
-    PciDevice,
-    Platform,
-    Process,
-    Queue,
-)
+from headrace import _facts
 
 _T = TypeVar("_T")
 
@@ -63,7 +49,7 @@ _CAP_SYS_RAWIO = 17
 _EMULATOR_REGISTERS = "dev/dsa-emulator/registers"
 
 
-def gather(root: str = "/") -> Facts:
+def gather(root: str = "/") -> _facts.Facts:
     """Read the facts of this machine.
 
     Args:
@@ -72,7 +58,7 @@ def gather(root: str = "/") -> Facts:
     """
     here = Path(root)
     cpu = _cpu_information(here)
-    return Facts(
+    return _facts.Facts(
         platform=_platform(here, cpu),
         kernel=_kernel(here),
         pci_devices=_pci_devices(here),
@@ -150,14 +136,14 @@ def _cpu_information(root: Path) -> dict[str, str] | None:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
-def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
+def _platform(root: Path, cpu: dict[str, str] | None) -> _facts.Platform:
     flags = None
     if cpu is not None and "flags" in cpu:
         there = set(cpu["flags"].split())
         flags = tuple(flag for flag in CPU_FLAGS if flag in there)
     identity = root / "sys/class/dmi/id"
     words = [_word(identity / name) for name in ("sys_vendor", "product_name")]
-    return Platform(
+    return _facts.Platform(
         architecture=platform.machine() or None,
         cpu_model=None if cpu is None else _printable(cpu.get("model name", "")) or None,
         cpu_flags=flags,
@@ -187,11 +173,11 @@ def _container(root: Path) -> str:
     return _printable(found[1]) if found else ""
 
 
-def _kernel(root: Path) -> Kernel:
+def _kernel(root: Path) -> _facts.Kernel:
     release = _word(root / "proc/sys/kernel/osrelease")
     units = _names(root / "sys/class/iommu")
     intel = None if units is None else [unit for unit in units if unit.startswith("dmar")]
-    return Kernel(
+    return _facts.Kernel(
         release=release,
         parameters=_parameters(root),
         config=_config(root, release),
@@ -278,7 +264,7 @@ def _iommu_capabilities(root: Path, units: Iterable[str]) -> tuple[tuple[str, ..
     return tuple(pairs)
 
 
-def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
+def _pci_devices(root: Path) -> tuple[_facts.PciDevice, ...] | None:
     folder = root / "sys/bus/pci/devices"
     addresses = _names(folder)
     if addresses is None:
@@ -290,7 +276,7 @@ def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
         if vendor == "0x8086" and number in DSA_PCI_DEVICES + IAA_PCI_DEVICES:
             node = _integer(folder / address / "numa_node")
             driver = _link_name(folder / address / "driver")
-            found.append(PciDevice(address, number, driver, node))
+            found.append(_facts.PciDevice(address, number, driver, node))
     return tuple(found)
 
 
@@ -304,7 +290,7 @@ def _link_name(path: Path) -> str | None:
         return None
 
 
-def _devices(root: Path) -> tuple[Device, ...] | None:
+def _devices(root: Path) -> tuple[_facts.Device, ...] | None:
     folder = root / "sys/bus/dsa/devices"
     names = _names(folder)
     if names is None:
@@ -315,7 +301,7 @@ def _devices(root: Path) -> tuple[Device, ...] | None:
     )
 
 
-def _device(root: Path, folder: Path) -> Device:
+def _device(root: Path, folder: Path) -> _facts.Device:
     # The device's directory: the bus mixes WQs and engines of all devices.
     inside = _names(folder) or []
     index = folder.name.removeprefix("dsa")
@@ -326,19 +312,19 @@ def _device(root: Path, folder: Path) -> Device:
     real = Path(os.path.realpath(folder))
     address = re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", real.parent.name)
     return _read(
-        Device,
+        _facts.Device,
         folder,
         pci_address=address[0] if address else None,
         node=_integer(folder / "numa_node"),
-        groups=tuple(_read(Group, each) for each in parts("group")),
-        engines=tuple(_read(Engine, each) for each in parts("engine")),
+        groups=tuple(_read(_facts.Group, each) for each in parts("group")),
+        engines=tuple(_read(_facts.Engine, each) for each in parts("engine")),
         queues=tuple(_queue(root, each) for each in parts("wq")),
     )
 
 
-def _queue(root: Path, folder: Path) -> Queue:
+def _queue(root: Path, folder: Path) -> _facts.Queue:
     file = None
-    found = _read(Queue, folder, label=_word(folder / "name"), file=None)
+    found = _read(_facts.Queue, folder, label=_word(folder / "name"), file=None)
     if found.type == "user":
         # Opening a dedicated WQ claims it: only if it is known to be free.
         free = found.mode == "shared" or found.clients == 0
@@ -356,11 +342,11 @@ def _read(kind: type[_T], folder: Path, **known: object) -> _T:
     return kind(**known)
 
 
-def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
+def _character_device(root: Path, name: str, *, tried: bool) -> _facts.CharacterDevice:
     path = root / "dev/dsa" / name
     exists = _is_there(path)
     if not exists:
-        return CharacterDevice(str(path), exists)
+        return _facts.CharacterDevice(str(path), exists)
     owner = group = mode = None
     with suppress(OSError):
         status = path.stat()
@@ -368,7 +354,7 @@ def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
         owner, group = _user_name(status.st_uid), _group_name(status.st_gid)
     writable = os.access(path, os.R_OK | os.W_OK)
     opened, mapped = _try_portal(path) if tried else (None, None)
-    return CharacterDevice(str(path), exists, owner, group, mode, writable, opened, mapped)
+    return _facts.CharacterDevice(str(path), exists, owner, group, mode, writable, opened, mapped)
 
 
 def _try_portal(path: Path) -> tuple[str | None, str | None]:
@@ -408,17 +394,17 @@ def _group_name(number: int) -> str:
     return str(number)
 
 
-def _accel_config(root: Path) -> AccelConfig:
+def _accel_config(root: Path) -> _facts.AccelConfig:
     program = shutil.which("accel-config")
     if root != Path("/"):
-        return AccelConfig()
+        return _facts.AccelConfig()
     try:
         ctypes.CDLL("libaccel-config.so.1")
         found = True
     except OSError:
         found = False
     version = _library_version(root) if found else None
-    return AccelConfig(found, version, program or "")
+    return _facts.AccelConfig(found, version, program or "")
 
 
 def _library_version(root: Path) -> str | None:
@@ -438,19 +424,19 @@ def _library_version(root: Path) -> str | None:
     return None
 
 
-def _memory_nodes(root: Path) -> tuple[MemoryNode, ...] | None:
+def _memory_nodes(root: Path) -> tuple[_facts.MemoryNode, ...] | None:
     folder = root / "sys/devices/system/node"
     names = [name for name in _names(folder) or () if re.fullmatch(r"node\d{1,9}", name)]
     return tuple(_memory_node(root, folder / name) for name in names) or None
 
 
-def _memory_node(root: Path, folder: Path) -> MemoryNode:
+def _memory_node(root: Path, folder: Path) -> _facts.MemoryNode:
     cpus = [name for name in _names(folder) or () if re.fullmatch(r"cpu\d{1,9}", name)]
     package = "topology/physical_package_id"
     total = re.search(r"MemTotal:\s*(\d{1,15}) kB", text_of(folder / "meminfo") or "")
     caches = _names(folder / "memory_side_cache") or ()
     sizes = [_integer(folder / "memory_side_cache" / name / "size") for name in caches]
-    return MemoryNode(
+    return _facts.MemoryNode(
         folder.name,
         len(cpus),
         _integer(root / "sys/devices/system/cpu" / cpus[0] / package) if cpus else None,
@@ -459,13 +445,13 @@ def _memory_node(root: Path, folder: Path) -> MemoryNode:
     )
 
 
-def _huge_pages(root: Path) -> tuple[HugePages, ...] | None:
+def _huge_pages(root: Path) -> tuple[_facts.HugePages, ...] | None:
     folder = root / "sys/kernel/mm/hugepages"
     names = _names(folder)
     if names is None:
         return None
     return tuple(
-        HugePages(
+        _facts.HugePages(
             int(found[1]) << 10,
             _integer(folder / name / "nr_hugepages"),
             _integer(folder / name / "free_hugepages"),
@@ -475,10 +461,10 @@ def _huge_pages(root: Path) -> tuple[HugePages, ...] | None:
     )
 
 
-def _process(root: Path) -> Process:
+def _process(root: Path) -> _facts.Process:
     status = text_of(root / "proc/self/status") or ""
     found = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
-    return Process(
+    return _facts.Process(
         user=_user_name(os.geteuid()),
         nodes=_own_nodes(root),
         raw_io=bool(int(found[1], 16) >> _CAP_SYS_RAWIO & 1) if found else None,

@@ -31,19 +31,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _trials
 from headrace._files import Output, read_file
 from headrace._temporary import run_child
-from headrace._trials import (
-    CANDIDATES,
-    LOSS_MAX,
-    Trials,
-    Vectors,
-    drawn,
-    halved,
-    screen_by_model,
-    typical,
-)
 from headrace.errors import (
     CorruptDataError,
     Error,
@@ -342,7 +332,7 @@ class _Settings:
     def named(self, setting: tuple[Value, ...]) -> Setting:
         return dict(zip(self.space, setting, strict=True))
 
-    def encode(self, settings: Sequence[tuple[Value, ...]]) -> Vectors:
+    def encode(self, settings: Sequence[tuple[Value, ...]]) -> _trials.Vectors:
         return np.array(
             [
                 np.concatenate(
@@ -353,7 +343,7 @@ class _Settings:
         )
 
 
-def _coordinates(values: Sequence[Value]) -> dict[Value, Vectors]:
+def _coordinates(values: Sequence[Value]) -> dict[Value, _trials.Vectors]:
     """A point for each value: numbers on a line (by their logarithm if positive), others apart."""
     numbers = [each for each in values if not isinstance(each, str | bool)]
     if len(numbers) < len(values):
@@ -388,7 +378,7 @@ def _times_of_command(words: list[str]) -> list[float]:
     return [float(each) for each in done.stdout.split()] or [spent_s]
 
 
-class _Measured(Trials[Point, str]):
+class _Measured(_trials.Trials[Point, str]):
     """Trials of settings; without conditions, under one that has no name."""
 
     def __init__(
@@ -420,7 +410,7 @@ class _Measured(Trials[Point, str]):
         base = math.sqrt(first * self._time_of(self._settings.reference, condition))
         return [math.log(base / times[setting]) for setting in chunk]
 
-    def encode(self, candidates: Sequence[Point]) -> Vectors:
+    def encode(self, candidates: Sequence[Point]) -> _trials.Vectors:
         return self._settings.encode(candidates)
 
     def changed(self, candidate: Point, other: Point, draw: random.Random) -> Point:
@@ -452,10 +442,12 @@ class _Measured(Trials[Point, str]):
             if not (math.isfinite(each) and each > 0):
                 raise SearchError(setting, f"its time is {each}", "return positive numbers")
         self.times.setdefault(point, {}).setdefault(condition, []).extend(times)
-        return typical(times)
+        return _trials.typical(times)
 
     def typical_time(self, point: Point) -> float:
-        return math.exp(fmean(math.log(typical(each)) for each in self.times[point].values()))
+        return math.exp(
+            fmean(math.log(_trials.typical(each)) for each in self.times[point].values())
+        )
 
     def finish(self, finalists: Sequence[Point]) -> None:
         """Select the best finalist, and measure it again: rounds that select are biased by luck."""
@@ -468,7 +460,7 @@ class _Measured(Trials[Point, str]):
             for each, log in zip(finalists, self.compare(finalists, condition), strict=True):
                 logs[each][condition].append(log)
         scores = {
-            each: self.judged({name: typical(values) for name, values in by_name.items()})
+            each: self.judged({name: _trials.typical(values) for name, values in by_name.items()})
             for each, by_name in logs.items()
             if rounds
         }
@@ -487,12 +479,14 @@ class _Measured(Trials[Point, str]):
         speeds: dict[str, float] = {}
         reason = "the others were not compared often enough"
         if self.chosen is not None and self.complete:
-            speeds = {name: typical(logs) for name, logs in self.final.items()}
-            draws = np.mean([drawn(each, i) for i, each in enumerate(self.final.values())], axis=0)
+            speeds = {name: _trials.typical(logs) for name, logs in self.final.items()}
+            draws = np.mean(
+                [_trials.drawn(each, i) for i, each in enumerate(self.final.values())], axis=0
+            )
             low, high = map(float, np.quantile(draws, (0.025, 0.975)))
             worst = min(speeds, key=lambda name: speeds[name])
             reason = "it is the fastest"
-            if len(speeds) > 1 and speeds[worst] < -LOSS_MAX:
+            if len(speeds) > 1 and speeds[worst] < -_trials.LOSS_MAX:
                 reason = f"another one loses {1 - math.exp(speeds[worst]):.0%} when {worst}"
             elif low <= 0:
                 reason = "no other is faster for certain"
@@ -527,13 +521,13 @@ def _run(trials: _Measured, settings: _Settings, budget: _Budget, seed: int) -> 
         trials.complete = True
         return
     draw = random.Random(seed)  # noqa: S311 - As above.
-    share = min(budget.measurements, CANDIDATES) * _SCREENING_SHARE
+    share = min(budget.measurements, _trials.CANDIDATES) * _SCREENING_SHARE
     first = draw.sample(candidates, min(len(candidates), FIRST_MAX, max(4, int(share) // 2)))
-    screen_by_model(
+    _trials.screen_by_model(
         trials,
         candidates,
         first,
-        CANDIDATES,
+        _trials.CANDIDATES,
         lambda: budget.is_over(_SCREENING_SHARE),
         seed=seed,
     )
@@ -541,7 +535,7 @@ def _run(trials: _Measured, settings: _Settings, budget: _Budget, seed: int) -> 
     stages = [(max(count // 3, FINALISTS), 2), (max(count // 8, FINALISTS), 4)]
     if count <= FINALISTS:
         stages = []
-    left = halved(trials, stages, FINALISTS, lambda: budget.is_over(_HALVING_SHARE))
+    left = _trials.halved(trials, stages, FINALISTS, lambda: budget.is_over(_HALVING_SHARE))
     # As many as half of the rest lets compare often enough; the reference takes two.
     rounds = budget.count_left / 2 / len(trials.conditions)
     trials.finish(left[: max(1, int(rounds / FINAL_ROUNDS_MIN) - 2)])

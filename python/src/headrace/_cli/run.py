@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from headrace import _core
+from headrace import _core, _direct
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Choice,
@@ -25,14 +25,6 @@ from headrace._cli._options import (
     refuse,
 )
 from headrace._cli._output import complain
-from headrace._direct import (
-    PRELOAD,
-    built,
-    cannot_run,
-    environment_given,
-    preload_name,
-    preload_variable,
-)
 from headrace._files import STDOUT
 from headrace._signals import as_we_found_them
 from headrace.errors import (
@@ -45,8 +37,8 @@ from headrace.errors import (
 from headrace.machine import Machine, topo
 
 
-def library_path(name: str = PRELOAD) -> Path:
-    path = built(name) or built(PRELOAD)
+def library_path(name: str = _direct.PRELOAD) -> Path:
+    path = _direct.built(name) or _direct.built(_direct.PRELOAD)
     if path is None:
         raise NotFoundError(
             "run a program with tuned copies",
@@ -65,7 +57,7 @@ def library_path(name: str = PRELOAD) -> Path:
 def library_for(profile: str | None) -> Path:
     """Return the path of the library to preload with a profile; None is the user's."""
     named = {} if profile is None else {"HEADRACE_PROFILE": profile}
-    return library_path(preload_name(os.environ | named))
+    return library_path(_direct.preload_name(os.environ | named))
 
 
 def has_queue(machine: Machine, *modes: str) -> bool:
@@ -129,7 +121,7 @@ def command(
     """
     if not words or not words[0]:
         refuse("there is no command to run; give it after '--'")
-    environment = environment_given()
+    environment = _direct.environment_given()
     if path is not None:
         _check_path(path)
         environment["HEADRACE_PATH"] = path
@@ -141,14 +133,16 @@ def command(
         environment["HEADRACE_PROBE"] = "1"
     if into_cache:
         environment["HEADRACE_INTO_CACHE"] = "1"
-    library = library_path(preload_name(environment) if stats is None else PRELOAD)
-    environment["LD_PRELOAD"] = preload_variable(str(library), environment.get("LD_PRELOAD", ""))
+    library = library_path(_direct.preload_name(environment) if stats is None else _direct.PRELOAD)
+    environment["LD_PRELOAD"] = _direct.preload_variable(
+        str(library), environment.get("LD_PRELOAD", "")
+    )
     started = list(words) if stats is None else _counted_words(stats, words)
     as_we_found_them()
     try:
         os.execvpe(started[0], started, environment)  # noqa: S606 - The user's command.
     except OSError as problem:
-        sentence, code = cannot_run(started[0], problem)
+        sentence, code = _direct.cannot_run(started[0], problem)
         complain(sentence)
         return code
 
@@ -185,7 +179,7 @@ def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
         target = path if is_special else os.path.dirname(os.path.realpath(path))  # noqa: PTH120
         if not os.access(target, os.W_OK, effective_ids=True):
             raise IoFailedError(tried, "it cannot be written", "name another file by --stats")
-    program = built("headrace-run")
+    program = _direct.built("headrace-run")
     if program is None:
         raise NotFoundError(
             tried, "'headrace-run' is not in the package", "reinstall the package, on x86-64"

@@ -10,28 +10,11 @@ from pathlib import Path
 import click
 
 from headrace._apps.machine import refuse_in_guest
-from headrace._apps.tune import door
+from headrace._apps.tune import door, tuner
 from headrace._apps.tune.dsa import finding_of, measure_paths
 from headrace._apps.tune.kernels import tune_kernels
 from headrace._apps.tune.search import StoppedError
 from headrace._apps.tune.table import load_profile, table_of
-from headrace._apps.tune.tuner import (
-    BYTES_MAX,
-    BYTES_MIN,
-    DOOR_ROUNDS,
-    OTHERS_SHARE_MAX,
-    SECONDS,
-    OtherWork,
-    Settings,
-    Tuner,
-    Tuning,
-    default_path,
-    functions_of,
-    judge_in_program,
-    open_profile,
-    profile_of,
-    save_profile,
-)
 from headrace._cli._app import Command
 from headrace._cli._options import (
     Duration,
@@ -71,19 +54,19 @@ SECONDS_MAX = 86_400
 @option(
     "--time",
     type=Duration(1, SECONDS_MAX),
-    default=f"{SECONDS:g}s",
+    default=f"{tuner.SECONDS:g}s",
     help="Time for the search, without the steps before (memory) and after it "
     "(confirming the choices).",
 )
 @option(
     "--bytes-min",
-    type=Size(BYTES_MIN, BYTES_MAX),
+    type=Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
     default="64",
     help="Upper bound of the smallest size class.",
 )
 @option(
     "--bytes-max",
-    type=Size(BYTES_MIN, BYTES_MAX),
+    type=Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
     default="64MiB",
     help="Upper bound of the largest size class.",
 )
@@ -124,8 +107,8 @@ def command(
     settings = _settings(time, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)
-    tuning = Tuning()
-    others = OtherWork()
+    tuning = tuner.Tuning()
+    others = tuner.OtherWork()
     with noticed() as noticed_signal:
 
         def check_stop() -> None:
@@ -133,7 +116,7 @@ def command(
                 raise StoppedError
 
         with progress("tuning copies") as share:
-            Tuner(settings, check_stop).run(tuning, share)
+            tuner.Tuner(settings, check_stop).run(tuning, share)
         if not tuning.stopped:
             _tune_kernels(tuning, settings, check_stop)
         if not tuning.choices:
@@ -145,7 +128,7 @@ def command(
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
         if as_json:
-            made = json.loads(profile_of(tuning))
+            made = json.loads(tuner.profile_of(tuning))
             print_document(
                 "tune",
                 machine=machine.document,
@@ -157,19 +140,19 @@ def command(
         _warn_if_busy(tuning)
 
 
-def _warn_if_busy(tuning: Tuning) -> None:
-    if tuning.others_share is not None and tuning.others_share > OTHERS_SHARE_MAX:
+def _warn_if_busy(tuning: tuner.Tuning) -> None:
+    if tuning.others_share is not None and tuning.others_share > tuner.OTHERS_SHARE_MAX:
         complain(
             f"other processes used {tuning.others_share:.0%} of the processors meanwhile: what was "
             "chosen may be chance; tune again when the machine is idle"
         )
 
 
-def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None) -> Settings:
+def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None) -> tuner.Settings:
     bytes_min, bytes_max = bytes_range
     if bytes_min > bytes_max:
         refuse_value("--bytes-min", "it is more than --bytes-max")
-    return Settings(
+    return tuner.Settings(
         seconds=seconds,
         bytes_min=bytes_min,
         bytes_max=bytes_max,
@@ -179,22 +162,24 @@ def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None)
 
 def _save(
     profile: Output,
-    tuning: Tuning,
-    settings: Settings,
+    tuning: tuner.Tuning,
+    settings: tuner.Settings,
     machine: Machine,
     check_stop: Callable[[], None],
 ) -> None:
     """Write the profile; with a DSA, both before and after measuring the device."""
     if profile.is_replaced:
-        save_profile(profile, profile_of(tuning))
+        tuner.save_profile(profile, tuner.profile_of(tuning))
     has_dsa = has_queue(machine, "shared") and not tuning.stopped
     if has_dsa:
         _measure_dsa(tuning, settings, check_stop)
     if has_dsa or not profile.is_replaced:
-        save_profile(profile, profile_of(tuning))
+        tuner.save_profile(profile, tuner.profile_of(tuning))
 
 
-def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+def _tune_kernels(
+    tuning: tuner.Tuning, settings: tuner.Settings, check_stop: Callable[[], None]
+) -> None:
     try:
         with progress("tuning fills and comparisons") as share:
             tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
@@ -205,19 +190,19 @@ def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], N
         complain(f"fills and comparisons stay the C library's: {problem}")
 
 
-def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
+def _judge_in_program(tuning: tuner.Tuning, settings: tuner.Settings) -> None:
     """Run a program with the profile and without, and drop the classes that it loses by."""
-    adopted = functions_of(tuning)
+    adopted = tuner.functions_of(tuning)
     if not adopted:
         return
     try:
         with (
-            _profile_beside(profile_of(tuning)) as path,
+            _profile_beside(tuner.profile_of(tuning)) as path,
             progress("judging the choices in a program") as share,
         ):
             program = door.measure(
                 door.ways_of(library_for(str(path)), str(path)),
-                DOOR_ROUNDS,
+                tuner.DOOR_ROUNDS,
                 share,
                 bytes_max=settings.bytes_max,
                 functions=adopted,
@@ -226,10 +211,12 @@ def _judge_in_program(tuning: Tuning, settings: Settings) -> None:
         # Without the preload, no program gets these copies either.
         complain(f"the choices are not judged in a program: {problem}")
         return
-    judge_in_program(tuning, program)
+    tuner.judge_in_program(tuning, program)
 
 
-def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+def _measure_dsa(
+    tuning: tuner.Tuning, settings: tuner.Settings, check_stop: Callable[[], None]
+) -> None:
     """Find the length from which DSA pays, compared with the chosen copies."""
     try:
         library = library_path()
@@ -237,7 +224,7 @@ def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], No
         return
     with (
         suppress(StoppedError),
-        _profile_beside(profile_of(tuning)) as path,
+        _profile_beside(tuner.profile_of(tuning)) as path,
         progress("sharing copies with DSA") as share,
     ):
 
@@ -259,11 +246,11 @@ def _profile_beside(text: str) -> Iterator[Path]:
 
 
 def _open_output(text: str | None) -> Output:
-    return open_profile(_profile_path(text))
+    return tuner.open_profile(_profile_path(text))
 
 
 def _profile_path(text: str | None) -> Path:
-    path = default_path() if text is None else Path(text)
+    path = tuner.default_path() if text is None else Path(text)
     if path is None:
         refuse_value("--output", "there is no directory for profiles here; name a file")
     return path

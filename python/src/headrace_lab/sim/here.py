@@ -24,24 +24,8 @@ from headrace._scenarios import run
 from headrace.cache import Cache
 from headrace.engine import Engine
 from headrace.machine import Machine
+from headrace_lab.sim import measured
 from headrace_lab.sim.advice import GAIN_MIN
-from headrace_lab.sim.measured import (
-    Effort,
-    Figure,
-    Sample,
-    Task,
-    ask,
-    calibration_tasks,
-    hosts,
-    load_of,
-    make_columns,
-    measure_tasks,
-    measurement_of,
-    model_of,
-    record_of,
-    span_of,
-    stream,
-)
 from headrace_lab.tpch.lineitem import Columns
 from headrace_lab.tpch.q6 import run_q6
 
@@ -168,7 +152,7 @@ class Comparison:
 class _Question:
     """A point to measure and to predict."""
 
-    task: Task
+    task: measured.Task
     unit: str
     scenario: str
     point: dict[str, object]
@@ -181,38 +165,44 @@ def compare(
     share: Callable[[float], None] = lambda _: None,
     *,
     rounds: int = ROUNDS,
-    effort: Effort = Effort(),  # noqa: B008 - It is immutable.
+    effort: measured.Effort = measured.Effort(),  # noqa: B008 - It is immutable.
 ) -> Comparison:
     """Calibrate and validate in alternating rounds, and compare."""
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
-    calibration = calibration_tasks(machine)
+    calibration = measured.calibration_tasks(machine)
     with ExitStack() as stack:
         questions = [
             *_stream_questions(machine),
             *_message_questions(machine),
             *_query_questions(machine, stack),
         ]
-        figures = measure_tasks(
+        figures = measured.measure_tasks(
             [*calibration, *(each.task for each in questions)],
             share,
             rounds=rounds,
             effort=effort,
         )
     figures = in_one_state(figures)
-    measurement = measurement_of(machine, {task.key: figures[task.key] for task in calibration})
-    model = model_of(machine, measurement)
-    with record_of(text, model) as path:
+    measurement = measured.measurement_of(
+        machine, {task.key: figures[task.key] for task in calibration}
+    )
+    model = measured.model_of(machine, measurement)
+    with measured.record_of(text, model) as path:
         points = [
             _point(each, figures[each.task.key], path, measurement.compute_gb_per_s)
             for each in questions
         ]
     return Comparison(
-        tuple(points), model, load_of(figures.values()), rounds, tuple(_decide(questions, points))
+        tuple(points),
+        model,
+        measured.load_of(figures.values()),
+        rounds,
+        tuple(_decide(questions, points)),
     )
 
 
-def in_one_state(figures: dict[str, Figure]) -> dict[str, Figure]:
+def in_one_state(figures: dict[str, measured.Figure]) -> dict[str, measured.Figure]:
     """Leave out rounds in which lines passed between processors unlike in most.
 
     A hypervisor moves virtual processors between core complexes. The model has one state.
@@ -241,14 +231,14 @@ def _decide(questions: list[_Question], points: list[Point]) -> Iterator[Decisio
         stay = next(iter(of))
         if speed[advised] < speed[stay] * (1 + GAIN_MIN):
             advised = stay
-        measured = {option: point.measured**sign for option, point in of.items()}
-        best = max(measured, key=lambda option: measured[option])
-        regret = 1 - measured[advised] / measured[best]
+        rates = {option: point.measured**sign for option, point in of.items()}
+        best = max(rates, key=lambda option: rates[option])
+        regret = 1 - rates[advised] / rates[best]
         tolerance = max(GAIN_MIN, min(of[best].spread, REGRET_MAX))
         yield Decision(what, advised, best, regret, tolerance)
 
 
-def _point(question: _Question, figure: Figure, machine: Path, compute: float) -> Point:
+def _point(question: _Question, figure: measured.Figure, machine: Path, compute: float) -> Point:
     point = dict(question.point)
     if question.scenario == "qdp":
         point["compute"] = round(compute, 4)
@@ -264,9 +254,9 @@ def _point(question: _Question, figure: Figure, machine: Path, compute: float) -
 
 
 def _stream_questions(machine: Machine) -> Iterator[_Question]:
-    home = hosts(machine)[0]
+    home = measured.hosts(machine)[0]
     count = len(home.cpus)
-    spans = {"memory": {threads: span_of(machine, threads) for threads in {1, count}}}
+    spans = {"memory": {threads: measured.span_of(machine, threads) for threads in {1, count}}}
     for level in machine.document["cpu_caches"]:
         if level["level"] > 1:
             span = _span_in(level["capacity_bytes"], count)
@@ -295,7 +285,7 @@ def _stream_questions(machine: Machine) -> Iterator[_Question]:
                 f"{one} beside {other}, {half} thread{'s' if half > 1 else ''} each",
                 home.id,
                 list(zip(kinds, home.cpus, strict=False)),
-                span_of(machine, 2 * half),
+                measured.span_of(machine, 2 * half),
                 64 << 10,
                 beside=other,
             )
@@ -329,7 +319,7 @@ def _streams(
     choices: tuple[tuple[str, str], ...] = (),
 ) -> _Question:
     group = len(threads) // 2 if beside else 0
-    streams = [stream(access, cpu, node, span, call) for access, cpu in threads]
+    streams = [measured.stream(access, cpu, node, span, call) for access, cpu in threads]
     point: dict[str, object] = {
         "access": threads[0][0],
         "beside": beside or "nothing",
@@ -337,12 +327,12 @@ def _streams(
         "bytes": min(call, span),
         "span": span,
     }
-    task = Task(what, lambda effort: ask("streams", streams, effort, group))
+    task = measured.Task(what, lambda effort: measured.ask("streams", streams, effort, group))
     return _Question(task, "GB/s", "streams", point, "gb_per_s", choices)
 
 
 def _message_questions(machine: Machine) -> Iterator[_Question]:
-    cpus = hosts(machine)[0].cpus
+    cpus = measured.hosts(machine)[0].cpus
     if len(cpus) < 2:  # noqa: PLR2004
         return
     for what, name, metric, sizes in (
@@ -350,15 +340,17 @@ def _message_questions(machine: Machine) -> Iterator[_Question]:
         ("trips", "round trip of", "trip_ns", (64, 4 << 10)),
     ):
         for size in sizes:
-            streams = [stream("copy", cpu, 0, size, size) for cpu in cpus[:2]]
-            task = Task(f"{name} {_core.bytes_text(size)}", partial(ask, what, streams))
+            streams = [measured.stream("copy", cpu, 0, size, size) for cpu in cpus[:2]]
+            task = measured.Task(
+                f"{name} {_core.bytes_text(size)}", partial(measured.ask, what, streams)
+            )
             yield _Question(task, "ns", "messages", {"bytes": size}, metric)
 
 
 def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
-    home = hosts(machine)[0]
-    rows = span_of(machine, 2) // _QUERY_BYTES_PER_ROW
-    columns = make_columns(rows)
+    home = measured.hosts(machine)[0]
+    rows = measured.span_of(machine, 2) // _QUERY_BYTES_PER_ROW
+    columns = measured.make_columns(rows)
     engine = stack.enter_context(Engine(machine, path="cpu", queues=()))
     cache = stack.enter_context(Cache(engine, 2 * 8 * rows, "local", recycle=True))
     for threads in sorted({1, len(home.cpus)}):
@@ -379,7 +371,7 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
             timer = _QueryTask(columns, machine, cache, mode, threads)
             plural = "s" if threads > 1 else ""
             by = f"{threads} thread{plural}"
-            task = Task(f"query 6, prefetching {mode}, {by}", timer.ask)
+            task = measured.Task(f"query 6, prefetching {mode}, {by}", timer.ask)
             choice = (f"query 6 by {by}", f"prefetching {mode}")
             yield _Question(task, "ms", "qdp", point, f"{mode}_ms", (choice,))
 
@@ -392,7 +384,7 @@ class _QueryTask:
     mode: str
     threads: int
 
-    def ask(self, _: Effort) -> Sample:
+    def ask(self, _: measured.Effort) -> measured.Sample:
         """Return the time in milliseconds."""
         times = []
         for _repeat in range(_QUERY_REPEATS):
@@ -409,4 +401,4 @@ class _QueryTask:
                 ).time_ns
             )
         # Disturbance only adds time.
-        return Sample(min(times) / 1e6)
+        return measured.Sample(min(times) / 1e6)

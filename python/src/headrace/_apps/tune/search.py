@@ -29,18 +29,8 @@ from typing import Protocol
 
 import numpy as np
 
+from headrace import _trials
 from headrace._apps.tune.model import encode
-from headrace._trials import (
-    LOSS_MAX,
-    RESAMPLE_COUNT,
-    Trials,
-    Vectors,
-    drawn,
-    halved,
-    interval,
-    screen_by_model,
-    typical,
-)
 
 LIBC = "libc"
 """memmove, as a program calls it: through the PLT."""
@@ -163,7 +153,7 @@ class StoppedError(Exception):
     """The user has asked to stop the search."""
 
 
-class Bench(Trials[str, Cell]):
+class Bench(_trials.Trials[str, Cell]):
     """Measures variants of one class against memmove, and keeps the results.
 
     Attributes:
@@ -206,7 +196,7 @@ class Bench(Trials[str, Cell]):
         # A broken clock may give 0.
         return [math.log(max(base, 1e-3) / max(time_ns, 1e-3)) for time_ns in times_ns[1:-1]]
 
-    def encode(self, candidates: Sequence[str]) -> Vectors:
+    def encode(self, candidates: Sequence[str]) -> _trials.Vectors:
         return encode(candidates)
 
     def changed(self, candidate: str, other: str, draw: random.Random) -> str:
@@ -283,7 +273,7 @@ def screen(
     chosen = set(first)
     rest = [variant for variant in variants if variant not in chosen]
     first += draw.sample(rest, min(len(rest), min(count_max // 2, SCREENED_FIRST) - len(first)))
-    screen_by_model(
+    _trials.screen_by_model(
         bench,
         variants,
         first,
@@ -325,9 +315,9 @@ def halve(
     def is_over() -> bool:
         return time.monotonic() > deadline
 
-    left = halved(bench, HALVING, FINALISTS, is_over)
+    left = _trials.halved(bench, HALVING, FINALISTS, is_over)
     if paired:
-        cold = halved(bench, HALVING, FINALISTS, is_over, goal="cold")[:PAIRED_COLD]
+        cold = _trials.halved(bench, HALVING, FINALISTS, is_over, goal="cold")[:PAIRED_COLD]
         warm = [LIBC, *bench.best(PAIRED_WARM, goal="hot")]
         left += [f"{one}{PAIR}{other}" for one in warm for other in cold if one != other]
     # Discard the rounds that selected them: they are biased by luck.
@@ -351,8 +341,8 @@ def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
         each
         for each in left
         if all(
-            np.quantile(drawn(logs), CONFIDENCE_MIN) - bench.handicap(each)
-            >= -LOSS_MAX / cell.weight
+            np.quantile(_trials.drawn(logs), CONFIDENCE_MIN) - bench.handicap(each)
+            >= -_trials.LOSS_MAX / cell.weight
             for cell, logs in bench.logs[each].items()
         )
     ]
@@ -388,11 +378,11 @@ def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
         logs = together.logs[variant][cell] = [
             log for each in passes for log in each.logs[variant][cell]
         ]
-        highs = [interval(each.logs[variant][cell])[1] - less for each in passes]
+        highs = [_trials.interval(each.logs[variant][cell])[1] - less for each in passes]
         if min(highs) < -PASS_LOSS_MAX:
             return f"it loses {1 - math.exp(min(highs)):.0%} when {cell.name} in one place"
-        figure = typical(logs) - less
-        if figure < -LOSS_MAX / cell.weight:
+        figure = _trials.typical(logs) - less
+        if figure < -_trials.LOSS_MAX / cell.weight:
             return f"it loses {1 - math.exp(figure):.1%} when {cell.name}, measured again"
         low = likely_low(logs) - less
         if low < -LIKELY_LOSS_MAX / cell.weight:
@@ -404,7 +394,7 @@ def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
 
 def likely_low(logs: Sequence[float]) -> float:
     """Lower confidence bound of a cell's figure, at `CONFIDENCE_MIN`."""
-    return float(np.quantile(drawn(logs), 1 - CONFIDENCE_MIN))
+    return float(np.quantile(_trials.drawn(logs), 1 - CONFIDENCE_MIN))
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
@@ -449,7 +439,7 @@ def _on_the_whole(bench: Bench, variant: str, cells: Sequence[Cell]) -> float:
     """Speed relative to memmove over all cells."""
     total = sum(cell.weight for cell in cells)
     logs = bench.logs[variant]
-    return math.exp(sum(cell.weight * typical(logs[cell]) for cell in cells) / total)
+    return math.exp(sum(cell.weight * _trials.typical(logs[cell]) for cell in cells) / total)
 
 
 def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: float) -> str:
@@ -458,7 +448,7 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
     besides = f", {less:.0%} for registers of 64 bytes included" if less else ""
     logs = bench.logs[variant]
     for what, loss_max, figure in (
-        ("loses", LOSS_MAX, typical),
+        ("loses", _trials.LOSS_MAX, _trials.typical),
         ("may lose", LIKELY_LOSS_MAX, likely_low),
     ):
         losses = {cell: 1 - math.exp(figure(logs[cell]) - less) for cell in cells}
@@ -470,15 +460,15 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
     return "" if confidence >= CONFIDENCE_MIN else "it is not sure to gain"
 
 
-def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> Vectors:
+def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> _trials.Vectors:
     """The overall figure for rounds resampled with replacement, less the handicap."""
     total = sum(cell.weight for cell in cells)
-    scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
+    scores = np.full(_trials.RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
-        scores += cell.weight / total * drawn(bench.logs[variant][cell], number)
+        scores += cell.weight / total * _trials.drawn(bench.logs[variant][cell], number)
     return scores
 
 
 def _quartiles(logs: Sequence[float]) -> tuple[float, float, float]:
     low, high = np.exp(np.quantile(np.array(logs), (0.25, 0.75)))
-    return math.exp(typical(logs)), float(low), float(high)
+    return math.exp(_trials.typical(logs)), float(low), float(high)

@@ -14,27 +14,10 @@ from typing import Any
 import headrace
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
+from headrace._apps.tune import search
 from headrace._apps.tune.door import SHORT_BYTES_MAX, Door
 from headrace._apps.tune.dsa import DsaFinding
 from headrace._apps.tune.kernels import Kernels, documents_of
-from headrace._apps.tune.search import (
-    LIBC,
-    LONG_BYTES,
-    PAIR,
-    PAIRED_BYTES_MIN,
-    Bench,
-    Cell,
-    Choice,
-    Room,
-    StoppedError,
-    choose,
-    confirmed,
-    final_cells,
-    halve,
-    rounds_within,
-    screen,
-    wide_handicap,
-)
 from headrace._files import STDOUT, Output, file_error
 from headrace.errors import Error, OutOfMemoryError
 
@@ -93,7 +76,7 @@ class Tuning:
         others_share: Share of the processors that other processes used; None if not known.
     """
 
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[search.Choice] = field(default_factory=list)
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
@@ -152,8 +135,8 @@ class Tuner:
             meter.use_cold_probe(*self._probe)
         costs = [meter.find_wide_cost() for _ in range(PROBE_ROUNDS)]
         self._wide_cost = statistics.median(map(float, filter(None, costs))) if all(costs) else None
-        self._wide_handicap = wide_handicap(self._wide_cost)
-        self._room = Room(
+        self._wide_handicap = search.wide_handicap(self._wide_cost)
+        self._room = search.Room(
             # At least a few places on each side.
             last_level_bytes_max=last_level_bytes // 32,
             threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
@@ -179,7 +162,7 @@ class Tuner:
                     partial(_tell_part, progress, index, len(classes)),
                 )
             self._confirm(tuning)
-        except StoppedError:
+        except search.StoppedError:
             tuning.stopped = True
         finally:
             tuning.seconds = time.monotonic() - begin
@@ -188,12 +171,12 @@ class Tuner:
         self, tuning: Tuning, bytes_max: int, seconds: float, progress: Callable[[float], None]
     ) -> None:
         variants = grid(bytes_max)
-        cells = final_cells(bytes_max, self._settings.thread_count, self._room)
-        paired = self._probe is not None and bytes_max >= PAIRED_BYTES_MIN
+        cells = search.final_cells(bytes_max, self._settings.thread_count, self._room)
+        paired = self._probe is not None and bytes_max >= search.PAIRED_BYTES_MIN
         begin = time.monotonic()
         bench = self._bench(bytes_max)
         if variants:
-            screen(
+            search.screen(
                 bench,
                 variants,
                 deadline=begin + seconds * _SCREENING_SHARE,
@@ -201,12 +184,14 @@ class Tuner:
                 paired=paired,
             )
             progress(_SCREENING_SHARE)
-        finalists = halve(bench, cells, deadline=begin + seconds, paired=paired) if variants else []
-        tuning.choices.append(choose(bench, finalists, cells, len(variants)))
+        finalists = (
+            search.halve(bench, cells, deadline=begin + seconds, paired=paired) if variants else []
+        )
+        tuning.choices.append(search.choose(bench, finalists, cells, len(variants)))
         progress(1.0)
 
-    def _bench(self, bytes_max: int, meter: _core.CopyMeter | None = None) -> Bench:
-        return Bench(meter or self._meter, bytes_max, self._check_stop, self._wide_handicap)
+    def _bench(self, bytes_max: int, meter: _core.CopyMeter | None = None) -> search.Bench:
+        return search.Bench(meter or self._meter, bytes_max, self._check_stop, self._wide_handicap)
 
     def _make_meter(self, seed: int) -> _core.CopyMeter:
         try:
@@ -225,7 +210,7 @@ class Tuner:
         processor's caches, which one search in one place cannot detect.
         """
         cpus = sorted(os.sched_getaffinity(0))
-        passes: list[dict[int, Bench]] = []
+        passes: list[dict[int, search.Bench]] = []
         # Free the pools: there is memory for one meter only.
         self._meter = None
         try:
@@ -244,20 +229,22 @@ class Tuner:
         tuning.choices = [
             choice
             if choice.variant is None
-            else confirmed(choice, [each[choice.bytes_max] for each in passes])
+            else search.confirmed(choice, [each[choice.bytes_max] for each in passes])
             for choice in tuning.choices
         ]
 
-    def _measure_again(self, meter: _core.CopyMeter, choice: Choice, seconds: float) -> Bench:
+    def _measure_again(
+        self, meter: _core.CopyMeter, choice: search.Choice, seconds: float
+    ) -> search.Bench:
         bench = self._bench(choice.bytes_max, meter)
-        is_long = choice.bytes_max >= LONG_BYTES
+        is_long = choice.bytes_max >= search.LONG_BYTES
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
         variants = [each for each in (choice.variant, *others) if each is not None]
-        rounds = CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))
-        for _ in rounds_within(seconds, rounds, CONFIRM_ROUNDS_MIN):
+        rounds = CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // search.LONG_BYTES))
+        for _ in search.rounds_within(seconds, rounds, CONFIRM_ROUNDS_MIN):
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
-                    bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
+                    bench.measure(variants, search.Cell(temperature, fixed, 1, 1.0))
         bench.meter = None
         return bench
 
@@ -318,14 +305,14 @@ def judge_in_program(tuning: Tuning, program: Door) -> None:
         ]
 
 
-def _without(choice: Choice, objection: str) -> Choice:
+def _without(choice: search.Choice, objection: str) -> search.Choice:
     """The choice without the variant that programs use: of a pair, the one for cached bytes."""
     if not objection or choice.variant is None:
         return choice
-    warm, bar, cold = choice.variant.partition(PAIR)
-    if warm == LIBC:
+    warm, bar, cold = choice.variant.partition(search.PAIR)
+    if warm == search.LIBC:
         return choice
-    variant = f"{LIBC}{bar}{cold}" if bar else None
+    variant = f"{search.LIBC}{bar}{cold}" if bar else None
     return replace(choice, variant=variant, reason=objection)
 
 
@@ -353,11 +340,11 @@ def profile_of(tuning: Tuning) -> str:
     return json.dumps(profile, indent=2, allow_nan=False) + "\n"
 
 
-def variants_of(choice: Choice) -> dict[str, str | None]:
-    if choice.variant is None or PAIR not in choice.variant:
+def variants_of(choice: search.Choice) -> dict[str, str | None]:
+    if choice.variant is None or search.PAIR not in choice.variant:
         return {"variant": choice.variant}
-    warm, cold = choice.variant.split(PAIR)
-    return {"variant": None if warm == LIBC else warm, "cold_variant": cold}
+    warm, cold = choice.variant.split(search.PAIR)
+    return {"variant": None if warm == search.LIBC else warm, "cold_variant": cold}
 
 
 _MEASURED = (
@@ -366,7 +353,7 @@ _MEASURED = (
 )
 
 
-def _measured(choice: Choice) -> dict[str, object]:
+def _measured(choice: search.Choice) -> dict[str, object]:
     return {name: getattr(choice, name) for name in _MEASURED} | {
         "ratios": {
             name: {"mean": middle, "quartile_low": low, "quartile_high": high}

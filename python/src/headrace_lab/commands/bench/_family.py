@@ -11,18 +11,8 @@ from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.machine import Machine
 from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program
-from headrace_lab.families import FAMILIES
+from headrace_lab.families import FAMILIES, measure
 from headrace_lab.families.facts import gather_facts
-from headrace_lab.families.measure import (
-    PIN_REMEDY,
-    PROGRAM,
-    TRIED,
-    UNITS,
-    Shown,
-    interruptible,
-    measure_family,
-    value_text,
-)
 from headrace_lab.families.measure import Outcome as Measured
 from headrace_lab.families.picture import draw_panels, panels_of
 
@@ -34,10 +24,10 @@ _METHOD = """Memory is written and locked before the clock starts, threads are p
 
 def family_command(name: str) -> click.Command:
     def command(rounds: int) -> Outcome:
-        with progress(f"measuring {name}") as share, interruptible() as stop:
+        with progress(f"measuring {name}") as share, measure.interruptible() as stop:
             program = find_measuring_program()
             facts = gather_facts()
-            found = measure_family(name, facts, program, rounds, stop, share)
+            found = measure.measure_family(name, facts, program, rounds, stop, share)
         return Outcome(
             "family",
             rounds,
@@ -54,11 +44,11 @@ def family_command(name: str) -> click.Command:
 
 
 def find_measuring_program() -> str:
-    return find_program(PROGRAM, TRIED)
+    return find_program(measure.PROGRAM, measure.TRIED)
 
 
 def summary_of(outcome: Measured) -> Mapping[str, object]:
-    def best(shown: Iterable[Shown]) -> float | None:
+    def best(shown: Iterable[measure.Shown]) -> float | None:
         return max((each.figure.median for each in shown), default=None)
 
     rates = [each for each in outcome.shown if each.place.metric == "gb_per_s"]
@@ -90,9 +80,9 @@ def _print(report: Report, outcome: Measured, rounds: int) -> None:
         report.say(
             "The devices are emulated: their figures say nothing about real devices.", "bold"
         )
-    groups: dict[tuple[str, str], list[Shown]] = {}
+    groups: dict[tuple[str, str], list[measure.Shown]] = {}
     for each in outcome.shown:
-        groups.setdefault((each.place.panel, UNITS[each.place.metric]), []).append(each)
+        groups.setdefault((each.place.panel, measure.UNITS[each.place.metric]), []).append(each)
     for (panel, unit), members in groups.items():
         report.say()
         report.say(f"{unit}, {panel}", "bold")
@@ -108,7 +98,7 @@ def _print(report: Report, outcome: Measured, rounds: int) -> None:
             report.say(f"{absent.what}: {absent.why}", head="- ")
     report.say()
     if outcome.not_pinned:
-        report.say(f"Memory is not locked: {outcome.not_pinned}; {PIN_REMEDY}.", "yellow")
+        report.say(f"Memory is not locked: {outcome.not_pinned}; {measure.PIN_REMEDY}.", "yellow")
     partial = " Stopped early: not every point has all rounds." if outcome.partial else ""
     if rounds == 1:
         report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
@@ -116,9 +106,9 @@ def _print(report: Report, outcome: Measured, rounds: int) -> None:
         report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
 
 
-def _text(shown: Shown) -> str:
+def _text(shown: measure.Shown) -> str:
     figure, metric = shown.figure, shown.place.metric
     if len(shown.values) == 1:
-        return value_text(figure.median, metric)
-    low, high = value_text(figure.low, metric), value_text(figure.high, metric)
-    return f"{value_text(figure.median, metric)} ({low}-{high})"
+        return measure.value_text(figure.median, metric)
+    low, high = measure.value_text(figure.low, metric), measure.value_text(figure.high, metric)
+    return f"{measure.value_text(figure.median, metric)} ({low}-{high})"

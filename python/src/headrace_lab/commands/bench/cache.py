@@ -8,17 +8,8 @@ from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Report
 from headrace._words import counted
+from headrace_lab.commands.bench import _measure
 from headrace_lab.commands.bench._engine_counts import count_instructions
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    benchmark,
-    documents_of,
-    find_program,
-    medians_of,
-    print_pairs,
-    run_program,
-    speed_ratio,
-)
 
 _PROGRAM = "headrace-bench-cache"
 _TRIED = "measure the cache"
@@ -46,8 +37,8 @@ _LABELS = {
 }
 
 
-@benchmark("cache", 15, curves=True)
-def command(rounds: int) -> Outcome:
+@_measure.benchmark("cache", 15, curves=True)
+def command(rounds: int) -> _measure.Outcome:
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
@@ -58,18 +49,20 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench cache --json
     """
     with progress("measuring the cache"):
-        program = find_program(_PROGRAM, _TRIED)
-        measured = run_program([program, str(rounds)], _TRIED)
+        program = _measure.find_program(_PROGRAM, _TRIED)
+        measured = _measure.run_program([program, str(rounds)], _TRIED)
         instructions = _count(program)
-        full = run_program([program, "count", "full_miss", str(_COUNT_STEPPED), "step"], _TRIED)
+        full = _measure.run_program(
+            [program, "count", "full_miss", str(_COUNT_STEPPED), "step"], _TRIED
+        )
     figures = _figures(measured["series"])
     of_full = _full_summary(instructions, full)
-    return Outcome(
+    return _measure.Outcome(
         "cache",
         rounds,
-        results={**measured, "full_miss": full, "figures": documents_of(figures)},
+        results={**measured, "full_miss": full, "figures": _measure.documents_of(figures)},
         summary={
-            **medians_of(figures),
+            **_measure.medians_of(figures),
             "bytes_per_entry": measured["bytes_per_entry"],
             **{f"instructions_{mode}": count for mode, count in instructions.items()},
             **of_full,
@@ -80,12 +73,14 @@ def command(rounds: int) -> Outcome:
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
     def speedup(name: str) -> Figure:
-        return speed_ratio(series[name]["ours_ns"], series[name]["fuerst_ns"])
+        return _measure.speed_ratio(series[name]["ours_ns"], series[name]["fuerst_ns"])
 
     return {
         "hit_speedup_1t": speedup("hit_1t"),
         "hit_speedup_2t": speedup("hit_2t"),
-        "hit_scaling_2t": speed_ratio(series["hit_2t"]["ours_ns"], series["hit_1t"]["ours_ns"]),
+        "hit_scaling_2t": _measure.speed_ratio(
+            series["hit_2t"]["ours_ns"], series["hit_1t"]["ours_ns"]
+        ),
         "mixed_speedup_2t": speedup("mixed_2t"),
         "miss_speedup_1t": speedup("miss_1t"),
     }
@@ -126,7 +121,7 @@ def _print_report(
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
-    print_pairs(report, rows)
+    _measure.print_pairs(report, rows)
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
         "two take turns."

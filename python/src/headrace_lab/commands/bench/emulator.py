@@ -5,17 +5,7 @@ from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    Times,
-    benchmark,
-    documents_of,
-    find_program,
-    rate_per_s,
-    run_program,
-    speed_ratio,
-    times_document,
-)
+from headrace_lab.commands.bench import _measure
 
 _TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
@@ -32,8 +22,8 @@ _SERIES = {
 """Series in the JSON document, by their names in the output of the programs."""
 
 
-@benchmark("emulator", 15)
-def command(rounds: int) -> Outcome:
+@_measure.benchmark("emulator", 15)
+def command(rounds: int) -> _measure.Outcome:
     """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
 
     The same method is used in two ways: by the portal of a device in the measuring process, and by
@@ -45,13 +35,13 @@ def command(rounds: int) -> Outcome:
     """
     scale = [str(rounds), str(_NOOP_COUNT), str(_COPY_BYTES)]
     with progress("measuring the emulator") as share:
-        inprocess = _measure([_program("headrace-emulator-inprocess"), *scale])
+        inprocess = _times_of([_program("headrace-emulator-inprocess"), *scale])
         share(0.5)
         emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
         client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
-        trapped = _measure([*emulate, *client])
+        trapped = _times_of([*emulate, *client])
     ways = {"inprocess": _figures(inprocess), "trapped": _figures(trapped)}
-    return Outcome(
+    return _measure.Outcome(
         "emulator",
         rounds,
         results={
@@ -59,8 +49,10 @@ def command(rounds: int) -> Outcome:
             "copy_bytes": _COPY_BYTES,
             **{
                 name: {
-                    "series": {key: times_document(times) for key, times in series.items()},
-                    "figures": documents_of(ways[name]),
+                    "series": {
+                        key: _measure.times_document(times) for key, times in series.items()
+                    },
+                    "figures": _measure.documents_of(ways[name]),
                 }
                 for name, series in (("inprocess", inprocess), ("trapped", trapped))
             },
@@ -77,20 +69,20 @@ def command(rounds: int) -> Outcome:
 
 def _program(name: str) -> str:
     remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
-    return find_program(name, _TRIED, "_emulator", remedy)
+    return _measure.find_program(name, _TRIED, "_emulator", remedy)
 
 
-def _measure(command: list[str]) -> dict[str, Times]:
-    times = run_program(command, _TRIED, late="please report it")
+def _times_of(command: list[str]) -> dict[str, _measure.Times]:
+    times = _measure.run_program(command, _TRIED, late="please report it")
     return {name: times[key] for name, key in _SERIES.items()}
 
 
-def _figures(series: dict[str, Times]) -> dict[str, Figure]:
+def _figures(series: dict[str, _measure.Times]) -> dict[str, Figure]:
     """Rates in descriptors/s, and a ratio of speeds."""
     return {
-        "single_per_s": rate_per_s(series["noop"]),
-        "batched_per_s": rate_per_s(series["noop_batched"]),
-        "copy_vs_memcpy": speed_ratio(series["copy_batch"], series["memcpy_batch"]),
+        "single_per_s": _measure.rate_per_s(series["noop"]),
+        "batched_per_s": _measure.rate_per_s(series["noop_batched"]),
+        "copy_vs_memcpy": _measure.speed_ratio(series["copy_batch"], series["memcpy_batch"]),
     }
 
 

@@ -10,13 +10,7 @@ from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace._scenarios import run as simulate
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    benchmark,
-    find_program,
-    places,
-    run_program,
-)
+from headrace_lab.commands.bench import _measure
 
 _PROGRAM = "headrace-bench-injection"
 _STEP_KIB = 4096
@@ -38,8 +32,8 @@ _DIFFERENCES = (
 )
 
 
-@benchmark("injection", 15, plots=True)
-def command(rounds: int) -> Outcome:
+@_measure.benchmark("injection", 15, plots=True)
+def command(rounds: int) -> _measure.Outcome:
     """Measure what a message in a cache saves the computation that needs it.
 
     A process on one processor plays the network interface and writes a message, by ordinary stores
@@ -73,8 +67,11 @@ def command(rounds: int) -> Outcome:
         "gain_best_simulated_bytes": max(expected, key=lambda size: expected[size]),
         "gain_best_leon": _LEON_GAIN,
     }
-    caption = f"{places(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence intervals"
-    return Outcome(
+    caption = (
+        f"{_measure.places(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence "
+        "intervals"
+    )
+    return _measure.Outcome(
         "injection",
         rounds,
         results={
@@ -97,9 +94,9 @@ def command(rounds: int) -> Outcome:
 
 def measure_injection(rounds: int) -> dict[str, Any]:
     tried = "measure cache injection"
-    command = [find_program(_PROGRAM, tried), str(rounds), str(_STEP_KIB)]
+    command = [_measure.find_program(_PROGRAM, tried), str(rounds), str(_STEP_KIB)]
     command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]
-    return run_program(command, tried)
+    return _measure.run_program(command, tried)
 
 
 Gains = dict[tuple[int, int], Figure]
@@ -215,6 +212,7 @@ def _print_report(
     report.say(
         f"Share of the computation's time that ordinary stores of the sender save, by stores past "
         f"the caches, with the 95 % confidence interval of the median of {round_count} rounds; "
-        f"{places(measured)}. {_NOTE} Counters: {measured['counters']}. Simulated: a network "
-        f"interface that writes into the receiver's L2. {_DIFFERENCES} It is {_LEON_GAIN:.0%}."
+        f"{_measure.places(measured)}. {_NOTE} Counters: {measured['counters']}. Simulated: a "
+        f"network interface that writes into the receiver's L2. {_DIFFERENCES} It is "
+        f"{_LEON_GAIN:.0%}."
     )

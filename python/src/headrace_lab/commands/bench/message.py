@@ -10,16 +10,7 @@ from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    Times,
-    benchmark,
-    find_program,
-    places,
-    rate_per_s,
-    run_program,
-    speed_ratio,
-)
+from headrace_lab.commands.bench import _measure
 
 _PROGRAM = "headrace-bench-message"
 _MILLISECONDS = 20
@@ -29,8 +20,8 @@ _QUOTED_BYTES = 64
 _BATCH = 16
 
 
-@benchmark("message", 15, curves=True)
-def command(rounds: int) -> Outcome:
+@_measure.benchmark("message", 15, curves=True)
+def command(rounds: int) -> _measure.Outcome:
     """Measure message queues between two processes, beside others.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
@@ -40,30 +31,36 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench message --json
     """
     tried = "measure message queues"
-    program = find_program(_PROGRAM, tried)
+    program = _measure.find_program(_PROGRAM, tried)
     with progress("measuring message queues"):
-        measured = run_program([program, str(rounds), str(_MILLISECONDS)], tried)
+        measured = _measure.run_program([program, str(rounds), str(_MILLISECONDS)], tried)
     times = {
         (row["message_bytes"], row["batch"], row["name"]): row["times_ns"]
         for row in measured["throughput"]
     }
     groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
     ratios = {
-        group: speed_ratio(times[(*group, _OURS)], times[(*group, best_reference(times, group))])
+        group: _measure.speed_ratio(
+            times[(*group, _OURS)], times[(*group, best_reference(times, group))]
+        )
         for group in groups
     }
     trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
-    medians: dict[tuple[Any, ...], Times] = {key: row["p50_ns"] for key, row in trips.items()}
+    medians: dict[tuple[Any, ...], _measure.Times] = {
+        key: row["p50_ns"] for key, row in trips.items()
+    }
     sizes = list(dict.fromkeys(size for size, _ in groups))
     # Above 1 is slower.
     trip_ratios = {
-        size: speed_ratio(medians[size, best_reference(medians, (size,))], medians[size, _OURS])
+        size: _measure.speed_ratio(
+            medians[size, best_reference(medians, (size,))], medians[size, _OURS]
+        )
         for size in sizes
     }
     quoted = (_QUOTED_BYTES, _BATCH)
     last = sizes[-1]
     summary = {
-        "messages_per_s_64b": rate_per_s(times[(*quoted, _OURS)]).median,
+        "messages_per_s_64b": _measure.rate_per_s(times[(*quoted, _OURS)]).median,
         "vs_reference_64b": min(
             figure.median for (size, _), figure in ratios.items() if size == _QUOTED_BYTES
         ),
@@ -74,14 +71,14 @@ def command(rounds: int) -> Outcome:
         "round_trip_ns_p99": statistics.median(trips[_QUOTED_BYTES, _OURS]["p99_ns"]),
         "round_trip_ns_p999": statistics.median(trips[_QUOTED_BYTES, _OURS]["p999_ns"]),
         "round_trip_vs_reference": trip_ratios[_QUOTED_BYTES].median,
-        "bandwidth_vs_memcpy_1m": speed_ratio(
+        "bandwidth_vs_memcpy_1m": _measure.speed_ratio(
             times[last, 1, _OURS], times[last, 1, "memcpy_own"]
         ).median,
-        "bandwidth_vs_memcpy_across_1m": speed_ratio(
+        "bandwidth_vs_memcpy_across_1m": _measure.speed_ratio(
             times[last, 1, _OURS], times[last, 1, "memcpy_across"]
         ).median,
     }
-    return Outcome(
+    return _measure.Outcome(
         "message",
         rounds,
         results={
@@ -104,7 +101,7 @@ def command(rounds: int) -> Outcome:
     )
 
 
-def best_reference(times: Mapping[tuple[Any, ...], Times], group: tuple[int, ...]) -> str:
+def best_reference(times: Mapping[tuple[Any, ...], _measure.Times], group: tuple[int, ...]) -> str:
     """The fastest available reference."""
     known = [name for name in _REFERENCES if (*group, name) in times]
     return min(known, key=lambda name: statistics.median(times[(*group, name)]))
@@ -117,7 +114,7 @@ def _label(group: tuple[int, int]) -> str:
 
 def _print_report(
     report: Report,
-    times: dict[tuple[int, int, str], Times],
+    times: dict[tuple[int, int, str], _measure.Times],
     trips: dict[tuple[int, str], dict[str, Any]],
     ratios: dict[tuple[int, int], Figure],
     measured: dict[str, Any],
@@ -149,9 +146,9 @@ def _print_report(
     report.say("Round trip in ns: median / 99th / 99.9th percentile")
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
-        f"{places(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
-        "relative to the better of cached_index and boost_spsc. headrace_memory stores past the "
-        "caches. memcpy_own copies in the caches of one processor; memcpy_across is the slower of "
-        "the two copies that any queue makes, each alone: into memory that the other processor "
-        "read, and of memory that it wrote."
+        f"{_measure.places(measured)}. Medians of {counted(round_count, 'round')}; 'by best': "
+        "throughput relative to the better of cached_index and boost_spsc. headrace_memory stores "
+        "past the caches. memcpy_own copies in the caches of one processor; memcpy_across is the "
+        "slower of the two copies that any queue makes, each alone: into memory that the other "
+        "processor read, and of memory that it wrote."
     )

@@ -14,15 +14,7 @@ from headrace._cli._report import Column, Report, figures
 from headrace._files import file_error
 from headrace._temporary import temporary_folder
 from headrace._words import counted
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    Times,
-    benchmark,
-    documents_of,
-    find_program,
-    run_program,
-    speed_ratio,
-)
+from headrace_lab.commands.bench import _measure
 
 _PROGRAM = "headrace-bench-pmem"
 _CAPACITY_MIB = 64
@@ -38,7 +30,7 @@ _INTERLEAVED = (2048, 4096)
 # From this length, stores and not the fence bound an enqueue.
 _BANDWIDTH_BYTES_MIN = 2048
 
-Rings = dict[str, dict[str, Times]]
+Rings = dict[str, dict[str, _measure.Times]]
 
 
 _directory_option = option(
@@ -49,8 +41,8 @@ _directory_option = option(
 )
 
 
-@benchmark("pmem", 15, "", _directory_option)
-def command(rounds: int, directory: str | None) -> Outcome:
+@_measure.benchmark("pmem", 15, "", _directory_option)
+def command(rounds: int, directory: str | None) -> _measure.Outcome:
     """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
@@ -86,12 +78,12 @@ def command(rounds: int, directory: str | None) -> Outcome:
     flushes = {name: median(times) for name, times in measured["flush_ns"].items()}
     if flushes.keys() >= {"clflush", "clwb"}:
         summary["clflush_over_clwb"] = flushes["clflush"] / flushes["clwb"]
-    return Outcome(
+    return _measure.Outcome(
         "pmem",
         rounds,
         results={
             **measured,
-            "ratios": {length: documents_of(each) for length, each in ratios.items()},
+            "ratios": {length: _measure.documents_of(each) for length, each in ratios.items()},
             "interleaving": _interleaving(lengths),
         },
         summary=summary,
@@ -100,21 +92,21 @@ def command(rounds: int, directory: str | None) -> Outcome:
 
 
 def _ratios(times: Rings) -> dict[str, Figure]:
-    def enqueue(name: str) -> Times:
+    def enqueue(name: str) -> _measure.Times:
         return times[name]["enqueue_ns"]
 
-    def both(name: str) -> Times:
+    def both(name: str) -> _measure.Times:
         return [a + b for a, b in zip(enqueue(name), times[name]["dequeue_ns"], strict=True)]
 
     rival = min(_RIVALS, key=lambda name: median(enqueue(name)))
     return {
-        "enqueue": speed_ratio(enqueue("optimised"), enqueue("naive")),
-        "enqueue_and_dequeue": speed_ratio(both("optimised"), both("naive")),
-        "over_clflushopt": speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
-        "batch8": speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
-        "over_libpmem": speed_ratio(enqueue("optimised"), enqueue(rival)),
-        "over_stream": speed_ratio(enqueue("optimised"), enqueue("store_stream")),
-        "over_fenced": speed_ratio(enqueue("optimised"), enqueue("store_stream_fenced")),
+        "enqueue": _measure.speed_ratio(enqueue("optimised"), enqueue("naive")),
+        "enqueue_and_dequeue": _measure.speed_ratio(both("optimised"), both("naive")),
+        "over_clflushopt": _measure.speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
+        "batch8": _measure.speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
+        "over_libpmem": _measure.speed_ratio(enqueue("optimised"), enqueue(rival)),
+        "over_stream": _measure.speed_ratio(enqueue("optimised"), enqueue("store_stream")),
+        "over_fenced": _measure.speed_ratio(enqueue("optimised"), enqueue("store_stream_fenced")),
     }
 
 
@@ -143,11 +135,11 @@ def memory_folder() -> str:
 def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
-    program = find_program(_PROGRAM, tried, remedy=remedy)
+    program = _measure.find_program(_PROGRAM, tried, remedy=remedy)
     try:
         with temporary_folder("headrace-bench-", parent) as folder:
             command = [program, str(folder), str(round_count), str(_CAPACITY_MIB)]
-            return run_program(command, tried)
+            return _measure.run_program(command, tried)
     except OSError as problem:
         raise file_error(problem, f"make files in '{parent}'") from None
 

@@ -19,19 +19,7 @@ from headrace._words import counted
 from headrace.engine import Engine
 from headrace.errors import NotFoundError
 from headrace.store import Store
-from headrace_lab.commands.bench._measure import (
-    Outcome,
-    Times,
-    benchmark,
-    documents_of,
-    find_program,
-    medians_of,
-    print_pairs,
-    rate_per_s,
-    run_program,
-    speed_ratio,
-    times_document,
-)
+from headrace_lab.commands.bench import _measure
 from headrace_lab.commands.bench._store_file import measure_file
 from headrace_lab.commands.bench._store_shared import measure_shared
 from headrace_lab.trust.cycles import run_cycles
@@ -52,7 +40,7 @@ _WORDS = {
 }
 
 
-@benchmark(
+@_measure.benchmark(
     "store",
     15,
     "",
@@ -77,7 +65,7 @@ _WORDS = {
 )
 def command(
     rounds: int, cycles: int, folder: str | None, processes: int | None, *, faults: bool
-) -> Outcome:
+) -> _measure.Outcome:
     """Measure the block store beside memcpy, and its blocks under faults.
 
     One worker thread copies blocks of 1 MiB into a tier of memory and back; the calling thread, or
@@ -96,20 +84,26 @@ def command(
     if processes is not None:
         return _measure_processes(processes, rounds)
     with progress("measuring the block store"):
-        program = find_program(_PROGRAM, _TRIED)
-        measured = run_program([program, str(rounds), str(_BATCH)], _TRIED)
+        program = _measure.find_program(_PROGRAM, _TRIED)
+        measured = _measure.run_program([program, str(rounds), str(_BATCH)], _TRIED)
         submit_python = _submissions_of_python(rounds)
     with progress("cycles with faults"):
         measured["cycles"] = _cycle(cycles)
-    series: dict[str, Times] = measured["series_ns"]
+    series: dict[str, _measure.Times] = measured["series_ns"]
     ratios = {
-        "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_in_large"]),
-        "get_1m_vs_memcpy": speed_ratio(series["get_large"], series["copy_out_large"]),
-        "put_4k_share_of_bound": speed_ratio(series["put_small_cpu"], _bound(series, "in")),
-        "get_4k_share_of_bound": speed_ratio(series["get_small_cpu"], _bound(series, "out")),
+        "put_1m_vs_memcpy": _measure.speed_ratio(series["put_large"], series["copy_in_large"]),
+        "get_1m_vs_memcpy": _measure.speed_ratio(series["get_large"], series["copy_out_large"]),
+        "put_4k_share_of_bound": _measure.speed_ratio(
+            series["put_small_cpu"], _bound(series, "in")
+        ),
+        "get_4k_share_of_bound": _measure.speed_ratio(
+            series["get_small_cpu"], _bound(series, "out")
+        ),
     }
     rates = {
-        f"{way}_4k{copier}_blocks_per_{unit}": rate_per_s(series[f"{way}_small{copier}{times}"])
+        f"{way}_4k{copier}_blocks_per_{unit}": _measure.rate_per_s(
+            series[f"{way}_small{copier}{times}"]
+        )
         for way in ("put", "get")
         for copier in ("", "_handed")
         for unit, times in (("s", ""), ("s_core", "_cpu"))
@@ -120,7 +114,7 @@ def command(
         "bandwidth_vs_memcpy": min(
             ratios["put_1m_vs_memcpy"].median, ratios["get_1m_vs_memcpy"].median
         ),
-        **medians_of(ratios | rates),
+        **_measure.medians_of(ratios | rates),
         "cycles": cycles,
         "cycles_bad": measured["cycles"]["bad"],
     }
@@ -130,19 +124,19 @@ def command(
             [name, ratios[name].text if name in ratios else f"{value:,.3g}"]
             for name, value in summary.items()
         ]
-        print_pairs(report, rows)
+        _measure.print_pairs(report, rows)
         report.say(
             f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and memcpy "
             "in turns. 'headrace bench store' in the reference explains each."
         )
 
-    outcome = Outcome(
+    outcome = _measure.Outcome(
         "store",
         rounds,
         results={
             **measured,
-            "submit_python_ns": times_document(submit_python),
-            "figures": documents_of(ratios | rates),
+            "submit_python_ns": _measure.times_document(submit_python),
+            "figures": _measure.documents_of(ratios | rates),
         },
         summary=summary,
         show=show,
@@ -153,16 +147,16 @@ def command(
         return _with_files(outcome, measure_file(folder, rounds))
 
 
-def _measure_processes(processes: int, rounds: int) -> Outcome:
+def _measure_processes(processes: int, rounds: int) -> _measure.Outcome:
     with progress("measuring a shared store"):
         found = measure_shared(processes, rounds)
 
-    return Outcome(
+    return _measure.Outcome(
         "store",
         rounds,
-        results={"processes": documents_of(found)},
-        summary=medians_of(found),
-        show=lambda report: print_pairs(report, _texts(found)),
+        results={"processes": _measure.documents_of(found)},
+        summary=_measure.medians_of(found),
+        show=lambda report: _measure.print_pairs(report, _texts(found)),
     )
 
 
@@ -170,26 +164,26 @@ def _texts(found: dict[str, Figure]) -> list[list[str]]:
     return [[name, each.text] for name, each in found.items()]
 
 
-def _with_files(outcome: Outcome, found: dict[str, Figure]) -> Outcome:
-    summary = medians_of(found)
+def _with_files(outcome: _measure.Outcome, found: dict[str, Figure]) -> _measure.Outcome:
+    summary = _measure.medians_of(found)
     worst = [("cold_get", "_vs_fio", min), ("durable_put", "_vs_fio", min)]
     for way, rest, function in (*worst, ("single_get", "_time_vs_fio", max)):
         summary[way + rest] = function(v for name, v in summary.items() if name.startswith(way))
 
     def show(report: Report) -> None:
         outcome.show(report)
-        print_pairs(report, _texts(found), "rate relative to fio's")
+        _measure.print_pairs(report, _texts(found), "rate relative to fio's")
 
     return replace(
         outcome,
-        results={**outcome.results, "fio": documents_of(found)},
+        results={**outcome.results, "fio": _measure.documents_of(found)},
         summary={**outcome.summary, **summary},
         show=show,
     )
 
 
 def _faults_program() -> str:
-    return find_program("headrace-fault-fs", _TRIED, remedy="install libfuse3")
+    return _measure.find_program("headrace-fault-fs", _TRIED, remedy="install libfuse3")
 
 
 def _cycle(count: int) -> dict[str, int]:
@@ -201,7 +195,7 @@ def _cycle(count: int) -> dict[str, int]:
             return run_cycles(count, 1, folder, None) | {"disk_fails": False}
 
 
-def _measure_trust(rounds: int) -> Outcome:
+def _measure_trust(rounds: int) -> _measure.Outcome:
     program = _faults_program()
     stores: dict[str, Any] = {}
     for name, subject in SUBJECTS.items():
@@ -227,7 +221,7 @@ def _measure_trust(rounds: int) -> Outcome:
             report.say(f"{name}: {each.get('absent') or each['settings']}")
         report.say(f"{rounds} tries each, 1 of hangs, with 48 blocks of 64 KiB.")
 
-    return Outcome(
+    return _measure.Outcome(
         "store",
         rounds,
         results={"stores": stores},
@@ -243,12 +237,12 @@ def _cell(counts: dict[str, Any]) -> str:
     return ", ".join(found) or "0"
 
 
-def _bound(series: dict[str, Times], way: str) -> Times:
+def _bound(series: dict[str, _measure.Times], way: str) -> _measure.Times:
     """The faster of two ways to make the same copies on one thread."""
     return min((series[f"{name}_{way}_small_cpu"] for name in ("copy", "list")), key=median)
 
 
-def _submissions_of_python(rounds: int) -> Times:
+def _submissions_of_python(rounds: int) -> _measure.Times:
     """Time until `Store.put_many` of 64 blocks of 1 MiB returns, once per round."""
     blocks = list(np.ones((_BATCH, _BLOCK), np.uint8))
     keys = [f"block {number}".encode() for number in range(_BATCH)]

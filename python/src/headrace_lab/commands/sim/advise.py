@@ -20,14 +20,7 @@ from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
 from headrace._scenarios import machines
-from headrace_lab.sim.advice import (
-    GAIN_MIN,
-    Advice,
-    TraceAdvice,
-    advise_data,
-    advise_trace,
-    cache_mode_gain,
-)
+from headrace_lab.sim import advice
 
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
@@ -80,12 +73,14 @@ def command(
         refuse("give one of --bytes and --trace")
     path = None if machine is None else machine_of(machine)
     if trace is not None:
-        _print_traced(advise_trace(trace, [machine] if machine else machines()), as_json=as_json)
+        _print_traced(
+            advice.advise_trace(trace, [machine] if machine else machines()), as_json=as_json
+        )
         return
     if path is None or size is None:
         refuse("--bytes is about a --machine; give one")
-    ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
-    in_cache_mode = cache_mode_gain(path, size, passes=passes) if pattern == "scan" else None
+    ranked = advice.advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
+    in_cache_mode = advice.cache_mode_gain(path, size, passes=passes) if pattern == "scan" else None
     best = ranked[0]
     other = {} if in_cache_mode is None else {"cache_mode_gain": in_cache_mode}
     if as_json:
@@ -104,7 +99,7 @@ def command(
         )
 
 
-def _print_traced(ranked: list[TraceAdvice], *, as_json: bool) -> None:
+def _print_traced(ranked: list[advice.TraceAdvice], *, as_json: bool) -> None:
     best = ranked[0]
     if as_json:
         print_document(
@@ -144,7 +139,7 @@ def _print_traced(ranked: list[TraceAdvice], *, as_json: bool) -> None:
     )
 
 
-def _print(ranked: list[Advice]) -> None:
+def _print(ranked: list[advice.Advice]) -> None:
     best = ranked[0]
     report = Report()
     report.table(
@@ -167,7 +162,7 @@ def _print(ranked: list[Advice]) -> None:
     )
     report.say()
     if best.mover == "none":
-        report.say(f"Leave the data where it is: nothing gains {GAIN_MIN:.0%} (simulated)")
+        report.say(f"Leave the data where it is: nothing gains {advice.GAIN_MIN:.0%} (simulated)")
     else:
         report.say(f"Best: the first line, {best.gain:+.1%} throughput (simulated)")
         for note in best.notes:
