@@ -228,7 +228,7 @@ def test_an_ended_report_is_written_and_marked_partial(
         stop.ask()
         return Outcome(family, (), (), partial=True)
 
-    monkeypatch.setattr("headrace_lab.commands.report.measure_family", ended)
+    monkeypatch.setattr("headrace_lab.families.measure.measure_family", ended)
     page = tmp_path / "report.html"
     result = here("report", "--output", str(page))
     assert result.code == 130

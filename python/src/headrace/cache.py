@@ -28,11 +28,7 @@ from headrace._buffers import as_array_if_tensor, flat_bytes
 from headrace._cache_policies import Mover, Placement, Places, parse_mover, parse_placement
 from headrace._closing import Closing
 from headrace.engine import Engine, Policy
-from headrace.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    NotFoundError,
-)
+from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
 
 HINT_MAX = 2**32 - 1

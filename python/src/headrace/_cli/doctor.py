@@ -6,15 +6,9 @@ from dataclasses import asdict
 import click
 
 from headrace._apps.doctor.diagnosis import diagnose
+from headrace._cli import _options
 from headrace._cli._app import Command
 from headrace._cli._doctor_report import print_diagnosis, results_of, summary_of
-from headrace._cli._options import (
-    json_option,
-    record_option,
-    refuse,
-    refuse_two_on_stdout,
-    replay_option,
-)
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
 from headrace._facts import load_record, to_document
@@ -27,9 +21,9 @@ HERE = "this machine"
 
 
 @click.command("doctor", cls=Command)
-@record_option
-@replay_option
-@json_option
+@_options.record_option
+@_options.replay_option
+@_options.json_option
 def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
     """Check whether DSA can be used here; if not, show the cause and the remedy.
 
@@ -39,8 +33,10 @@ def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
     Example: headrace doctor --replay scalable-mode-off
     """
     if record is not None and replay is not None:
-        refuse("--record describes this machine and --replay another one; give one of them")
-    refuse_two_on_stdout("--record", record, as_json=as_json)
+        _options.refuse(
+            "--record describes this machine and --replay another one; give one of them"
+        )
+    _options.refuse_two_on_stdout("--record", record, as_json=as_json)
     if replay is not None:
         facts, origin = load_record(machine_path(replay))
     else:

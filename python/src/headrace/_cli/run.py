@@ -13,17 +13,8 @@ from pathlib import Path
 import click
 
 from headrace import _core, _direct
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Choice,
-    FilePath,
-    Size,
-    command_argument,
-    flag,
-    option,
-    profile_option,
-    refuse,
-)
 from headrace._cli._output import complain
 from headrace._files import STDOUT
 from headrace._signals import as_we_found_them
@@ -70,33 +61,33 @@ def has_queue(machine: Machine, *modes: str) -> bool:
 
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
-@command_argument
-@profile_option
-@option(
+@_options.command_argument
+@_options.profile_option
+@_options.option(
     "--path",
-    type=Choice("auto", "cpu", "dsa"),
+    type=_options.Choice("auto", "cpu", "dsa"),
     help="Which mover makes long copies: cpu; dsa, together with the processor; or auto, which "
     "takes DSA where the profile says that it pays; auto if not given.",
 )
-@option(
+@_options.option(
     "--min-bytes",
-    type=Size(),
+    type=_options.Size(),
     help="Leave shorter copies to the C library; if not given, those that the profile has nothing "
     "for. With --path dsa, DSA takes part in all others, from 64KiB on if not given.",
 )
-@flag(
+@_options.flag(
     "--probe",
     help="Let long copies detect whether their bytes come from memory, and bypass the caches then, "
     "where the profile says so. Kills programs that disable the time-stamp counter.",
 )
-@flag(
+@_options.flag(
     "--into-cache",
     help="DSA writes what it copies and fills into the last-level cache of the processor, for "
     "programs that read it at once; without, into memory.",
 )
-@option(
+@_options.option(
     "--stats",
-    type=FilePath(),
+    type=_options.FilePath(),
     help="Write what was moved, filled and compared, by which mover and how fast, as JSON; - is "
     "stdout. Counting costs time.",
 )
@@ -120,7 +111,7 @@ def command(
     Example: headrace run --stats stats.json -- cp big copy
     """
     if not words or not words[0]:
-        refuse("there is no command to run; give it after '--'")
+        _options.refuse("there is no command to run; give it after '--'")
     environment = _direct.environment_given()
     if path is not None:
         _check_path(path)

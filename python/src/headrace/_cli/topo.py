@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import machine as machines
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    flag,
-    json_option,
-    record_option,
-    refuse,
-    refuse_two_on_stdout,
-    replay_option,
-)
 from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli._topo_report import print_machine
@@ -27,24 +20,26 @@ if TYPE_CHECKING:
 
 
 @click.command("topo", cls=Command)
-@record_option
-@replay_option
-@flag(
+@_options.record_option
+@_options.replay_option
+@_options.flag(
     "--measure",
     help="Measure bandwidth and latency between all nodes, and of caches, and with --record "
     "save the simulator's model; takes some seconds.",
 )
-@json_option
+@_options.json_option
 def command(record: Output | None, replay: str | None, *, measure: bool, as_json: bool) -> None:
     """Show the memory nodes of this machine, their tiers and distances, and the movers.
 
     Example: headrace topo --replay xeon-max-flat
     """
     if record is not None and replay is not None:
-        refuse("--record describes this machine and --replay another one; give one of them")
+        _options.refuse(
+            "--record describes this machine and --replay another one; give one of them"
+        )
     if measure and replay is not None:
-        refuse("--measure is about this machine; leave out --replay")
-    refuse_two_on_stdout("--record", record, as_json=as_json)
+        _options.refuse("--measure is about this machine; leave out --replay")
+    _options.refuse_two_on_stdout("--record", record, as_json=as_json)
     if measure:
         _measure(record, as_json=as_json)
         return

@@ -15,25 +15,9 @@ from headrace._apps.tune.dsa import finding_of, measure_paths
 from headrace._apps.tune.kernels import tune_kernels
 from headrace._apps.tune.search import StoppedError
 from headrace._apps.tune.table import load_profile, table_of
+from headrace._cli import _options, _tune_report
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Duration,
-    FilePath,
-    Size,
-    flag,
-    json_option,
-    option,
-    refuse_two_on_stdout,
-    refuse_value,
-    threads_option,
-)
 from headrace._cli._output import complain, print_document, progress
-from headrace._cli._tune_report import (
-    print_report,
-    print_table,
-    results_of,
-    summary_of,
-)
 from headrace._cli.run import has_queue, library_for, library_path
 from headrace._files import Output
 from headrace._signals import noticed
@@ -45,38 +29,38 @@ SECONDS_MAX = 86_400
 
 
 @click.command("tune", cls=Command)
-@option(
+@_options.option(
     "--output",
-    type=FilePath(),
+    type=_options.FilePath(),
     help="Where to write the profile; if not given, where it is searched for: "
     "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
 )
-@option(
+@_options.option(
     "--time",
-    type=Duration(1, SECONDS_MAX),
+    type=_options.Duration(1, SECONDS_MAX),
     default=f"{tuner.SECONDS:g}s",
     help="Time for the search, without the steps before (memory) and after it "
     "(confirming the choices).",
 )
-@option(
+@_options.option(
     "--bytes-min",
-    type=Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
+    type=_options.Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
     default="64",
     help="Upper bound of the smallest size class.",
 )
-@option(
+@_options.option(
     "--bytes-max",
-    type=Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
+    type=_options.Size(tuner.BYTES_MIN, tuner.BYTES_MAX),
     default="64MiB",
     help="Upper bound of the largest size class.",
 )
-@flag(
+@_options.flag(
     "--table",
     help="Measure nothing: print what the profile of --output has for each length from 64 bytes "
     "to 64 MiB, beside Asterope's (PLOS 2021) on a Xeon.",
 )
-@threads_option("Threads that copy at the same time, beside one alone")
-@json_option
+@_options.threads_option("Threads that copy at the same time, beside one alone")
+@_options.json_option
 def command(
     output: str | None,
     time: float,
@@ -106,7 +90,7 @@ def command(
     refuse_in_guest("tune copies")
     settings = _settings(time, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
-    refuse_two_on_stdout("--output", profile, as_json=as_json)
+    _options.refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = tuner.Tuning()
     others = tuner.OtherWork()
     with noticed() as noticed_signal:
@@ -132,11 +116,11 @@ def command(
             print_document(
                 "tune",
                 machine=machine.document,
-                results=results_of(tuning, settings, made, profile.path),
-                summary=summary_of(made),
+                results=_tune_report.results_of(tuning, settings, made, profile.path),
+                summary=_tune_report.summary_of(made),
             )
         elif not profile.is_stdout:
-            print_report(tuning, Path(profile.path))
+            _tune_report.print_report(tuning, Path(profile.path))
         _warn_if_busy(tuning)
 
 
@@ -151,7 +135,7 @@ def _warn_if_busy(tuning: tuner.Tuning) -> None:
 def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None) -> tuner.Settings:
     bytes_min, bytes_max = bytes_range
     if bytes_min > bytes_max:
-        refuse_value("--bytes-min", "it is more than --bytes-max")
+        _options.refuse_value("--bytes-min", "it is more than --bytes-max")
     return tuner.Settings(
         seconds=seconds,
         bytes_min=bytes_min,
@@ -252,7 +236,7 @@ def _open_output(text: str | None) -> Output:
 def _profile_path(text: str | None) -> Path:
     path = tuner.default_path() if text is None else Path(text)
     if path is None:
-        refuse_value("--output", "there is no directory for profiles here; name a file")
+        _options.refuse_value("--output", "there is no directory for profiles here; name a file")
     return path
 
 
@@ -264,7 +248,7 @@ def _show_table(path: Path, *, as_json: bool) -> None:
             "tune",
             machine=topo().document,
             results={"profile": str(path), "table": rows},
-            summary=summary_of(profile),
+            summary=_tune_report.summary_of(profile),
         )
     else:
-        print_table(rows, path)
+        _tune_report.print_table(rows, path)

@@ -11,23 +11,8 @@ import click
 from headrace import _core
 from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
 from headrace._arguments import PREFETCH_MODES
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    ROUNDS_MAX,
-    Choice,
-    Count,
-    FilePath,
-    Number,
-    Size,
-    Value,
-    flag,
-    json_option,
-    option,
-    plot_option,
-    refuse,
-    refuse_value,
-    threads_option,
-)
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
 from headrace._cli._report import Report
 from headrace._cli.sim._machine import machine_of
@@ -40,20 +25,14 @@ from headrace.errors import HardwareAbsentError, InvalidArgumentError, NotFoundE
 from headrace.machine import Machine, replay, topo
 from headrace_lab.commands._query_report import print_report, results_of, summary_of
 from headrace_lab.sim.advice import predict_query
+from headrace_lab.tpch import table
 from headrace_lab.tpch.lineitem import BYTES_PER_ROW, check_memory, read_lineitem
 from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN
 from headrace_lab.tpch.study import Settings, Study, make_engine, run_study
-from headrace_lab.tpch.table import (
-    ROWS_PER_SCALE_FACTOR,
-    SCALE_FACTOR_MAX,
-    SCALE_FACTOR_MIN,
-    default_directory,
-    ensure_lineitem,
-)
 from headrace_lab.tpch.timeline import SUBJECT, draw_timelines
 
 
-class _Placement(Value[str | int | dict[int, list[int]]]):
+class _Placement(_options.Value[str | int | dict[int, list[int]]]):
     def __init__(self) -> None:
         super().__init__(
             "PLACE",
@@ -78,69 +57,73 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
 
 
 @click.command("query", cls=Command)
-@option(
+@_options.option(
     "--scale-factor",
-    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
+    type=_options.Number(table.SCALE_FACTOR_MIN, table.SCALE_FACTOR_MAX),
     help="TPC-H scale factor of the generated table; 1 if neither --scale-factor nor --data is "
     "given.",
 )
-@option("--data", type=FilePath(), help="Parquet file with lineitem, instead of a generated one.")
-@option(
+@_options.option(
+    "--data",
+    type=_options.FilePath(),
+    help="Parquet file with lineitem, instead of a generated one.",
+)
+@_options.option(
     "--data-dir",
-    type=FilePath("DIR"),
+    type=_options.FilePath("DIR"),
     help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
 )
-@option(
+@_options.option(
     "--prefetch",
-    type=Choice(*PREFETCH_MODES),
+    type=_options.Choice(*PREFETCH_MODES),
     default="auto",
     help="auto prefetches where the bandwidths of memory predict a gain; where they are not known, "
     "if there is faster memory.",
 )
-@option(
+@_options.option(
     "--measured",
-    type=FilePath(),
+    type=_options.FilePath(),
     help="Record of 'headrace topo --measure --record FILE', whose bandwidths auto uses where "
     "the firmware states none.",
 )
-@option(
+@_options.option(
     "--path",
-    type=Choice("auto", "dsa", "cpu"),
+    type=_options.Choice("auto", "dsa", "cpu"),
     default="auto",
     help="What moves the bytes; auto: a DSA if present and the chunk is large enough.",
 )
-@option(
+@_options.option(
     "--chunk-bytes",
-    type=Size(CHUNK_BYTES_MIN),
+    type=_options.Size(CHUNK_BYTES_MIN),
     default="1MiB",
     help="Rows are processed in chunks of this many bytes of an 8-byte column.",
 )
-@threads_option("Worker threads")
-@option(
+@_options.threads_option("Worker threads")
+@_options.option(
     "--rounds",
-    type=Count(1, ROUNDS_MAX),
+    type=_options.Count(1, _options.ROUNDS_MAX),
     help="Measured rounds; as many as take 8 s if not given.",
 )
-@option(
+@_options.option(
     "--capacity",
-    type=Size(1),
+    type=_options.Size(1),
     help="Capacity of the cache per node; all columns if not given.",
 )
-@option(
+@_options.option(
     "--placement",
     type=_Placement(),
     help="Where copies go: fastest, local, none, a node, or by the node of the worker, as in "
     "0:8,1:9+8; fastest if not given, local where no memory is faster.",
 )
-@flag("--no-compare", help="Do not run DuckDB beside it.")
-@plot_option(SUBJECT)
-@option(
+@_options.flag("--no-compare", help="Do not run DuckDB beside it.")
+@_options.plot_option(SUBJECT)
+@_options.option(
     "--simulate",
-    type=FilePath("MACHINE"),
+    type=_options.FilePath("MACHINE"),
     help="Also print what the simulator predicts for the same query on a machine of "
     "'headrace sim list'.",
 )
-@json_option
+@_options.json_option
 def command(
     scale_factor: float | None,
     data: str | None,
@@ -178,7 +161,7 @@ def command(
         path=path,
     )
     if data is not None and scale_factor is not None:
-        refuse("--scale-factor cannot be given with --data, which names the table")
+        _options.refuse("--scale-factor cannot be given with --data, which names the table")
     simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
     machine = topo() if measured is None else _measured(measured)
     _check_cache(settings, machine)
@@ -241,11 +224,11 @@ def _measured(path: str) -> Machine:
 def _generated(scale_factor: float, directory: str | None) -> Path:
     check_memory(
         f"run query 6 at scale factor {scale_factor:g}",
-        math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR) * BYTES_PER_ROW,
+        math.ceil(scale_factor * table.ROWS_PER_SCALE_FACTOR) * BYTES_PER_ROW,
     )
     with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
-        return ensure_lineitem(
-            scale_factor, Path(directory) if directory else default_directory(), share
+        return table.ensure_lineitem(
+            scale_factor, Path(directory) if directory else table.default_directory(), share
         )
 
 
@@ -256,7 +239,7 @@ def _check_cache(settings: Settings, machine: Machine) -> None:
         with make_engine(machine, "cpu") as engine:
             Cache(engine, settings.capacity_bytes or 1, place).close()
     except InvalidArgumentError as problem:
-        refuse_value("--capacity", f"{problem.cause}; {problem.remedy}")
+        _options.refuse_value("--capacity", f"{problem.cause}; {problem.remedy}")
     except NotFoundError as problem:
         raise HardwareAbsentError(problem.tried, problem.cause, problem.remedy) from problem
 

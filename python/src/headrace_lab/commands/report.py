@@ -14,14 +14,8 @@ from headrace import __version__, _core
 from headrace._apps.doctor.diagnosis import diagnose
 from headrace._apps.doctor.finding import Finding
 from headrace._apps.tune.table import load_profile
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    OutputFile,
-    json_option,
-    option,
-    refuse,
-    rounds_option,
-)
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report
 from headrace._files import Output
@@ -31,15 +25,8 @@ from headrace.machine import Machine, topo
 from headrace_lab.commands.bench._family import find_measuring_program
 from headrace_lab.commands.bench.injection import measure_injection, shares_of
 from headrace_lab.commands.bench.pmem import measure_rings, memory_folder
-from headrace_lab.families import FAMILIES
+from headrace_lab.families import FAMILIES, measure
 from headrace_lab.families.facts import Facts, gather_facts
-from headrace_lab.families.measure import (
-    PIN_REMEDY,
-    Outcome,
-    Shown,
-    interruptible,
-    measure_family,
-)
 from headrace_lab.families.points import LeftOut, Place
 from headrace_lab.report.cards import Card, cards_of
 from headrace_lab.report.guidelines import BROKEN, HOLDS, Guideline, Measured, guidelines_of
@@ -54,13 +41,13 @@ _TRIED = "write the report to '{}'"
 
 
 @click.command("report", cls=Command)
-@option(
+@_options.option(
     "--output",
-    type=OutputFile(_TRIED),
+    type=_options.OutputFile(_TRIED),
     help=f"Write the page into this file; {_OUT} if not given.",
 )
-@rounds_option(7, " of each point")
-@json_option
+@_options.rounds_option(7, " of each point")
+@_options.json_option
 def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
     """Measure this machine and write one page about it.
 
@@ -72,17 +59,17 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
     """
     output = output or Output(_OUT, _TRIED.format(_OUT))
     if output.is_stdout:
-        refuse("--output takes a file: the page would mix with what is printed")
+        _options.refuse("--output takes a file: the page would mix with what is printed")
     machine = topo()
     measured = (
         f"{time.strftime('%Y-%m-%d')} by Headrace {__version__}, {rounds} rounds of each point"
     )
-    outcomes: dict[str, Outcome] = {}
-    with progress("measuring this machine") as share, interruptible() as stop:
+    outcomes: dict[str, measure.Outcome] = {}
+    with progress("measuring this machine") as share, measure.interruptible() as stop:
         program = find_measuring_program()
         facts = gather_facts()
         for number, family in enumerate(FAMILIES):
-            outcomes[family] = measure_family(
+            outcomes[family] = measure.measure_family(
                 family,
                 facts,
                 program,
@@ -124,15 +111,15 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
 Figures = Iterator[tuple[Place, list[float]]]
 
 
-def _as_family(name: str, figures: Figures, none: str = "") -> Outcome:
+def _as_family(name: str, figures: Figures, none: str = "") -> measure.Outcome:
     """Make an outcome of figures whose measurement may fail; `none` says why there are none."""
     try:
         shown = tuple(
-            Shown(place, emulated=False, values=tuple(values)) for place, values in figures
+            measure.Shown(place, emulated=False, values=tuple(values)) for place, values in figures
         )
     except Error as error:
         shown, none = (), str(error)
-    return Outcome(name, shown, () if shown else (LeftOut(name, none),), partial=False)
+    return measure.Outcome(name, shown, () if shown else (LeftOut(name, none),), partial=False)
 
 
 def _rings(rounds: int) -> Figures:
@@ -161,7 +148,7 @@ def _copies() -> Figures:
             yield place, [each["measured"]["ratio"]]
 
 
-def _not_pinned(outcomes: dict[str, Outcome]) -> str:
+def _not_pinned(outcomes: dict[str, measure.Outcome]) -> str:
     """Return the first reason why memory was not locked."""
     return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
 
@@ -183,7 +170,7 @@ def _page(
     diagnosis = diagnose(gather())
     remarks = []
     if not_pinned:
-        remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {PIN_REMEDY}."))
+        remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {measure.PIN_REMEDY}."))
     if was_ended:
         remarks.append(("partial", "This report is partial: the measurement was stopped early."))
     if facts.emulated:
@@ -226,7 +213,7 @@ def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
 
 def _publish(
     machine: Machine,
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, measure.Outcome],
     cards: list[Card],
     guidelines: list[Guideline],
     written: tuple[str, int, int],
@@ -269,7 +256,7 @@ def _publish(
         report.say(f"{len(untold)} cannot be told here: {', '.join(untold)}.")
     report.say()
     if not_pinned := _not_pinned(outcomes):
-        report.say(f"Memory was not locked: {not_pinned}; {PIN_REMEDY}.", "yellow")
+        report.say(f"Memory was not locked: {not_pinned}; {measure.PIN_REMEDY}.", "yellow")
     ended = " It is partial: the measurement was stopped early." if summary["partial"] else ""
     report.say(
         f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "

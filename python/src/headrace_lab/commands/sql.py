@@ -12,34 +12,14 @@ import duckdb
 
 from headrace._apps.memory import resident_bytes
 from headrace._arguments import PREFETCH_MODES, PrefetchMode
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Choice,
-    Count,
-    FilePath,
-    Name,
-    Number,
-    Size,
-    Value,
-    flag,
-    json_option,
-    option,
-    refuse,
-    threads_option,
-)
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
 from headrace._cli.sim._machine import machine_of
 from headrace.engine import MoverPath
 from headrace.machine import topo
 from headrace.table import Table
-from headrace_lab.commands._sql_report import (
-    print_plans,
-    print_prediction,
-    print_report,
-    results_of,
-    simulated_of,
-    summary_of,
-)
+from headrace_lab.commands import _sql_report
 from headrace_lab.commands.query import check_path
 from headrace_lab.sql.prediction import Simulated, simulated_on
 from headrace_lab.sql.study import Settings, Study, make_plans, run_study
@@ -49,7 +29,7 @@ from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_
 ROUNDS_MAX = 1000
 
 
-class _Queries(Value[tuple[int, ...]]):
+class _Queries(_options.Value[tuple[int, ...]]):
     def __init__(self) -> None:
         super().__init__("N,...", f"numbers from 1 to {QUERY_COUNT} such as 1,6 or 3..5, or all")
 
@@ -70,46 +50,61 @@ class _Queries(Value[tuple[int, ...]]):
 
 @click.command("sql", cls=Command)
 @click.argument("query", metavar="[SQL]", required=False)
-@option(
+@_options.option(
     "--data",
-    type=FilePath("DIR"),
+    type=_options.FilePath("DIR"),
     help="Folder of Parquet and Arrow files; each is a table of its name.",
 )
-@option(
+@_options.option(
     "--tpch",
-    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
+    type=_options.Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
     help="TPC-H tables of this scale factor, generated once, instead of --data.",
 )
-@option("--query", "numbers", type=_Queries(), help="With --tpch: which of its queries.")
-@option(
+@_options.option("--query", "numbers", type=_Queries(), help="With --tpch: which of its queries.")
+@_options.option(
     "--data-dir",
-    type=FilePath("DIR"),
+    type=_options.FilePath("DIR"),
     help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
 )
-@option(
+@_options.option(
     "--prefetch",
-    type=Choice(*PREFETCH_MODES),
+    type=_options.Choice(*PREFETCH_MODES),
     default="auto",
     help="The mode that the report is about; all are measured.",
 )
-@option("--path", type=Choice("auto", "dsa", "cpu"), default="auto", help="What moves the bytes.")
-@threads_option("Threads of DuckDB")
-@option("--rounds", type=Count(1, ROUNDS_MAX), default="5", help="Measured rounds.")
-@option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
-@flag("--plan", help="Print which columns would be moved, in that order, and why; run nothing.")
-@option(
+@_options.option(
+    "--path",
+    type=_options.Choice("auto", "dsa", "cpu"),
+    default="auto",
+    help="What moves the bytes.",
+)
+@_options.threads_option("Threads of DuckDB")
+@_options.option(
+    "--rounds", type=_options.Count(1, ROUNDS_MAX), default="5", help="Measured rounds."
+)
+@_options.option(
+    "--capacity",
+    type=_options.Size(1),
+    help="Capacity of the cache per node; all tables if not given.",
+)
+@_options.flag(
+    "--plan", help="Print which columns would be moved, in that order, and why; run nothing."
+)
+@_options.option(
     "--simulate",
-    type=FilePath("MACHINE"),
+    type=_options.FilePath("MACHINE"),
     help="Also print what the simulator predicts of reading the same columns on a machine of "
     "'headrace sim list', with --threads, or all processors of its first node.",
 )
-@option(
+@_options.option(
     "--tables-on",
-    type=Name("[a-z]+|[0-9]+", "a kind of memory such as cxl, or the number of a node", "PLACE"),
+    type=_options.Name(
+        "[a-z]+|[0-9]+", "a kind of memory such as cxl, or the number of a node", "PLACE"
+    ),
     help="With --simulate: the memory of that machine where the tables lie; its first node if not "
     "given.",
 )
-@json_option
+@_options.json_option
 def command(
     query: str | None,
     data: str | None,
@@ -138,14 +133,16 @@ def command(
     """
     _check_words(data, tpch, query, numbers)
     if plan and as_json:
-        refuse("--plan prints a table and measures nothing: leave out --json")
+        _options.refuse("--plan prints a table and measures nothing: leave out --json")
     queries = _queries(query, numbers)
     simulated = None
     if simulate is not None:
         record = machine_of(simulate, "--simulate")
         simulated = simulated_on(simulate, record, threads, tables_on)
     elif tables_on is not None:
-        refuse("--tables-on places the tables of a simulated machine: give --simulate, too")
+        _options.refuse(
+            "--tables-on places the tables of a simulated machine: give --simulate, too"
+        )
     machine = topo()
     settings = Settings(
         prefetch=prefetch,
@@ -187,11 +184,11 @@ def _check_words(
     data: str | None, tpch: float | None, query: str | None, numbers: tuple[int, ...] | None
 ) -> None:
     if (data is None) == (tpch is None):
-        refuse("give the tables: either --data DIR or --tpch SCALE")
+        _options.refuse("give the tables: either --data DIR or --tpch SCALE")
     if (query is None) == (numbers is None):
-        refuse("give what to run: either SQL in quotes, or --query with --tpch")
+        _options.refuse("give what to run: either SQL in quotes, or --query with --tpch")
     if numbers is not None and tpch is None:
-        refuse("--query names queries of TPC-H: give --tpch, too")
+        _options.refuse("--query names queries of TPC-H: give --tpch, too")
 
 
 def _queries(sql: str | None, numbers: tuple[int, ...] | None) -> dict[str, str]:
@@ -209,23 +206,26 @@ def _print_plans(
 ) -> None:
     registered = {name: Table(table) for name, table in tables.items()}
     plans = make_plans(registered, queries, prefetch)
-    print_plans(plans)
+    _sql_report.print_plans(plans)
     if simulated is not None:
         scans = {name: each.scans for name, each in plans.items()}
-        print_prediction(simulated, simulated.predict(scans, registered))
+        _sql_report.print_prediction(simulated, simulated.predict(scans, registered))
 
 
 def _report(study: Study, simulated: Simulated | None, *, as_json: bool) -> None:
     plans = {name: each.plan for name, each in study.queries.items()}
     predicted = None if simulated is None else simulated.predict(plans, study.tables)
     if as_json:
-        results = results_of(study)
+        results = _sql_report.results_of(study)
         if simulated is not None and predicted is not None:
-            results["simulated"] = simulated_of(simulated, predicted)
+            results["simulated"] = _sql_report.simulated_of(simulated, predicted)
         print_document(
-            "sql", machine=study.machine.document, results=results, summary=summary_of(study)
+            "sql",
+            machine=study.machine.document,
+            results=results,
+            summary=_sql_report.summary_of(study),
         )
         return
-    print_report(study)
+    _sql_report.print_report(study)
     if simulated is not None and predicted is not None:
-        print_prediction(simulated, predicted)
+        _sql_report.print_prediction(simulated, predicted)

@@ -22,20 +22,8 @@ from headrace._apps.dsa.configuration import (
     queues_in,
     to_text,
 )
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Choice,
-    Count,
-    Name,
-    OutputFile,
-    Size,
-    Value,
-    json_option,
-    option,
-    refuse,
-    refuse_two_on_stdout,
-    replay_option,
-)
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
 from headrace._cli.dsa import facts_of
@@ -46,7 +34,7 @@ from headrace.errors import InvalidArgumentError
 _NUMBER_MAX = 999_999_999
 
 
-class _Devices(Value[int | list[str]]):
+class _Devices(_options.Value[int | list[str]]):
     """A number of devices, or their names."""
 
     def __init__(self) -> None:
@@ -67,7 +55,7 @@ class _Devices(Value[int | list[str]]):
         return names
 
 
-class _Numbers(Value[tuple[int, ...]]):
+class _Numbers(_options.Value[tuple[int, ...]]):
     """A number for all WQs, or several, assigned to them in turn."""
 
     def __init__(self) -> None:
@@ -80,61 +68,69 @@ class _Numbers(Value[tuple[int, ...]]):
 
 
 @click.command("configure", cls=Command)
-@option(
+@_options.option(
     "--preset",
-    type=Choice(*PRESETS, metavar="NAME"),
+    type=_options.Choice(*PRESETS, metavar="NAME"),
     help=f"{', '.join(PRESETS)}; 'shared' if not given.",
 )
-@option(
+@_options.option(
     "--devices",
     type=_Devices(),
     help="How many devices, or their names: dsa0,dsa2; all if not given.",
 )
-@option(
+@_options.option(
     "--groups",
-    type=Count(0, _NUMBER_MAX),
+    type=_options.Count(0, _NUMBER_MAX),
     help="Groups per device; WQs and engines are distributed among them.",
 )
-@option("--engines", type=Count(0, _NUMBER_MAX), help="Engines per device to use.")
-@option("--queues", type=Count(0, _NUMBER_MAX), help="WQs per device.")
-@option("--mode", type=Choice(*MODES), help="Mode of the WQs; both: in turn.")
-@option(
+@_options.option(
+    "--engines", type=_options.Count(0, _NUMBER_MAX), help="Engines per device to use."
+)
+@_options.option("--queues", type=_options.Count(0, _NUMBER_MAX), help="WQs per device.")
+@_options.option("--mode", type=_options.Choice(*MODES), help="Mode of the WQs; both: in turn.")
+@_options.option(
     "--size",
     type=_Numbers(),
     help="Entries per WQ, or of each in turn: 16,64; if not given, all in equal parts.",
 )
-@option(
+@_options.option(
     "--threshold",
-    type=Count(0, _NUMBER_MAX),
+    type=_options.Count(0, _NUMBER_MAX),
     help="Entries of a shared WQ that programs may fill; all if not given.",
 )
-@option(
+@_options.option(
     "--priority",
     type=_Numbers(),
     help="Weight of a WQ in its group, 1 to 15, or of each in turn: 15,1.",
 )
-@option(
-    "--block-on-fault", type=Choice("on", "off"), help="Whether an engine waits at a page fault."
+@_options.option(
+    "--block-on-fault",
+    type=_options.Choice("on", "off"),
+    help="Whether an engine waits at a page fault.",
 )
-@option(
-    "--batch", type=Count(0, _NUMBER_MAX), help="Descriptors of the largest batch, a power of two."
+@_options.option(
+    "--batch",
+    type=_options.Count(0, _NUMBER_MAX),
+    help="Descriptors of the largest batch, a power of two.",
 )
-@option("--transfer", type=Size(), help="The largest transfer, such as 2GiB; a power of two.")
-@option(
+@_options.option(
+    "--transfer", type=_options.Size(), help="The largest transfer, such as 2GiB; a power of two."
+)
+@_options.option(
     "--name",
-    type=Name(
+    type=_options.Name(
         rf"[A-Za-z0-9_.-]{{1,{LABEL_LENGTH_MAX}}}",
         f"1 to {LABEL_LENGTH_MAX} letters, digits, '_', '.' or '-'",
     ),
     help="Prefix of the names of the WQs.",
 )
-@option(
+@_options.option(
     "--output",
-    type=OutputFile("write the configuration to '{}'"),
+    type=_options.OutputFile("write the configuration to '{}'"),
     help="Write the configuration there, not to stdout.",
 )
-@replay_option
-@json_option
+@_options.replay_option
+@_options.json_option
 def command(
     preset: str | None,
     devices: int | list[str] | None,
@@ -162,7 +158,7 @@ def command(
 
     Example: headrace dsa configure --queues 2 --mode both --size 32 --devices dsa0
     """
-    refuse_two_on_stdout("--output", output, as_json=as_json)
+    _options.refuse_two_on_stdout("--output", output, as_json=as_json)
     wish = _wish(
         PRESETS[preset or "shared"],
         {
@@ -181,14 +177,14 @@ def command(
         },
     )
     if threshold is not None and wish.mode == "dedicated":
-        refuse(
+        _options.refuse(
             "--threshold applies to shared WQs, and all are dedicated; leave it out, or set --mode"
         )
     facts, origin = facts_of(replay)
     try:
         configuration = configure(wish, facts, devices if isinstance(devices, list) else None)
     except InvalidArgumentError as error:
-        refuse(f"{error.cause}; {error.remedy}")
+        _options.refuse(f"{error.cause}; {error.remedy}")
     if output is not None and output.is_stdout:
         output = None  # The default.
     elif output is not None:

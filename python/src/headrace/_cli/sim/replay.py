@@ -11,18 +11,8 @@ import click
 from headrace import _core
 from headrace._apps.sim.picture import draw_timeline
 from headrace._apps.sim.sweep import points_of
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Choice,
-    FilePath,
-    Number,
-    json_option,
-    option,
-    plot_option,
-    refuse,
-    refuse_two_on_stdout,
-    refuse_value,
-)
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of
@@ -58,49 +48,54 @@ _SWEPT = Scenario(
 
 
 @click.command("replay", cls=Command)
-@click.argument("trace", type=FilePath("TRACE"), metavar="TRACE")
-@option(
+@click.argument("trace", type=_options.FilePath("TRACE"), metavar="TRACE")
+@_options.option(
     "--machine",
     "machines",
-    type=FilePath("MACHINE"),
+    type=_options.FilePath("MACHINE"),
     multiple=True,
     help="A machine of 'headrace sim list', or the path of a record with a model; repeat it to "
     "compare machines.",
 )
-@option(
+@_options.option(
     "--map",
     "places",
-    type=FilePath("PLACES"),
+    type=_options.FilePath("PLACES"),
     help="Nodes of the machine for recorded ones, and for copies of caches, as in "
     "0=ddr0,copies=hbm: a number, or a kind of memory with a number. Default: the same number.",
 )
-@option(
+@_options.option(
     "--sweep",
-    type=FilePath("KEY=VALUES"),
+    type=_options.FilePath("KEY=VALUES"),
     multiple=True,
     help="Values of devices, workers, working_set, compute_scale, policy or path, as in "
     "devices=1,2,4; can be repeated.",
 )
-@option("--policy", type=Choice(*_POLICIES), default="round_robin", help="How devices are chosen.")
-@option(
+@_options.option(
+    "--policy",
+    type=_options.Choice(*_POLICIES),
+    default="round_robin",
+    help="How devices are chosen.",
+)
+@_options.option(
     "--path",
-    type=Choice("recorded", "cpu", "dsa"),
+    type=_options.Choice("recorded", "cpu", "dsa"),
     default="recorded",
     help="What carries out the operations; recorded: as the program asked.",
 )
-@option(
+@_options.option(
     "--compute-scale",
-    type=Number(0, 1000),
+    type=_options.Number(0, 1000),
     default="1",
     help="Factor of the program's own computing.",
 )
-@option(
+@_options.option(
     "--inject",
-    type=Choice("none", "header", "payload", "whole"),
+    type=_options.Choice("none", "header", "payload", "whole"),
     help="Messages come through a NIC, which puts this part of them into the receiver's L2.",
 )
-@plot_option("the threads over time")
-@json_option
+@_options.plot_option("the threads over time")
+@_options.json_option
 def command(
     trace: str,
     machines: tuple[str, ...],
@@ -122,13 +117,13 @@ def command(
 
     Example: headrace sim replay query.trace --machine xeon-max-flat --machine spr-cxl
     """
-    refuse_two_on_stdout("--plot", plot, as_json=as_json)
+    _options.refuse_two_on_stdout("--plot", plot, as_json=as_json)
     if not machines:
-        refuse("give a --machine, or several")
+        _options.refuse("give a --machine, or several")
     try:
         points = points_of(_SWEPT, sweep) if sweep else [{}]
     except (InvalidArgumentError, NotFoundError) as error:
-        refuse(str(error))
+        _options.refuse(str(error))
     runs = []
     for name in machines:
         record = machine_of(name)
@@ -197,7 +192,7 @@ def _values(point: dict[str, str]) -> dict[str, object]:
         try:
             number = float(text) if key == "compute_scale" else _core.parse_bytes(text)
         except (Error, ValueError):
-            refuse_value("--sweep", f"{key}={text}: '{text}' is not a number")
+            _options.refuse_value("--sweep", f"{key}={text}: '{text}' is not a number")
         values["working_bytes" if key == "working_set" else key] = number
     return values
 
@@ -220,7 +215,7 @@ def _nodes(places: str | None, record: Path) -> dict[str, object]:
         number = by_kind.get(name, int(name) if name.isdigit() else None)
         is_node = key.isdigit() and int(key) <= _NODE_MAX
         if number is None or not (key == "copies" or is_node):
-            refuse_value(
+            _options.refuse_value(
                 "--map",
                 f"'{part}': write NODE=PLACE or copies=PLACE; places of '{record.stem}' are "
                 f"{', '.join(by_kind)} and numbers of nodes",

@@ -10,15 +10,8 @@ import click
 from headrace._apps.sim.picture import draw_results
 from headrace._apps.sim.provenance import published_figures
 from headrace._apps.sim.sweep import points_of
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    FilePath,
-    json_option,
-    option,
-    plot_option,
-    refuse,
-    refuse_two_on_stdout,
-)
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report
 from headrace._cli.sim._machine import machine_of, machine_option
@@ -28,18 +21,18 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 
 
 @click.command("run", cls=Command)
-@click.argument("name", type=FilePath("NAME"), metavar="NAME")
+@click.argument("name", type=_options.FilePath("NAME"), metavar="NAME")
 @machine_option("default: the scenario's")
-@option(
+@_options.option(
     "--sweep",
-    type=FilePath("KEY=VALUES"),
+    type=_options.FilePath("KEY=VALUES"),
     multiple=True,
     help="Values of a parameter, as in bytes=64:1MiB (which doubles) or devices=1,2,4; can be "
     "repeated. The first value of each other parameter holds then. Without it, all values of all "
     "parameters are combined.",
 )
-@plot_option("the figures")
-@json_option
+@_options.plot_option("the figures")
+@_options.json_option
 def command(
     name: str,
     machine: str | None,
@@ -52,12 +45,12 @@ def command(
 
     Example: headrace sim run ddr-to-hbm --machine xeon-max-flat --plot devices.svg
     """
-    refuse_two_on_stdout("--plot", plot, as_json=as_json)
+    _options.refuse_two_on_stdout("--plot", plot, as_json=as_json)
     try:
         asked = scenario(name)
         points = points_of(asked, list(sweep))
     except (InvalidArgumentError, NotFoundError) as error:
-        refuse(str(error))
+        _options.refuse(str(error))
     path = machine_of(machine or asked.machine)
     results = run(name, points, machine=str(path))
     model = json.loads(path.read_text(encoding="utf-8"))["model"]

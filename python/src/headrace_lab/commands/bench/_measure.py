@@ -15,17 +15,8 @@ import click
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Count,
-    Decorator,
-    Value,
-    json_option,
-    option,
-    plot_option,
-    refuse,
-    rounds_option,
-)
 from headrace._cli._output import EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
@@ -38,7 +29,7 @@ _CURVE_MS = 100
 _TIME_LIMIT_S = 3600
 
 
-class _ThreadCounts(Value[tuple[int, ...]]):
+class _ThreadCounts(_options.Value[tuple[int, ...]]):
     """Numbers of threads, each up to the number of processors that this process may use."""
 
     def __init__(self) -> None:
@@ -48,14 +39,14 @@ class _ThreadCounts(Value[tuple[int, ...]]):
         self.documented = wanted
 
     def read(self, text: str) -> tuple[int, ...]:
-        counts = tuple(Count(1, self._most).read(each) for each in text.split(","))
+        counts = tuple(_options.Count(1, self._most).read(each) for each in text.split(","))
         if counts[0] != 1 or list(counts) != sorted(set(counts)):
             raise ValueError
         return counts
 
 
-def _curves_option() -> Decorator:
-    return option(
+def _curves_option() -> _options.Decorator:
+    return _options.option(
         "--threads",
         type=_ThreadCounts(),
         help="Also measure with as many threads at once, each on a processor of its own.",
@@ -188,7 +179,9 @@ class Outcome:
 
 def _refuse_plot(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        refuse("--plot drew what the table has; 'bench copy', 'injection' and families draw curves")
+        _options.refuse(
+            "--plot drew what the table has; 'bench copy', 'injection' and families draw curves"
+        )
 
 
 _no_plot = click.option("--plot", hidden=True, expose_value=False, callback=_refuse_plot)
@@ -198,7 +191,7 @@ def benchmark(
     name: str,
     rounds: int,
     note: str = "",
-    *options: Decorator,
+    *options: _options.Decorator,
     curves: bool = False,
     plots: bool = False,
 ) -> Callable[[Callable[..., Outcome]], click.Command]:
@@ -225,10 +218,10 @@ def benchmark(
         function: Callable[..., object] = run
         if curves:
             function = _curves_option()(function)
-        plot_or_not = plot_option("the figures") if plots else _no_plot
-        for each in (json_option, plot_or_not, *reversed(options)):
+        plot_or_not = _options.plot_option("the figures") if plots else _no_plot
+        for each in (_options.json_option, plot_or_not, *reversed(options)):
             function = each(function)
-        function = rounds_option(rounds, note)(function)
+        function = _options.rounds_option(rounds, note)(function)
         return click.command(name, cls=Command)(function)
 
     return made

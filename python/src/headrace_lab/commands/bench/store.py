@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace._apps.figures import Figure
-from headrace._cli._options import Count, FilePath, flag, option
+from headrace._cli import _options
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
 from headrace._temporary import temporary_folder
@@ -44,23 +44,25 @@ _WORDS = {
     "store",
     15,
     "",
-    option(
+    _options.option(
         "--cycles",
-        type=Count(1, _CYCLES_MAX),
+        type=_options.Count(1, _CYCLES_MAX),
         default="20000",
         help="Blocks put or got on a disk that fails by chance, each compared.",
     ),
-    option(
+    _options.option(
         "--folder",
-        type=FilePath(metavar="FOLDER"),
+        type=_options.FilePath(metavar="FOLDER"),
         help="Also compare stores in files of up to 8 GiB here with fio.",
     ),
-    option(
+    _options.option(
         "--processes",
-        type=Count(2, 16),
+        type=_options.Count(2, 16),
         help="Instead: a store that this many processes share, beside stores of their own.",
     ),
-    flag("--faults", help="Instead: what files of stores, and of others, lose under faults."),
+    _options.flag(
+        "--faults", help="Instead: what files of stores, and of others, lose under faults."
+    ),
     curves=True,
 )
 def command(

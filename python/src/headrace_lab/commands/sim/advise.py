@@ -6,16 +6,8 @@ from dataclasses import asdict
 import click
 
 from headrace import _core
+from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._options import (
-    Choice,
-    Count,
-    FilePath,
-    Size,
-    json_option,
-    option,
-    refuse,
-)
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
@@ -29,28 +21,37 @@ _ROWS_MAX = 20
 
 def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        refuse("a query's gain is 'headrace sql SQL --data DIR --plan --simulate MACHINE' now")
+        _options.refuse(
+            "a query's gain is 'headrace sql SQL --data DIR --plan --simulate MACHINE' now"
+        )
 
 
 @click.command("advise", cls=Command)
 @machine_option("needed with --bytes")
-@option("--bytes", "size", type=Size(1), help="Bytes of node 0 that are read.")
-@option(
+@_options.option("--bytes", "size", type=_options.Size(1), help="Bytes of node 0 that are read.")
+@_options.option(
     "--passes",
-    type=Count(1, _PASSES_MAX),
+    type=_options.Count(1, _PASSES_MAX),
     default="1",
     help="With --bytes: number of times they are read.",
 )
-@option(
+@_options.option(
     "--pattern",
-    type=Choice("scan", "update", "chase"),
+    type=_options.Choice("scan", "update", "chase"),
     default="scan",
     help="With --bytes: in order, in order and written back, or each load needs the one before.",
 )
 @click.option("--sql", "--data", "--tables", hidden=True, expose_value=False, callback=_refuse_sql)
-@option("--trace", type=FilePath(), help="A traced program: on which machine, with what.")
-@option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
-@json_option
+@_options.option(
+    "--trace", type=_options.FilePath(), help="A traced program: on which machine, with what."
+)
+@_options.option(
+    "--threads",
+    type=_options.Count(1, _THREADS_MAX),
+    default="12",
+    help="Cores of node 0 that read.",
+)
+@_options.json_option
 def command(
     machine: str | None,
     size: int | None,
@@ -70,7 +71,7 @@ def command(
     Example: headrace sim advise --machine xeon-max-flat --bytes 1GiB --passes 4
     """
     if (size is None) == (trace is None):
-        refuse("give one of --bytes and --trace")
+        _options.refuse("give one of --bytes and --trace")
     path = None if machine is None else machine_of(machine)
     if trace is not None:
         _print_traced(
@@ -78,7 +79,7 @@ def command(
         )
         return
     if path is None or size is None:
-        refuse("--bytes is about a --machine; give one")
+        _options.refuse("--bytes is about a --machine; give one")
     ranked = advice.advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
     in_cache_mode = advice.cache_mode_gain(path, size, passes=passes) if pattern == "scan" else None
     best = ranked[0]
