@@ -88,13 +88,10 @@ def readable(value: object, role: str) -> bytes | bytearray | ByteArray:
 
 
 def require_one_order(**arrays: object) -> None:
-    """Refuse arrays of one operation with different memory orders.
+    """Refuse arrays, by role, of one operation with different memory orders.
 
     Bytes are moved in memory order: between Fortran order and C order, this would permute the
     elements. Buffers without an order, such as bytes or one dimension, fit either.
-
-    Args:
-        arrays: The arrays by role.
 
     Raises:
         InvalidArgumentError: One is in Fortran order and another in C order.

@@ -21,12 +21,7 @@ EXTRAS = {
 
 
 def missing_package(tried: str, problem: ModuleNotFoundError) -> UnsupportedError:
-    """Return the error that names the extra to install.
-
-    Args:
-        tried: What needs the package.
-        problem: The failed import.
-    """
+    """The error for what `tried` needs: it names the extra to install."""
     package = (problem.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
     if extra is None:

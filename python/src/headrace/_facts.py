@@ -181,11 +181,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class AccelConfig:
-    """libaccel-config and the program of the same package.
-
-    Attributes:
-        program: Path of the program accel-config, "" if it is not installed.
-    """
+    """libaccel-config and the program of the same package: its path, "" if not installed."""
 
     found: bool | None = None
     version: str | None = None
@@ -203,11 +199,7 @@ class HugePages:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNode:
-    """A NUMA node.
-
-    Attributes:
-        side_cache_bytes: Size of its memory-side cache, 0 if it has none.
-    """
+    """A NUMA node; `side_cache_bytes` is 0 without a memory-side cache."""
 
     name: str
     cpu_count: int | None = None
@@ -218,11 +210,7 @@ class MemoryNode:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The process that runs the checks.
-
-    Attributes:
-        nodes: NUMA nodes of the processors that this process may use.
-    """
+    """The process that runs the checks; `nodes` are those of the processors that it may use."""
 
     user: str | None = None
     nodes: tuple[int, ...] | None = None
@@ -231,10 +219,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All facts.
-
-    Threading: immutable.
-    """
+    """All facts."""
 
     platform: Platform = Platform()
     kernel: Kernel = Kernel()
@@ -262,11 +247,7 @@ def to_document(facts: Facts, origin: str) -> dict[str, Any]:
 
 
 def from_document(document: object, tried: str) -> tuple[Facts, str]:
-    """Read a record.
-
-    Returns:
-        The facts and their origin.
-    """
+    """Read a record: the facts and their origin."""
     remedy = "make a record by 'headrace doctor --record FILE'"
     if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
         raise CorruptDataError(tried, "it has no schema", remedy)

@@ -52,9 +52,8 @@ _EMULATOR_REGISTERS = "dev/dsa-emulator/registers"
 def gather(root: str = "/") -> _facts.Facts:
     """Read the facts of this machine.
 
-    Args:
-        root: Directory that contains sys, proc and the like. With another one than "/", for tests,
-            facts that only the running kernel has are not read.
+    `root` contains sys, proc and the like. With another one than "/", for tests, facts that only
+    the running kernel has are not read.
     """
     here = Path(root)
     cpu = _cpu_information(here)
@@ -358,11 +357,7 @@ def _character_device(root: Path, name: str, *, tried: bool) -> _facts.Character
 
 
 def _try_portal(path: Path) -> tuple[str | None, str | None]:
-    """Open a WQ's file and map its portal, then close both.
-
-    Returns:
-        The name of the errno of each: "" if it worked, None if not tried.
-    """
+    """Open a WQ's file, map its portal: each errno's name, "" if it worked, None if untried."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:

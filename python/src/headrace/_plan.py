@@ -49,11 +49,7 @@ class UnreadablePlanError(ValueError):
 
 
 def read_plan(text: str, tables: Mapping[str, Table], query: str) -> list[PlannedScan]:
-    """Read the output of ``EXPLAIN (FORMAT JSON)``.
-
-    Raises:
-        UnreadablePlanError: The format is unknown.
-    """
+    """Read EXPLAIN (FORMAT JSON); raise UnreadablePlanError if the format is unknown."""
     scans: list[PlannedScan] = []
     try:
         for node in json.loads(text):

@@ -126,7 +126,7 @@ def screen_by_model(  # noqa: PLR0913
     always: Sequence[C] = (),
     goals: Sequence[str | None] = (None,),
 ) -> None:
-    """Measure candidates that the model selects, until there are enough or `is_over`.
+    """Measure candidates that the model selects, until there are `count_max` or `is_over`.
 
     Args:
         trials: Measures.
@@ -207,14 +207,9 @@ def halved(
     *,
     goal: str | None = None,
 ) -> list[C]:
-    """Select the best `left` by successive halving.
+    """Select the best `left` of the screened candidates by successive halving.
 
-    Args:
-        trials: Has the screened candidates.
-        stages: For each stage, candidates and rounds to measure each.
-        left: Number of the last ones.
-        is_over: Whether time is up.
-        goal: Restricts the conditions.
+    `stages` has candidates and rounds to measure each; `goal` restricts the conditions.
     """
     named = trials.best(len(trials.logs), goal=goal)
     for count, round_count in stages:

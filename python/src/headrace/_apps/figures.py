@@ -11,11 +11,7 @@ _OUTSIDE = 0.05
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its spread: median, lower and upper quartile over the rounds.
-
-    Attributes:
-        interval: The 95 % confidence interval of the median; None for counts.
-    """
+    """Median and quartiles over the rounds; `interval`: 95 %, of the median, not of counts."""
 
     median: float
     low: float

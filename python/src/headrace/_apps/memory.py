@@ -20,10 +20,7 @@ def available_bytes() -> int | None:
 def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
     """The size of each of two pools that, used in turn, are never in a cache.
 
-    Args:
-        bytes_max: The longest call.
-        l3_bytes: Size of the last-level cache, which a pool must exceed to be cold.
-        free_bytes: Available memory; None if unknown.
+    `bytes_max` is the longest call; `free_bytes` the available memory, None if unknown.
     """
     # Room for two places of the longest call at any offset.
     room_bytes = 2 * bytes_max + (64 << 10)

@@ -98,11 +98,7 @@ app.context_settings = {
 
 
 def run_command_line() -> int:
-    """Run the command line; print errors of Headrace as one sentence on stderr.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command line, return its exit code; print Headrace's errors as one sentence."""
     try:
         code = app(prog_name="headrace", standalone_mode=False)
     except click.UsageError as error:

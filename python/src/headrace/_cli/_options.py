@@ -202,11 +202,7 @@ class OutputFile(Value[Output]):
     """An output file, opened when the command line is parsed, before any work."""
 
     def __init__(self, tried: str) -> None:
-        """Accept writable files.
-
-        Args:
-            tried: Purpose of the file, for errors: "write the profile to '{}'".
-        """
+        """Accept writable files; `tried`, for errors: "write the profile to '{}'"."""
         super().__init__("FILE", "a path")
         self.documented = ""
         self._tried = tried
@@ -219,11 +215,7 @@ class OutputFile(Value[Output]):
 
 class Picture(Value[Output]):
     def __init__(self, subject: str) -> None:
-        """Accept writable files that end in .svg or .png.
-
-        Args:
-            subject: What is drawn, for errors: "the timeline".
-        """
+        """Accept writable .svg and .png files; `subject`, for errors: "the timeline"."""
         super().__init__("FILE", "a path that ends in .svg or .png")
         self.documented = ""
         self._subject = subject
@@ -308,12 +300,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def refuse_value(parameter: str, sentence: str) -> NoReturn:
-    """End the command with a usage error about an option.
-
-    Args:
-        parameter: The option, such as "--placement".
-        sentence: The error: "'x' is not a node".
-    """
+    """End the command with a usage error about an option, such as "'x' is not a node"."""
     raise click.BadParameter(sentence, param_hint=parameter)
 
 

@@ -30,11 +30,7 @@ def complain(problem: object) -> None:
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The installed JSON schema of a command's document.
-
-    Args:
-        name: Name of the command: "query", "bench-cache".
-    """
+    """The installed JSON schema of a command's document, such as "query" or "bench-cache"."""
     path = Path(__file__).parent.parent / "schemas" / f"{name}.json"
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
@@ -69,11 +65,7 @@ def live_stdout() -> TextIO:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar while the block runs, if stderr is a terminal.
-
-    Yields:
-        A function to call with the share done, 0 to 1.
-    """
+    """Show progress on a terminal while the block runs; call the result with the share done."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _share: None
         return

@@ -13,11 +13,7 @@ __all__ = ["FAMILIES", "MEASURED_ELSEWHERE", "ONLY_SIMULATED", "SIMULATED_BY", "
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A set of related measurements of movers.
-
-    Attributes:
-        scenarios: Scenarios that simulate the same.
-    """
+    """A set of related measurements of movers, and the scenarios that simulate the same."""
 
     name: str
     summary: str

@@ -14,11 +14,7 @@ from headrace.machine import Node, topo
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A work queue that this process can use.
-
-    Attributes:
-        block_on_fault: Whether its engines may wait for pages.
-    """
+    """A work queue that this process can use; `block_on_fault`: its engines may wait for pages."""
 
     name: str
     device: str
@@ -38,9 +34,8 @@ class Queue:
 class Facts:
     """Facts of the machine.
 
-    Attributes:
-        perf_allowed: Whether a process may count its cycles.
-        monitors_cache: Whether resctrl reports cache occupancy.
+    A process may count its cycles (`perf_allowed`); resctrl reports their occupancy of caches
+    (`monitors_cache`).
     """
 
     queues: tuple[Queue, ...]

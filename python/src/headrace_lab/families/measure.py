@@ -32,12 +32,7 @@ TRIED = "measure movers"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A figure of a point at one place.
-
-    Attributes:
-        emulated: Whether an emulated device did the work; it says nothing about a real one.
-        values: One of each round.
-    """
+    """A figure of a point at one place, one value a round; `emulated`: of an emulated device."""
 
     place: Place
     emulated: bool

@@ -34,12 +34,7 @@ _HEIGHT = 0.52
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a panel.
-
-    Attributes:
-        kind: "measured", "emulated", "simulated" or "published".
-        points: By place on the axis: median, lower and upper quartile.
-    """
+    """A line: "measured", "emulated", "simulated" or "published"; by tick median and quartiles."""
 
     label: str
     kind: str

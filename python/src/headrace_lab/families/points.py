@@ -42,12 +42,7 @@ _SHARED_COPIES = 120
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a figure of a point is shown.
-
-    Attributes:
-        panel: Title of the panel, with its axis: "4 KiB, by depth".
-        metric: The metric; the name ends in the unit.
-    """
+    """Where a figure of a point is shown; the metric's name ends in the unit."""
 
     panel: str
     line: str
@@ -57,11 +52,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measurement that runs once in each round.
-
-    Attributes:
-        emulated: Whether an emulated device does the work.
-    """
+    """A measurement that runs once in each round, on an emulated device if so marked."""
 
     words: dict[str, object]
     places: tuple[Place, ...]

@@ -23,11 +23,7 @@ _SCALES = {"mib_per_s": _MIB, "cpu_mib_per_s": _MIB}
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A line of simulated values.
-
-    Attributes:
-        machine: Machine to simulate; empty: the scenario's default.
-    """
+    """A line of simulated values; without a machine of the scenario's default."""
 
     label: str
     scenario: str
@@ -76,11 +72,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A figure of the report.
-
-    Attributes:
-        absent: Why nothing was measured; empty if something was.
-    """
+    """A figure of the report; `absent`: why nothing was measured, empty if something was."""
 
     name: str
     title: str

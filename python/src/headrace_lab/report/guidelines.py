@@ -19,11 +19,7 @@ _SAME = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a guideline holds here.
-
-    Attributes:
-        state: One of `HOLDS`, `BROKEN`, `UNKNOWN` and `EMULATED`.
-    """
+    """Whether a guideline holds here: `HOLDS`, `BROKEN`, `UNKNOWN` or `EMULATED`."""
 
     state: str
     reason: str
@@ -31,11 +27,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Guideline:
-    """A guideline and its verdict.
-
-    Attributes:
-        figure: The figure of the report behind the verdict.
-    """
+    """A guideline, its verdict, and the figure of the report behind that."""
 
     name: str
     source: str
@@ -72,13 +64,7 @@ class Measured:
     """Figures of all families, found by line and place."""
 
     def __init__(self, outcomes: Mapping[str, Outcome], *, no_queue: str, has_tiers: bool) -> None:
-        """Keep the measured figures.
-
-        Args:
-            outcomes: Outcomes by family.
-            no_queue: Why there is no device; empty if there is one.
-            has_tiers: Whether the machine has memory faster than that of its processors' nodes.
-        """
+        """Keep the figures; `no_queue`: why no device is; `has_tiers`: some memory is faster."""
         self.outcomes = outcomes
         self.no_queue = no_queue
         self.has_tiers = has_tiers

@@ -33,14 +33,8 @@ def page_of(
 ) -> str:
     """Write the page.
 
-    Args:
-        title: Title of the page.
-        machine: Facts about the machine, by name.
-        headline: The doctor's headline.
-        findings: The doctor's checks: name, state and finding.
-        cards: The figures.
-        guidelines: Guidelines with their verdicts.
-        remarks: Kind ("partial", "emulated" or "unpinned") and sentence.
+    Findings are the doctor's: checks, state and finding. Remarks have a kind ("partial", "emulated"
+    or "unpinned") and a sentence.
     """
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined

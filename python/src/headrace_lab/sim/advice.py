@@ -28,14 +28,10 @@ SHARED_COLUMNS = 1
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One option for the data.
+    """One option for the data, with its simulated gain in throughput over not moving.
 
-    Attributes:
-        tier: Kind of memory to read from: "ddr", "hbm", ...
-        chunk_bytes: Bytes to move at a time; 0 if nothing is moved.
-        gain: Gain in throughput over not moving; simulated.
-        bound: The saturated resource.
-        notes: Remarks about the gain.
+    `tier` is the memory to read from, `bound` the saturated resource; `chunk_bytes` are moved at a
+    time, 0 if nothing is.
     """
 
     tier: str
@@ -53,16 +49,8 @@ def advise_data(
 ) -> list[Advice]:
     """Compare places for data of node 0 that is read `passes` times by `threads` cores.
 
-    Args:
-        machine: Path of the record.
-        byte_count: Size of the data.
-        passes: How often all of it is read.
-        threads: Cores that read.
-        pattern: "scan", "update" (each line is read and written) or "chase" (each load depends on
-            the previous one).
-
-    Returns:
-        The options, the best first; not moving is one of them.
+    The best comes first; not moving is one of them. Patterns: "scan", "update" (each line is read
+    and written) or "chase" (each load depends on the previous one).
     """
     model = _model(machine)
     found = [_leave(model, "")]
@@ -104,11 +92,7 @@ class TraceAdvice:
 
 
 def advise_trace(trace: str, names: Iterable[str]) -> list[TraceAdvice]:
-    """Replay a traced program on machines, with its copies on each kind of memory, by each mover.
-
-    Returns:
-        All ways, the fastest first.
-    """
+    """Replay a traced program, its copies on each memory, by each mover; the fastest first."""
     found = []
     for name in names:
         path = find_machine(name)
@@ -152,11 +136,9 @@ def cache_mode_gain(machine: Path, byte_count: int, *, passes: int) -> float | N
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A query's scan of one table.
+    """A query's scan of one table: columns with the average bytes of a value.
 
-    Attributes:
-        filters: Columns of the filter, with the average bytes of a value.
-        others: Columns read for the rows that pass, likewise; may include columns of the filter.
+    `others` are read for the rows that pass; they may include columns of the filter.
     """
 
     rows: int
@@ -197,14 +179,8 @@ def advise_tables(
 ) -> list[Advice]:
     """Compare targets for prefetching columns of tables that are read sequentially.
 
-    Args:
-        machine: Path of the record.
-        tables: The columns of each table.
-        threads: Cores that read.
-        home: Node of all columns; None is the first node.
-
-    Returns:
-        The options, the best first; not moving is one of them. The bound is the slowest table's.
+    The best comes first; not moving is one of them. The bound is the slowest table's. `home` is the
+    node of all columns; None is the first node.
     """
     model = _model(machine)
     found = [_leave(model, "", home)]
@@ -222,11 +198,7 @@ def advise_tables(
 def predict_query(
     machine: Path, *, row_count: int, chunk_bytes: int, threads: int
 ) -> dict[str, Any]:
-    """Predict query 6 on a machine, with its columns on node 0 and the advised target.
-
-    Returns:
-        As `predict_tables`.
-    """
+    """Predict query 6, its columns on node 0 and the target advised; see `predict_tables`."""
     column_bytes = max(1, row_count) * _COLUMN_BYTES
     table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
     return predict_tables(machine, [table], chunk_bytes=chunk_bytes, threads=threads)

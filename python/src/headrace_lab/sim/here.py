@@ -53,12 +53,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point, measured and predicted.
-
-    Attributes:
-        spread: Interquartile range over the median.
-        bound: The saturated resource in the model.
-    """
+    """One point, measured and predicted; `spread` is the interquartile range over the median."""
 
     what: str
     unit: str

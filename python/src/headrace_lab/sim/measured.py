@@ -66,11 +66,7 @@ _BYTES_PER_ROW = 28
 
 @dataclass(slots=True)
 class Figure:
-    """One figure over several rounds.
-
-    Attributes:
-        disturbed: Short rounds in which a thread was preempted; discarded.
-    """
+    """One figure over several rounds; `disturbed` ones had a thread preempted and are discarded."""
 
     values: list[float] = field(default_factory=list)
     rounds: int = 0
@@ -144,11 +140,7 @@ def load_of(figures: Iterable[Figure]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Bandwidth of all threads on a node, and latency of a load, to the memory of a node.
-
-    Attributes:
-        copy_gb_per_s: Each byte is read and written.
-    """
+    """Bandwidth and latency of a node's threads to a node; a copied byte is read and written."""
 
     initiator: int
     target: int
@@ -161,12 +153,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Bandwidth of a cache to one core, and to all that share it, concurrently.
-
-    Attributes:
-        level: 2 for L2.
-        gb_per_s: Of "read", "fill" and "copy", and of "read_all" and so on.
-    """
+    """Bandwidth of a cache to one core ("read", "fill", "copy") and to all ("read_all", ...)."""
 
     level: int
     capacity_bytes: int
@@ -237,11 +224,7 @@ def stream(access: str, cpu: int, node: int, span: int, call: int = CALL_BYTES) 
 def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0) -> Sample:
     """Measure once.
 
-    Args:
-        what: A measurement of `_simulator.measure`.
-        streams: One for each thread.
-        effort: Time limits.
-        group: Number of leading streams to sum; 0 for all.
+    `what` is a measurement of `_simulator.measure`; `group` sums the leading streams, 0 all.
     """
     if what != "streams":
         # Either of two threads that wait for each other can be disturbed.

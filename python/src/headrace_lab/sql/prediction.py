@@ -22,12 +22,7 @@ _TIMES = ("off_ms", "on_ms", "repeated_ms")
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A machine that queries are predicted for.
-
-    Attributes:
-        thread_count: Cores that read, on the socket of the tables' node.
-        home: Number and kind of the tables' node.
-    """
+    """A machine that queries are predicted for; `home` is the tables' node, number and kind."""
 
     name: str
     path: Path

@@ -69,11 +69,9 @@ class Settings:
 
 @dataclass(slots=True)
 class QueryStudy:
-    """One query.
+    """One query; `is_equal` if every run of every mode gave the same result.
 
-    Attributes:
-        is_equal: Whether every run of every mode gave the same result.
-        cpu_ns: Time of all processors in all threads of this process.
+    `cpu_ns` is the time of all processors in all threads of this process.
     """
 
     text: str

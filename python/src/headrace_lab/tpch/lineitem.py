@@ -37,14 +37,7 @@ _HUNDRED = pa.scalar(100, pa.decimal128(3))
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of lineitem, all of the same length.
-
-    Attributes:
-        ship_date: Days since 1970-01-01.
-        discount: Hundredths.
-        quantity: Hundredths.
-        extended_price: Hundredths.
-    """
+    """Columns of lineitem, all of the same length: days since 1970-01-01, the others hundredths."""
 
     ship_date: npt.NDArray[np.int32]
     discount: Integers

@@ -21,11 +21,7 @@ _THREADS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One chunk on one pipeline.
-
-    Attributes:
-        pipeline: "scan", "prefetch" (the submission; the move is the mover's) or "aggregate".
-    """
+    """One chunk on a pipeline: "scan", "prefetch" (the submission alone) or "aggregate"."""
 
     pipeline: str
     worker_index: int

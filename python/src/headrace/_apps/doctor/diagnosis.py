@@ -24,9 +24,7 @@ EXIT_ABSENT = 3
 class Check:
     """A check and its dependencies: if one failed, it is skipped.
 
-    Attributes:
-        of_what_is_on: It tests only enabled WQs, so it also runs if a check of `_OF_PARTS` failed
-            for others.
+    With `of_what_is_on` it tests only enabled WQs: it runs although one of `_OF_PARTS` failed.
     """
 
     name: str

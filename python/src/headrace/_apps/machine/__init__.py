@@ -23,11 +23,7 @@ def guest_record() -> str | None:
 
 
 def refuse_in_guest(tried: str) -> None:
-    """Refuse to measure a time in a guest.
-
-    Raises:
-        HardwareAbsentError: This process runs in one.
-    """
+    """Raise HardwareAbsentError in a guest, where no time can be measured."""
     if (record := guest_record()) is not None:
         raise HardwareAbsentError(
             tried,

@@ -53,8 +53,6 @@ class Job:
     """What a guest is to run.
 
     Attributes:
-        words: Command and arguments.
-        environment: Its variables.
         folders: Folders whose changes come back; the first is the working folder.
         timeout_s: Of the whole run; None: no limit.
     """
@@ -79,12 +77,8 @@ def _check_programs(hardware: Hardware) -> None:
 def run_guest(hardware: Hardware, files: Mapping[str, str], job: Job) -> int:
     """Boot, run the command, and return its exit code.
 
-    The caller's stdin, stdout and stderr are the command's. Threading: the main thread only.
-
-    Args:
-        hardware: The machine.
-        files: Contents of files in `STATE`, by name.
-        job: The command.
+    The caller's stdin, stdout and stderr are the command's. `files`: contents of files in `STATE`,
+    by name. Threading: the main thread only.
 
     Raises:
         GuestError: The guest did not start, died, or took too long.

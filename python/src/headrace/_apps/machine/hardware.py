@@ -51,13 +51,10 @@ class Hardware:
 def hardware_of(
     machine: Machine, name: str, memory_bytes: int | None = None, folder: Path | None = None
 ) -> Hardware:
-    """Convert a machine.
+    """Convert the machine of a record; `name` is for errors.
 
-    Args:
-        machine: Of a record.
-        name: Of the machine, for errors.
-        memory_bytes: Of all nodes; persistent nodes do not count.
-        folder: Keeps the NVDIMMs' contents as one file each; None: they are lost with the guest.
+    `memory_bytes` is of all nodes but persistent ones. `folder` keeps the NVDIMMs' contents as one
+    file each; if it is None, they are lost with the guest.
 
     Raises:
         InvalidArgumentError: QEMU or the kernel cannot have such a machine.

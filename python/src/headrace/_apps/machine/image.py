@@ -18,12 +18,7 @@ _MODULES_OF_DIMMS = ["nfit", "nd_pmem", "dax_pmem", "device_dax", "crc32c_generi
 
 
 def pack_image(kernel: Kernel, files: Mapping[str, str], *, with_dimms: bool) -> bytes:
-    """Pack an image that runs `init.sh`.
-
-    Args:
-        kernel: Whose modules are loaded.
-        files: Contents of files in /etc/machine.
-        with_dimms: Load the modules of persistent memory, too.
+    """Pack an image that runs `init.sh`, with modules of `kernel` and files in /etc/machine.
 
     Raises:
         HardwareAbsentError: Busybox or a module is missing.

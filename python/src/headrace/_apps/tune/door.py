@@ -267,7 +267,7 @@ def ways_of(
         preload: Headrace's library for programs with this profile.
         profile: Its profile: a path, "none", or None for the user's.
         beside: Another library to preload.
-        library: Whether to measure the library's own functions, too.
+        library: Measure the library's own functions, too.
     """
     given = os.environ.get("HEADRACE_PROFILE") if profile is None else profile
     if given not in {None, "none"}:

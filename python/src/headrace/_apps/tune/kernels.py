@@ -38,7 +38,7 @@ class KernelChoice:
     Attributes:
         ratios: Speed relative to the C library in each cell, of the kernel or, if none is chosen,
             of the best one.
-        reason: Why it was chosen, as a clause.
+        reason: Why, as a clause.
     """
 
     bytes_max: int

@@ -156,9 +156,7 @@ class StoppedError(Exception):
 class Bench(_trials.Trials[str, Cell]):
     """Measures variants of one class against memmove, and keeps the results.
 
-    Attributes:
-        meter: The meter; None after the last measurement, to free its memory.
-        times_ns: Times of each variant in each cell.
+    The meter is None after the last measurement, to free its memory.
     """
 
     def __init__(
@@ -300,16 +298,13 @@ def plain_variants(variants: Sequence[str]) -> list[str]:
 def halve(
     bench: Bench, cells: Sequence[Cell], *, deadline: float, paired: bool = False
 ) -> list[str]:
-    """Select finalists by successive halving: fewer variants, more rounds.
+    """Select finalists by successive halving, and measure them in every cell.
 
     Args:
         bench: Has the screened variants.
         cells: The cells of the final rounds.
         deadline: Time of `time.monotonic()`; if infinite, all rounds run.
         paired: Whether to add pairs to the finalists.
-
-    Returns:
-        The finalists, measured in every cell.
     """
 
     def is_over() -> bool:
@@ -350,14 +345,10 @@ def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
 
 
 def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
-    """Check a choice against repeated measurements, at other times and in other pages.
+    """Check a choice with a variant against repeated measurements, later and in other pages.
 
     A variant that certainly loses in one pass, may lose in all passes together, or no longer gains
     is replaced by the next of `others`, and finally by memmove.
-
-    Args:
-        choice: A choice with a variant.
-        passes: Measurements of the choice and of `others` in each pass.
     """
     reasons = []
     for variant in (choice.variant, *choice.others):

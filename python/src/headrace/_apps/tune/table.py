@@ -37,11 +37,7 @@ def load_profile(path: Path) -> dict[str, Any]:
 
 
 def table_of(classes: Sequence[dict[str, Any]]) -> list[dict[str, object]]:
-    """A row for each power of two; lengths without a class or a faster variant show memmove.
-
-    Args:
-        classes: Classes of a profile: `bytes_max`, `variant`, `measured`, perhaps `cold_variant`.
-    """
+    """A row for each power of two of the classes of a profile; where none is faster, of memmove."""
     by_length = {each["bytes_max"]: each for each in classes}
     return [
         _row(1 << bits, by_length.get(1 << bits, {}))

@@ -40,13 +40,7 @@ _SCREENING_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Options of the search.
-
-    Attributes:
-        seconds: Time limit of the search.
-        bytes_min: End of the first class.
-        bytes_max: End of the last class.
-    """
+    """Options of a search of `seconds` at most; its classes end at `bytes_min` to `bytes_max`."""
 
     seconds: float = SECONDS
     bytes_min: int = TUNED_BYTES_MIN

@@ -68,10 +68,7 @@ def run_program(
 ) -> dict[str, Any]:
     """Run a measuring program of the package and return the JSON document that it prints.
 
-    Args:
-        command: Path of the program or its launcher, and arguments.
-        tried: Purpose, for errors: "measure the cache".
-        late: Remedy in the error if it takes an hour.
+    `tried` and `late`, the remedy if it takes an hour, are for errors.
     """
     try:
         done = run_child(command, timeout_s=_TIME_LIMIT_S)
@@ -162,11 +159,7 @@ def _print_curves(report: Report, curves: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of a benchmark.
-
-    Attributes:
-        draw: Draws the picture, with the machine in its caption; for `plots`.
-    """
+    """Results of a benchmark; `draw` makes its picture, with the machine in the caption."""
 
     name: str
     rounds: int
