@@ -288,7 +288,11 @@ def test_a_lock_is_undone_although_the_layout_became_known_between(plugin: Any) 
 def test_engines_load_what_another_one_has_stored(plugin: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     served = headrace.Store(["1MiB"], block_bytes=OBJECT_BYTES, share=path)
-    adapters = [plugin.HeadraceL2Adapter({"connect": path}) for _ in range(2)]
+    adapters = [
+        plugin.HeadraceL2Adapter({"connect": path, "block_bytes": OBJECT_BYTES}) for _ in range(2)
+    ]
+    with pytest.raises(headrace.InvalidArgumentError, match=f"--block {OBJECT_BYTES + 1}'"):
+        plugin.HeadraceL2Adapter({"connect": path, "block_bytes": OBJECT_BYTES + 1})
     one, two = (Controller(each) for each in adapters)
     # The layout of a model's objects is known after the first.
     assert two.store([key_of(9)], [MemoryObj(9)]) == OBJECT_BYTES
@@ -306,7 +310,9 @@ def test_engines_load_what_another_one_has_stored(plugin: Any, tmp_path: Path) -
 
 
 def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="give tiers and block_bytes"):
+    with pytest.raises(
+        headrace.InvalidArgumentError, match="give block_bytes, and tiers or connect"
+    ):
         plugin.HeadraceL2Adapter({"tiers": ["1MiB"]})
     with pytest.raises(headrace.InvalidArgumentError, match="'block_size'"):
         plugin.HeadraceL2Adapter({"tiers": ["1MiB"], "block_bytes": 1, "block_size": 1})

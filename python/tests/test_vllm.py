@@ -272,6 +272,15 @@ def test_replicas_load_what_another_one_has_stored(plugin: Any, tmp_path: Path) 
             each.tier.shutdown()
 
 
+def test_a_server_of_shorter_blocks_is_refused(plugin: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with headrace.Store(["1MiB"], block_bytes=CHUNK_BYTES - 1, share=path) as store:
+        with pytest.raises(headrace.InvalidArgumentError, match=f"--block {CHUNK_BYTES}'"):
+            Manager(plugin, connect=path)
+        assert len(store) == 0
+        assert store.statistics.clients == ()
+
+
 def test_a_chunk_that_is_there_is_not_copied_again(manager: Manager) -> None:
     assert manager.store([1], [0]).transfer_bytes == CHUNK_BYTES
     again = manager.store([1, 2], [0, 1])

@@ -4,8 +4,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace._arguments import byte_count
 from headrace.errors import InvalidArgumentError
 from headrace.store import Store, Tier
+
+_NO_TIER = 4
 
 
 def store_of(
@@ -24,10 +27,18 @@ def store_of(
         connect: Use the store that a server has at this path instead; its options are the server's.
 
     Raises:
-        InvalidArgumentError: A tier has an unknown field; else as `headrace.Store`.
+        InvalidArgumentError: A tier has an unknown field, or the blocks of the server are shorter;
+            else as `headrace.Store` and `headrace.Store.connect`.
     """
     if connect is not None:
-        return Store.connect(connect)
+        store = Store.connect(connect)
+        length = byte_count(block_bytes, "connect to a shared store")
+        # No store has this tier, so nothing is put.
+        if store.put_many(["length"], [bytes(length)], _NO_TIER).outcomes == ["wrong_length"]:
+            store.close()
+            cause, remedy = "its blocks are shorter", f"serve it with '--block {length}' or more"
+            raise InvalidArgumentError(f"use the store at '{connect}'", cause, remedy)
+        return store
     try:
         made = [Tier(**each) if isinstance(each, Mapping) else Tier(each) for each in tiers]
     except TypeError as error:

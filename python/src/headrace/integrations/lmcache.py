@@ -24,7 +24,7 @@ _KEYS_VERSION = 1
 """Raised when the same object gets another key or other bytes."""
 _End = Callable[[StoreTransfer | None], None]
 """Reports the end of a task; without a transfer it has failed."""
-_OPTIONS = frozenset({"tiers", "block_bytes", "checksums"})
+_OPTIONS = ({"block_bytes", "tiers"}, {"block_bytes", "connect"})
 
 
 class HeadraceL2Adapter(L2AdapterInterface):
@@ -40,20 +40,20 @@ class HeadraceL2Adapter(L2AdapterInterface):
         """Make the adapter.
 
         Args:
-            options: `adapter_params` of the configuration: `tiers`, `block_bytes` (longest object)
-                and `checksums`; or `connect`, the path of a store that other processes use as well.
+            options: `adapter_params` of the configuration: `block_bytes` (longest object), `tiers`
+                and `checksums`; instead of `tiers`, `connect`: the path of a store that other
+                processes use as well.
             l1_memory_desc: Unused: any memory can be copied.
 
         Raises:
             InvalidArgumentError: An option is unknown or missing; else as `headrace.Store`.
         """
         del l1_memory_desc
-        missing = {"tiers", "block_bytes"} - options.keys()
-        if (missing or options.keys() - _OPTIONS) and options.keys() != {"connect"}:
+        if options.keys() - {"checksums"} not in _OPTIONS:
             raise InvalidArgumentError(
                 "make an L2 adapter of LMCache",
                 f"adapter_params has {', '.join(map(repr, options)) or 'no option'}",
-                "give tiers and block_bytes, and checksums if wanted; or connect",
+                "give block_bytes, and tiers or connect; and checksums if wanted",
             )
         super().__init__()  # No capacity: the store evicts, not LMCache.
         self._store = store_of(**options)
