@@ -21,6 +21,7 @@ using detail::Wish;
 using std::chrono::nanoseconds;
 using BatchPointer = std::shared_ptr<TransferBatch>;
 
+/// Of blocks that the calling thread copies, and after which a packet is sent.
 constexpr std::size_t kInlineBytesMax = std::size_t{256} << 10U;
 /// Of a server that has the socket; without one, connecting fails at once.
 constexpr nanoseconds kReconnectMax = std::chrono::seconds(1);
@@ -90,7 +91,6 @@ class ClientState final : public Store {
   struct Item {
     BatchPointer batch = nullptr;  ///< Null: it has ended as timed_out.
     std::uint32_t index = 0;
-    bool is_sent = false;
     Wish wish = Wish::get;
     std::uint8_t tier = 0;
     std::string key = {};
@@ -100,6 +100,12 @@ class ClientState final : public Store {
     nanoseconds expires{};
   };
   using Ended = std::vector<BatchPointer>;
+  /// Requests of one batch, not yet sent.
+  struct Packet {
+    std::string bytes = {};
+    std::size_t block_bytes = 0;
+    const TransferBatch* batch = nullptr;
+  };
 
   [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count_; }
   /// Null without a server, and in a child of fork().
@@ -135,7 +141,9 @@ class ClientState final : public Store {
                                 std::uint32_t place) const;
   /// A free place of the link, which is not null.
   [[nodiscard]] std::optional<std::uint32_t> place() const HEADRACE_REQUIRES(mutex_);
-  void send(Item item, std::uint32_t place) const HEADRACE_REQUIRES(mutex_);
+  void add(Packet& packet, Item item, std::uint32_t place) const HEADRACE_REQUIRES(mutex_);
+  /// Empties it.
+  void send(Packet& packet) const HEADRACE_REQUIRES(mutex_);
   static void end(const Item& item, BlockEnd end, Ended& ended) {
     item.batch->ends[item.index] = end;
     if (--item.batch->left == 0) ended.push_back(item.batch);
@@ -148,6 +156,8 @@ class ClientState final : public Store {
   // The thread.
   void talk();
   void receive();
+  void take(const SharedLink& link, const detail::AnswerHead& answer,
+            std::span<platform::Descriptor> files);
   /// Returns whether to go on.
   [[nodiscard]] bool send_waiting();
   void connect_again();
@@ -167,6 +177,7 @@ class ClientState final : public Store {
   mutable std::deque<Item> waiting_ HEADRACE_GUARDED_BY(mutex_);
   /// Not yet answered, by place.
   mutable std::array<Item, detail::kRequestsMax> sent_ HEADRACE_GUARDED_BY(mutex_);
+  mutable std::uint64_t taken_ HEADRACE_GUARDED_BY(mutex_) = 0;  ///< Set of their places.
   bool is_busy_ HEADRACE_GUARDED_BY(mutex_) = false;  ///< The thread is about to send an item.
   bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
@@ -215,6 +226,7 @@ Transfer ClientState::submit(const BatchPointer& batch, std::vector<Item> items)
   } else if (!items.empty()) {
     const nanoseconds expires = steady_clock().now() + options_.deadline;
     std::size_t bytes_max = kInlineBytesMax;
+    Packet packet;
     const Lock lock(mutex_);
     for (Item& item : items) {
       item.expires = expires;
@@ -229,11 +241,12 @@ Transfer ClientState::submit(const BatchPointer& batch, std::vector<Item> items)
       bytes_max -= byte_count;
       const Outcome prepared = prepare(item, *link_, *free);
       if (prepared == Outcome::done) {
-        send(std::move(item), *free);
+        add(packet, std::move(item), *free);
       } else {
         end(item, {.outcome = prepared}, ended);
       }
     }
+    send(packet);
   }
   if (wakes) wake_.signal();
   announce(ended);
@@ -281,13 +294,11 @@ Outcome ClientState::prepare(const Item& item, const SharedLink& link, std::uint
 }
 
 std::optional<std::uint32_t> ClientState::place() const {
-  for (std::uint32_t i = 0; i < link_->shape.place_count; ++i) {
-    if (!sent_[i].is_sent) return i;
-  }
-  return std::nullopt;
+  const auto first = static_cast<std::uint32_t>(std::countr_one(taken_));
+  return first < link_->shape.place_count ? std::optional(first) : std::nullopt;
 }
 
-void ClientState::send(Item item, std::uint32_t place) const {
+void ClientState::add(Packet& packet, Item item, std::uint32_t place) const {
   const std::size_t byte_count = std::max(item.source.size(), item.target.size());
   const detail::RequestHead head{.wish = item.wish,
                                  .tier = item.tier,
@@ -295,11 +306,18 @@ void ClientState::send(Item item, std::uint32_t place) const {
                                  .place = place,
                                  .byte_count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
                                      byte_count, link_->shape.block_bytes))};
-  // If the connection has ended, so does receive().
-  link_->socket.send(std::as_bytes(std::span(&head, 1)), std::as_bytes(std::span(item.key)));
+  packet.bytes.append(reinterpret_cast<const char*>(&head), sizeof(head)).append(item.key);
+  packet.block_bytes += byte_count;
+  packet.batch = item.batch.get();
+  taken_ |= std::uint64_t{1} << place;
   item.key.clear();
-  item.is_sent = true;
   sent_[place] = std::move(item);
+}
+
+void ClientState::send(Packet& packet) const {
+  // If the connection has ended, so does receive().
+  if (!packet.bytes.empty()) link_->socket.send(std::as_bytes(std::span(packet.bytes)));
+  packet = {};
 }
 
 void ClientState::talk() {
@@ -323,37 +341,46 @@ void ClientState::talk() {
 void ClientState::receive() {
   const std::shared_ptr<SharedLink> link = current();
   if (link == nullptr) return;
+  std::array<detail::AnswerHead, detail::kRequestsMax> answers;
   while (true) {
-    detail::AnswerHead head;
     std::vector<platform::Descriptor> files;
     const std::optional<std::size_t> count =
-        link->socket.receive(std::as_writable_bytes(std::span(&head, 1)), &files);
+        link->socket.receive(std::as_writable_bytes(std::span(answers)), &files);
     if (!count) return;
-    Item item;
-    if (*count == sizeof(head) && head.place < link->shape.place_count) {
-      const Lock lock(mutex_);
-      item = sent_[head.place];
+    if (*count == 0) return lose();
+    for (const detail::AnswerHead& answer :
+         std::span(answers).first(*count / sizeof(detail::AnswerHead))) {
+      take(*link, answer, files);
     }
-    if (!item.is_sent) return lose();
-    BlockEnd end{.outcome = head.outcome, .byte_count = head.value};
-    if (item.batch != nullptr && item.wish == Wish::get && head.outcome == Outcome::done) {
-      const auto target = item.target.first(std::min<std::size_t>(head.value, item.target.size()));
-      end.outcome = copy(target, link->place(head.place).first(target.size()));
-    }
-    if (item.batch != nullptr && item.texts != nullptr && !files.empty()) {
-      const auto file = platform::SharedFile::adopt(std::move(files.front()));
-      std::string bytes(file.byte_count().value_or(0), '\0');
-      static_cast<void>(file.read_at(0, std::as_writable_bytes(std::span(bytes))));
-      *item.texts = detail::Texts(std::move(bytes));
-    }
-    Ended ended;
-    {
-      const Lock lock(mutex_);
-      sent_[head.place] = {};
-      if (item.batch != nullptr) ClientState::end(item, end, ended);
-    }
-    announce(ended);
   }
+}
+
+void ClientState::take(const SharedLink& link, const detail::AnswerHead& answer,
+                       std::span<platform::Descriptor> files) {
+  const std::uint32_t place = answer.place % detail::kRequestsMax;  // The server is trusted.
+  Item item;
+  {
+    const Lock lock(mutex_);
+    std::swap(item, sent_[place]);
+  }
+  BlockEnd end{.outcome = answer.outcome, .byte_count = answer.value};
+  if (item.batch != nullptr && item.wish == Wish::get && answer.outcome == Outcome::done) {
+    const auto target = item.target.first(std::min<std::size_t>(answer.value, item.target.size()));
+    end.outcome = copy(target, link.place(place).first(target.size()));
+  }
+  if (item.batch != nullptr && item.texts != nullptr && !files.empty()) {
+    const auto file = platform::SharedFile::adopt(std::move(files.front()));
+    std::string bytes(file.byte_count().value_or(0), '\0');
+    static_cast<void>(file.read_at(0, std::as_writable_bytes(std::span(bytes))));
+    *item.texts = detail::Texts(std::move(bytes));
+  }
+  Ended ended;
+  {
+    const Lock lock(mutex_);
+    taken_ &= ~(std::uint64_t{1} << place);
+    if (item.batch != nullptr) ClientState::end(item, end, ended);
+  }
+  announce(ended);
 }
 
 void ClientState::expire(nanoseconds now) {
@@ -382,12 +409,21 @@ void ClientState::lose() {
       if (item.batch != nullptr) end(item, {.outcome = Outcome::closed}, ended);
       item = {};
     }
+    taken_ = 0;
   }
   announce(ended);
 }
 
 bool ClientState::send_waiting() {
+  Packet packet;
   while (true) {
+    {
+      const Lock lock(mutex_);
+      const bool has_room = packet.block_bytes < kInlineBytesMax && !waiting_.empty() &&
+                            waiting_.front().batch.get() == packet.batch && place();
+      if (!has_room) send(packet);
+    }
+    if (packet.batch == nullptr) receive();
     Item item;
     std::shared_ptr<SharedLink> link;
     std::optional<std::uint32_t> free;
@@ -422,11 +458,10 @@ bool ClientState::send_waiting() {
       if (is_done || end.outcome != Outcome::done) {
         ClientState::end(item, end, ended);
       } else {
-        send(std::move(item), *free);
+        add(packet, std::move(item), *free);
       }
     }
     announce(ended);
-    receive();
   }
 }
 

@@ -21,7 +21,7 @@ using detail::Wish;
 using platform::LocalSocket;
 
 constexpr std::size_t kPlacesBytes = std::size_t{16} << 20U;
-constexpr int kTurn = 8;  ///< Requests taken of one client before the next one's.
+constexpr std::size_t kTurn = 8;  ///< Requests taken of one client before the next one's.
 constexpr const char* kServing = "serve a store";
 
 }  // namespace
@@ -41,12 +41,11 @@ struct ServerState final : Server {
     std::uint64_t waiting = 0;  ///< Requests not yet answered.
     bool is_gone = false;
   };
-  /// A put, get or flush in flight.
+  /// A packet of puts, gets, or a flush in flight.
   struct Request {
     ServerState* server = nullptr;
     std::shared_ptr<Client> client;  ///< Keeps its memory.
-    std::string key;
-    detail::AnswerHead answer;
+    std::vector<detail::AnswerHead> answers;
     Atomic<bool> is_ended;
     Transfer transfer;  ///< Last: its destructor waits.
   };
@@ -68,12 +67,18 @@ struct ServerState final : Server {
   [[nodiscard]] Store& served() const override { return *store; }
   void talk();
   void welcome(LocalSocket socket);
-  /// False if the client has sent nothing.
-  bool listen_to(const std::shared_ptr<Client>& client);
+  struct Asked {
+    RequestHead head;
+    std::string_view key;
+  };
+  /// None if it is no packet of a client.
+  [[nodiscard]] std::vector<Asked> parse(std::span<const std::byte> packet) const;
+  /// Returns the number of requests in a packet of the client; 0 if it has sent none.
+  std::size_t listen_to(const std::shared_ptr<Client>& client);
   void answer_ended();
   [[nodiscard]] StoreStatistics totals() const;
   static void end(void* context, std::span<const BlockEnd> ends) noexcept;
-  static void reply(Client& client, const detail::AnswerHead& answer,
+  static void reply(Client& client, std::span<const detail::AnswerHead> answers,
                     const detail::Texts& texts = detail::Texts());
   /// Answers at once.
   void settle(Client& client, Wish wish, const std::string& key, detail::AnswerHead answer);
@@ -116,9 +121,10 @@ void ServerState::talk() {
     for (std::size_t i = 0; i < clients.size(); ++i) {
       const std::size_t at = (first + i) % clients.size();
       const bool has_sent = watched[2 + at].revents != 0 && !clients[at]->is_gone;
-      for (int left = has_sent ? kTurn : 0; left != 0 && clients[at]->waiting < kRequestsMax;
-           --left) {
-        if (!listen_to(clients[at])) break;
+      for (std::size_t taken = has_sent ? 0 : kTurn;
+           taken < kTurn && clients[at]->waiting < kRequestsMax;) {
+        const std::size_t count = listen_to(clients[at]);
+        taken += count == 0 ? kTurn : count;
       }
     }
     answer_ended();
@@ -137,11 +143,13 @@ void ServerState::answer_ended() {
     // edge: shared-request-ended (acquire)
     if (!request->is_ended.load_acquire() && !request->transfer.poll()) return false;
     request->transfer.wait();  // It is about to end.
+    auto answer = request->answers.begin();
     for (const BlockEnd& end : request->transfer.ends()) {
-      request->answer.value = end.byte_count;
-      if (end.outcome != Outcome::done) request->answer.outcome = end.outcome;
+      answer->value = end.byte_count;
+      if (end.outcome != Outcome::done) answer->outcome = end.outcome;
+      if (answer + 1 != request->answers.end()) ++answer;  // A flush has one.
     }
-    reply(*request->client, request->answer);
+    reply(*request->client, request->answers);
     return true;
   });
 }
@@ -168,40 +176,58 @@ void ServerState::welcome(LocalSocket socket) {
   store->share(&clients.back()->reader, nullptr);
 }
 
-bool ServerState::listen_to(const std::shared_ptr<Client>& client) {
+std::vector<ServerState::Asked> ServerState::parse(std::span<const std::byte> packet) const {
+  std::vector<Asked> asked;
+  while (!packet.empty()) {
+    RequestHead head;
+    if (packet.size() >= sizeof(head)) std::memcpy(&head, packet.data(), sizeof(head));
+    const RequestHead& first = asked.empty() ? head : asked.front().head;
+    if (packet.size() < sizeof(head) + head.key_bytes || asked.size() == kRequestsMax ||
+        head.wish > (asked.empty() ? Wish::totals : Wish::get) || head.wish != first.wish ||
+        head.tier != first.tier || head.place >= cells->shape.place_count ||
+        head.byte_count > cells->shape.stride_bytes) {
+      return {};
+    }
+    const auto* const key = reinterpret_cast<const char*>(packet.data() + sizeof(head));
+    asked.push_back({head, {key, head.key_bytes}});
+    packet = packet.subspan(sizeof(head) + head.key_bytes);
+  }
+  return asked;
+}
+
+std::size_t ServerState::listen_to(const std::shared_ptr<Client>& client) {
   // A private copy: the client cannot change what has been checked.
-  std::array<std::byte, sizeof(RequestHead) + kKeyBytesMax + 1> packet;
+  std::array<std::byte, kRequestsMax * (sizeof(RequestHead) + kKeyBytesMax) + 1> packet;
   const std::optional<std::size_t> count = client->socket.receive(packet);
-  if (!count) return false;
-  RequestHead head;
-  if (*count >= sizeof(head)) std::memcpy(&head, packet.data(), sizeof(head));
+  if (!count) return 0;
+  const std::vector<Asked> asked = parse(std::span(packet).first(*count));
   // Otherwise its end, or no client of ours.
-  client->is_gone = *count < sizeof(head) || *count != sizeof(head) + head.key_bytes ||
-                    head.wish > Wish::totals || head.place >= cells->shape.place_count ||
-                    head.byte_count > cells->shape.stride_bytes;
-  if (client->is_gone) return false;
-  std::string key(reinterpret_cast<const char*>(packet.data()) + sizeof(head), head.key_bytes);
-  ++client->waiting;
-  ++client->statistics.requests;
-  const detail::AnswerHead answer{.place = head.place};
+  client->is_gone = asked.empty();
+  if (client->is_gone) return 0;
+  client->waiting += asked.size();
+  client->statistics.requests += asked.size();
+  const auto [head, key] = asked.front();
   if (head.wish > Wish::flush) {
-    settle(*client, head.wish, key, answer);
-    return true;
+    settle(*client, head.wish, std::string(key), {.place = head.place});
+    return 1;
   }
   Request& request = *requests.emplace_back(std::make_unique<Request>());
   request.server = this;
   request.client = client;
-  request.key = std::move(key);
-  request.answer = answer;
-  const std::span<std::byte> place =
-      cells->shape.place(client->memory.bytes(), head.place).first(head.byte_count);
+  std::vector<PutBlock> puts;
+  std::vector<GetBlock> gets;
+  for (const Asked& each : asked) {
+    request.answers.push_back({.place = each.head.place});
+    const std::span<std::byte> place =
+        cells->shape.place(client->memory.bytes(), each.head.place).first(each.head.byte_count);
+    if (head.wish == Wish::put) puts.push_back({.key = each.key, .source = place});
+    if (head.wish == Wish::get) gets.push_back({.key = each.key, .target = place});
+  }
   const TransferOptions then{.on_done = &end, .context = &request};
-  const PutBlock put{.key = request.key, .source = place};
-  const GetBlock get{.key = request.key, .target = place};
-  request.transfer = head.wish == Wish::put   ? store->put({&put, 1}, head.tier, then)
-                     : head.wish == Wish::get ? store->get({&get, 1}, then)
+  request.transfer = head.wish == Wish::put   ? store->put(puts, head.tier, then)
+                     : head.wish == Wish::get ? store->get(gets, then)
                                               : store->flush();
-  return true;
+  return asked.size();
 }
 
 void ServerState::settle(Client& client, Wish wish, const std::string& key,
@@ -229,12 +255,12 @@ void ServerState::settle(Client& client, Wish wish, const std::string& key,
   if (wish == Wish::totals) texts = detail::pack(totals());
   answer.value = static_cast<std::uint32_t>(number);
   if (!is_known) answer.outcome = Outcome::unknown_key;
-  reply(client, answer, texts);
+  reply(client, {&answer, 1}, texts);
 }
 
-void ServerState::reply(Client& client, const detail::AnswerHead& answer,
+void ServerState::reply(Client& client, std::span<const detail::AnswerHead> answers,
                         const detail::Texts& texts) {
-  --client.waiting;
+  client.waiting -= answers.size();
   std::optional<platform::SharedFile> file;
   if (!texts.bytes().empty()) {
     const auto bytes = std::as_bytes(std::span(texts.bytes()));
@@ -242,8 +268,8 @@ void ServerState::reply(Client& client, const detail::AnswerHead& answer,
   }
   const int attached = file ? file->descriptor() : -1;
   // There is room for answers to as many requests as a client may have.
-  const bool is_sent = client.socket.send(std::as_bytes(std::span(&answer, 1)), {},
-                                          std::span(&attached, file ? 1 : 0));
+  const bool is_sent =
+      client.socket.send(std::as_bytes(answers), {}, std::span(&attached, file ? 1 : 0));
   client.is_gone = client.is_gone || !is_sent;
 }
 

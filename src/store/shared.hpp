@@ -84,7 +84,7 @@ static_assert(sizeof(ClientWords) <= SharedShape::kPlacesOffset);
 /// with the first two fields.
 struct Welcome {
   static constexpr std::uint64_t kMagic = 0x3165726f74537248;  // "HrStore1"
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   std::uint32_t is_full = 0;  ///< The server has as many clients as it allows.
@@ -98,7 +98,8 @@ enum class Wish : std::uint8_t { put, get, flush, length, remove, pin, unpin, cl
   return wish != Wish::flush && wish < Wish::clear;
 }
 
-/// A packet to the server, before the key; and its answer.
+/// A request to the server, before its key; and its answer. A packet has one request, or several
+/// puts into one tier, or gets. Their answers come in one packet.
 struct RequestHead {
   Wish wish = Wish::put;
   std::uint8_t tier = 0;

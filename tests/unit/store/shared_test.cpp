@@ -548,7 +548,10 @@ TEST_F(Shared, NoClientCanWriteToTheMemoryOfBlocks) {
 
 TEST_F(Shared, AHostileClientHarmsNoOther) {
   make_engine();
-  serve();
+  ServeOptions chosen = options();
+  // Its puts in flight evict no block of the other.
+  chosen.store.tiers[0].capacity = Bytes(4 * kBlocks * kBlockBytes);
+  serve(chosen);
   const auto good = client();
   Random random(test::seed());
   for (int round = 0; round < 20; ++round) {
@@ -569,19 +572,25 @@ TEST_F(Shared, AHostileClientHarmsNoOther) {
       }
     });
     for (std::uint64_t i = 0; i < 100; ++i) {
+      // Its own keys: it may put and remove others as well. One in many is no request.
+      std::string packet;
       detail::RequestHead head{.wish = static_cast<detail::Wish>(random.below(10)),
                                .tier = static_cast<std::uint8_t>(random.below(3)),
-                               .key_bytes = 4,
-                               .place = static_cast<std::uint32_t>(random.below(64)),
-                               .byte_count = static_cast<std::uint32_t>(random.below(5000))};
-      // Its own keys: it may put and remove others as well. One in many is no request.
+                               .key_bytes = 4};
       if (head.wish == detail::Wish::clear) head.wish = detail::Wish::keys;
-      std::array<char, 4> key = {'x', 'x', 'x', static_cast<char>('a' + random.below(20))};
-      if (random.below(50) == 0) head.wish = static_cast<detail::Wish>(random.below(256) | 16U);
-      if (random.below(50) == 0) head.place = static_cast<std::uint32_t>(random());
-      if (random.below(50) == 0) head.key_bytes = static_cast<std::uint16_t>(random());
-      static_cast<void>(
-          raw.socket.send(std::as_bytes(std::span(&head, 1)), std::as_bytes(std::span(key))));
+      const bool is_batch = head.wish <= detail::Wish::get || random.below(20) == 0;
+      for (std::uint64_t left = is_batch ? 1 + random.below(66) : 1; left != 0; --left) {
+        head.place = static_cast<std::uint32_t>(random.below(64));
+        head.byte_count = static_cast<std::uint32_t>(random.below(4097));
+        if (random.below(500) == 0) head.wish = static_cast<detail::Wish>(random.below(256) | 16U);
+        if (random.below(500) == 0) head.place = static_cast<std::uint32_t>(random());
+        if (random.below(500) == 0) head.byte_count = 5000;
+        if (random.below(500) == 0) head.key_bytes = static_cast<std::uint16_t>(random());
+        if (random.below(500) == 0) ++head.tier;
+        packet.append(reinterpret_cast<const char*>(&head), sizeof(head)).append("xxx");
+        packet.push_back(static_cast<char>('a' + random.below(20)));
+      }
+      static_cast<void>(raw.socket.send(std::as_bytes(std::span(packet))));
       ASSERT_EQ(put(*good, i % 20, i + 1), Outcome::done);
       ASSERT_EQ(get(*good, i % 20), i + 1);
     }
