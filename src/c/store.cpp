@@ -5,11 +5,12 @@
 #include <span>
 
 #include "common.hpp"
-#include "headrace/store/store.hpp"
+#include "headrace/store/shared.hpp"
 
 namespace {
 
 using headrace::store::BlockEnd;
+using headrace::store::BlockView;
 using headrace::store::GetBlock;
 using headrace::store::Outcome;
 using headrace::store::PutBlock;
@@ -19,8 +20,15 @@ using headrace::store::Transfer;
 
 static_assert(HEADRACE_OUTCOME_DISK_FULL == static_cast<int>(Outcome::disk_full));
 
+/// Behind headrace_store: the store, or that of a server, which it keeps.
+using Owner = std::shared_ptr<Store>;
+
 Store& store_of(headrace_store* store) {
-  return headrace::c::object_of<Store>(store);
+  return *headrace::c::object_of<Owner>(store);
+}
+
+headrace::engine::Engine& engine_of(headrace_engine* engine) {
+  return *reinterpret_cast<headrace::engine::Engine*>(engine);
 }
 
 const Transfer& transfer_of(const headrace_transfer* transfer) {
@@ -32,7 +40,7 @@ std::string_view key_of(const void* key, std::size_t key_bytes) {
                         : std::string_view(static_cast<const char*>(key), key_bytes);
 }
 
-headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
+headrace::Result<std::unique_ptr<Owner>> make(headrace_engine* engine,
                                               const headrace_store_options* given) {
   HEADRACE_TAKE(options, headrace::c::read_options(given, "make a store"));
   if (engine == nullptr || given == nullptr ||
@@ -54,7 +62,29 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
     if (tier->has_node) one.node = headrace::NodeId(tier->node);
     if (tier->process_only) one.durability = headrace::store::Durability::process;
   }
-  return Store::make(*reinterpret_cast<headrace::engine::Engine*>(engine), std::move(made));
+  if (options->share == nullptr) {
+    HEADRACE_TAKE(store, Store::make(engine_of(engine), std::move(made)));
+    return std::make_unique<Owner>(std::move(*store));
+  }
+  headrace::store::ServeOptions serving{.socket = options->share, .store = std::move(made)};
+  if (options->clients_max != 0) serving.clients_max = options->clients_max;
+  HEADRACE_TAKE(server, headrace::store::Server::make(engine_of(engine), serving));
+  const std::shared_ptr<headrace::store::Server> keeper(std::move(*server));
+  return std::make_unique<Owner>(keeper, &keeper->served());
+}
+
+headrace::Result<std::unique_ptr<Owner>> connect(headrace_engine* engine, const char* socket,
+                                                 std::uint64_t deadline_ms) {
+  if (engine == nullptr || socket == nullptr) {
+    return headrace::fail(headrace::Code::invalid_argument, "connect to a shared store",
+                          "the engine or the socket is null", "pass both");
+  }
+  headrace::store::ConnectOptions options;
+  if (deadline_ms != 0) {
+    options.deadline = std::chrono::milliseconds(std::min(deadline_ms, std::uint64_t{1} << 32U));
+  }
+  HEADRACE_TAKE(store, headrace::store::connect(engine_of(engine), socket, options));
+  return std::make_unique<Owner>(std::move(*store));
 }
 
 /// Null if out of memory.
@@ -83,8 +113,14 @@ headrace_store* headrace_store_make(headrace_engine* engine, const headrace_stor
                                                  [&] { return make(engine, options); });
 }
 
+headrace_store* headrace_store_connect(headrace_engine* engine, const char* socket,
+                                       uint64_t deadline_ms, headrace_error* error) noexcept {
+  return headrace::c::make_for_c<headrace_store>(
+      "connect to a shared store", error, [&] { return connect(engine, socket, deadline_ms); });
+}
+
 void headrace_store_free(headrace_store* store) noexcept {
-  delete reinterpret_cast<Store*>(store);
+  delete reinterpret_cast<Owner*>(store);
 }
 
 headrace_transfer* headrace_store_put(headrace_store* store, const headrace_put_block* blocks,
@@ -133,6 +169,27 @@ enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfe
 
 void headrace_transfer_free(headrace_transfer* transfer) noexcept {
   delete reinterpret_cast<Transfer*>(transfer);
+}
+
+enum headrace_outcome headrace_store_view(headrace_store* store, const void* key, size_t key_bytes,
+                                          headrace_view* view) noexcept {
+  *view = {};
+  try {
+    auto found = std::make_unique<BlockView>(store_of(store).view(key_of(key, key_bytes)));
+    const auto outcome = static_cast<enum headrace_outcome>(found->outcome);
+    if (outcome == HEADRACE_OUTCOME_DONE) {
+      *view = {found->bytes.data(), found->bytes.size(), found->in_place, found.get()};
+      static_cast<void>(found.release());
+    }
+    return outcome;
+  } catch (const std::bad_alloc&) {
+    return HEADRACE_OUTCOME_FAILED;
+  }
+}
+
+void headrace_view_end(headrace_view* view) noexcept {
+  delete static_cast<BlockView*>(view->keeper);
+  *view = {};
 }
 
 size_t headrace_store_length(headrace_store* store, const void* key, size_t key_bytes) noexcept {

@@ -29,6 +29,10 @@ typedef struct headrace_store_options {
   bool no_checksums;          /* False: each block has a CRC-32C, verified when read. */
   bool never_promote; /* False: a block read twice from another tier is copied to the first. */
   bool never_inline;  /* False: the caller copies transfers of up to 256 KiB in all. */
+  /* Serve the store to other processes until it is freed: path of a socket to make, at which they
+   * connect. The first tier is memory on any node then. Null: do not. */
+  const char* share;
+  uint32_t clients_max; /* Clients at a time, up to 64; 0: 16. */
 } headrace_store_options;
 
 /* How the transfer of one block ended; headrace_outcome_text() explains it. */
@@ -71,6 +75,11 @@ typedef struct headrace_get_block {
  * Returns: null on failure, with the reason in `error`. Free it with headrace_store_free(). */
 headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
                                     headrace_error* error) HEADRACE_C_NOEXCEPT;
+/* As headrace_store_make(), but the store is that which a process serves at `socket`, until another
+ * one does. A request that it has not answered after `deadline_ms` ends as timed_out; 0: 30 s. */
+headrace_store* headrace_store_connect(headrace_engine* engine, const char* socket,
+                                       uint64_t deadline_ms,
+                                       headrace_error* error) HEADRACE_C_NOEXCEPT;
 /* Waits for all transfers first. Null is ignored. */
 void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
@@ -92,6 +101,20 @@ enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfe
                                                 size_t* byte_count) HEADRACE_C_NOEXCEPT;
 /* Waits for it first. Null is ignored. */
 void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
+
+/* A block, which stays as it is until headrace_view_end(), also beyond the end of the store. */
+typedef struct headrace_view {
+  const void* bytes;
+  size_t byte_count;
+  bool in_place; /* Memory of the process that serves the store; false: a copy. */
+  void* keeper;  /* For headrace_view_end(). */
+} headrace_view;
+/* Waits for the block; in place without a message to the server. The checksum of a block in place
+ * is not compared. If the outcome is not done, the view is empty. */
+enum headrace_outcome headrace_store_view(headrace_store* store, const void* key, size_t key_bytes,
+                                          headrace_view* view) HEADRACE_C_NOEXCEPT;
+/* Ends the view, and empties it. */
+void headrace_view_end(headrace_view* view) HEADRACE_C_NOEXCEPT;
 
 /* Bytes of a block; 0 if there is no such block. */
 size_t headrace_store_length(headrace_store* store, const void* key,

@@ -101,8 +101,10 @@ static void tiers_of_a_newer_program_are_read(headrace_engine* engine) {
     tiers[i].known.struct_size = sizeof tiers[0];
     tiers[i].known.capacity_bytes = (i + 1) * 4096;
   }
-  const headrace_store_options options = {
-      .struct_size = sizeof options, .block_bytes = 4096, .tiers = &tiers[0].known, .tier_count = 2};
+  const headrace_store_options options = {.struct_size = sizeof options,
+                                          .block_bytes = 4096,
+                                          .tiers = &tiers[0].known,
+                                          .tier_count = 2};
   headrace_store* const store = headrace_store_make(engine, &options, &error);
   EXPECT(store != NULL);
   const headrace_put_block block = {.key = "k", .key_bytes = 1, .source = "bytes", .byte_count = 5};
@@ -114,6 +116,53 @@ static void tiers_of_a_newer_program_are_read(headrace_engine* engine) {
   tiers[1].of_a_newer_library = 1;
   EXPECT(headrace_store_make(engine, &options, &error) == NULL);
   EXPECT(strcmp(error.code, "unsupported") == 0);
+}
+
+static void expect_put(headrace_store* store, const char* key, const char* bytes) {
+  const headrace_put_block block = {key, strlen(key), bytes, strlen(bytes)};
+  headrace_transfer* const transfer = headrace_store_put(store, &block, 1, 0);
+  EXPECT(headrace_transfer_wait(transfer, UINT64_MAX));
+  EXPECT(headrace_transfer_outcome(transfer, 0, NULL) == HEADRACE_OUTCOME_DONE);
+  headrace_transfer_free(transfer);
+}
+
+static void a_store_is_shared(headrace_engine* engine, const char* path) {
+  const headrace_tier tier = {.struct_size = sizeof tier, .capacity_bytes = 64 * 4096};
+  const headrace_store_options options = {.struct_size = sizeof options,
+                                          .block_bytes = 4096,
+                                          .tiers = &tier,
+                                          .tier_count = 1,
+                                          .share = path,
+                                          .clients_max = 1};
+  EXPECT(headrace_store_connect(engine, path, 0, &error) == NULL);
+  EXPECT(strcmp(error.code, "not_found") == 0);
+  headrace_store* const served = headrace_store_make(engine, &options, &error);
+  headrace_store* const client = headrace_store_connect(engine, path, 0, &error);
+  EXPECT(served != NULL && client != NULL);
+  EXPECT(headrace_store_connect(engine, path, 1000, &error) == NULL);
+  EXPECT(strcmp(error.code, "capacity_exceeded") == 0);
+  EXPECT(headrace_store_connect(engine, NULL, 0, &error) == NULL);
+  expect_put(client, "k", "first");
+  headrace_view view;
+  EXPECT(headrace_store_view(client, "none", 4, &view) == HEADRACE_OUTCOME_UNKNOWN_KEY);
+  EXPECT(view.bytes == NULL);
+  headrace_view_end(&view);
+  EXPECT(headrace_store_view(client, "k", 1, &view) == HEADRACE_OUTCOME_DONE);
+  EXPECT(view.in_place);
+  expect_put(served, "k", "second one");
+  EXPECT(view.byte_count == 5 && memcmp(view.bytes, "first", 5) == 0);
+  EXPECT(headrace_store_length(client, "k", 1) == 10);
+  headrace_view_end(&view);
+  EXPECT(headrace_store_view(served, "k", 1, &view) == HEADRACE_OUTCOME_DONE);
+  EXPECT(!view.in_place && view.byte_count == 10);
+  headrace_store_free(served);
+  EXPECT(headrace_store_remove(client, "k", 1) == HEADRACE_OUTCOME_CLOSED);
+  headrace_store_free(client);
+  EXPECT(memcmp(view.bytes, "second one", 10) == 0);
+  headrace_view_end(&view);
+  char lock[80];
+  snprintf(lock, sizeof lock, "%s.lock", path);
+  EXPECT(unlink(lock) == 0);
 }
 
 static void bytes_of_a_file_are_durable(const char* path) {
@@ -189,9 +238,10 @@ int main(void) {
   a_copy_is_what_the_source_was(engine);
   options_are_refused_by_name(engine);
   tiers_of_a_newer_program_are_read(engine);
-  headrace_engine_free(engine);
   EXPECT(mkdtemp(folder) != NULL);
   snprintf(path, sizeof path, "%s/file", folder);
+  a_store_is_shared(engine, path);
+  headrace_engine_free(engine);
   bytes_of_a_file_are_durable(path);
   entries_of_a_ring_come_in_order(path);
   EXPECT(rmdir(folder) == 0);
