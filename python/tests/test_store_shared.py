@@ -32,10 +32,10 @@ for line in sys.stdin:
 
 
 @contextmanager
-def served(command_path: Path, path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+def served(command: list[str | Path], path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Serve by the command; yields when clients can connect."""
     words = ["store", "serve", str(path), "--memory", "256KiB", "--block", str(BLOCK), *more]
-    with subprocess.Popen([command_path, *words], text=True, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen([*command, *words], text=True, stdout=subprocess.PIPE) as server:
         try:
             while True:
                 assert server.poll() is None
@@ -51,7 +51,7 @@ def served(command_path: Path, path: Path, *more: str) -> Iterator[subprocess.Po
 
 def test_processes_use_one_store(tmp_path: Path, command_path: Path, here: Here) -> None:
     path = tmp_path / "socket"
-    with served(command_path, path) as server, headrace.Store.connect(path) as store:
+    with served([command_path], path) as server, headrace.Store.connect(path) as store:
         assert path.stat().st_mode & 0o777 == 0o600
         store.put("mine", b"x" * 100)
         with subprocess.Popen(
@@ -143,7 +143,7 @@ def test_tasks_await_transfers(tmp_path: Path) -> None:
 def test_what_is_durable_survives_the_server(tmp_path: Path, command_path: Path) -> None:
     path = tmp_path / "socket"
     more = ("--file", str(tmp_path / "blocks"), "--capacity", "1MiB")
-    with served(command_path, path, *more) as first:
+    with served([command_path], path, *more) as first:
         store = headrace.Store.connect(path)
         store.put("durable", b"1" * 99, tier=1)
         store.put("only in memory", b"2" * 99)
@@ -154,7 +154,7 @@ def test_what_is_durable_survives_the_server(tmp_path: Path, command_path: Path)
         with pytest.raises(headrace.ClosedError, match="server"):
             store.remove("durable")
         assert "durable" not in store
-    with served(command_path, path, *more, "--json") as second:
+    with served([command_path], path, *more, "--json") as second:
         assert store.get("durable") == b"1" * 99
         assert "only in memory" not in store
         store.put("in memory", b"4" * 99)
@@ -185,7 +185,7 @@ def test_a_server_takes_over_from_a_running_one(tmp_path: Path, command_path: Pa
                 if is_last:
                     return
 
-    with served(command_path, path, *more) as first, headrace.Store.connect(path) as store:
+    with served([command_path], path, *more) as first, headrace.Store.connect(path) as store:
         store.put("in memory", b"0" * 99)
         second_line = [
             str(command_path),
@@ -234,31 +234,45 @@ def test_errors_name_the_cause(tmp_path: Path, here: Here) -> None:
     assert "getent" in refused.stderr
 
 
-def test_a_client_in_a_container_has_another_dev_shm(tmp_path: Path, command_path: Path) -> None:
-    path = tmp_path / "socket"
-    mount = 'mount -t tmpfs none /dev/shm && exec "$@"'
-    container = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", mount, "-"]
+def test_a_container_with_another_dev_shm_which_is_full(tmp_path: Path, command_path: Path) -> None:
+    path, inner_path = tmp_path / "socket", tmp_path / "inner"
+    mount = "mount -t tmpfs -o size=4k none /dev/shm && echo full >/dev/shm/full && exec"
+    container = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]
+    container += ["sh", "-c", f'{mount} "$@"', "-"]
     try:
         subprocess.run([*container, "true"], check=True, timeout=TIME_LIMIT_S)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no container: {error}")
-    with served(command_path, path), headrace.Store.connect(path) as store:
-        done = subprocess.run(
-            [*container, sys.executable, "-c", CLIENT, str(path)],
+
+    def use_in_container(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*container, *words],
+            check=False,
             input="theirs\n",
             capture_output=True,
-            check=True,
             text=True,
             timeout=TIME_LIMIT_S,
         )
-        assert done.stdout == "1\n"
+
+    with served([command_path], path), headrace.Store.connect(path) as store:
+        assert use_in_container(sys.executable, "-c", CLIENT, str(path)).stdout == "1\n"
         assert bytes(store.view("theirs")) == b"theirs" * 9
+        serve = [str(command_path), "store", "serve", str(path), "--memory", "1MiB"]
+        refused = use_in_container(*serve, "--replace", "1s")
+        assert refused.returncode != 0
+        assert "it is in another container" in refused.stderr
+    with (
+        served([*container, command_path], inner_path),
+        headrace.Store.connect(inner_path) as store,
+    ):
+        store.put("ours", b"9")
+        assert bytes(store.view("ours")) == b"9"
 
 
 def test_a_stopped_server_times_out(tmp_path: Path, command_path: Path) -> None:
     path = tmp_path / "socket"
     with (
-        served(command_path, path) as server,
+        served([command_path], path) as server,
         headrace.Store.connect(path, deadline_s=0.1) as store,
     ):
         store.put("key", b"block")

@@ -496,15 +496,21 @@ TEST_F(Shared, RefusesASecondServerAndMoreClientsThanItTakes) {
 
 TEST_F(Shared, NamesAServerOfAnotherVersion) {
   make_engine();
+  serve();
+  const auto before = client();
+  server_.reset();
   const auto socket = LocalSocket::listen(folder_.file("socket")).value();
   std::thread server([&] {
-    std::optional<LocalSocket> accepted;
-    while (!(accepted = socket.accept())) std::this_thread::yield();
-    detail::Welcome hello;
-    ++hello.version;
-    EXPECT_TRUE(accepted->send(std::as_bytes(std::span(&hello, 1))));
+    for (int i = 0; i < 2; ++i) {
+      std::optional<LocalSocket> accepted;
+      while (!(accepted = socket.accept())) std::this_thread::yield();
+      detail::Welcome hello;
+      ++hello.version;
+      EXPECT_TRUE(accepted->send(std::as_bytes(std::span(&hello, 1))));
+    }
   });
   EXPECT_EQ(connect(*engine_, folder_.file("socket")).error().code, Code::version_mismatch);
+  EXPECT_EQ(put(*before, 1, 1), Outcome::closed);
   server.join();
 }
 
