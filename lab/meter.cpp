@@ -278,7 +278,6 @@ struct Meter::State {
   std::size_t last_level_bytes = 0;
   Random random{1};
   std::vector<Position> positions{};  ///< One per thread.
-  std::uint64_t batch_count = 0;
   bool alike = false;
 
   [[nodiscard]] Buffers buffers(const Conditions& conditions, std::size_t thread_index) const {
@@ -311,7 +310,6 @@ Result<Meter> Meter::make(const Options& options) {
                                              .last_level_bytes = options.last_level_bytes,
                                              .random = random,
                                              .positions = {},
-                                             .batch_count = 0,
                                              .alike = options.alike}));
 }
 
@@ -383,7 +381,6 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Move> subjects,
       times_ns[i] += runner.times_ns[i] / static_cast<double>(runners.size());
     }
   }
-  state_->batch_count += subjects.size();
   return times_ns;
 }
 
@@ -466,10 +463,6 @@ std::optional<double> Meter::find_wide_cost() {
   // difference of times, not a factor.
   const double besides_ns = typical(times[0].alone_ns) - typical(times[0].in_batch_ns);
   return typical(times[1].alone_ns) / (typical(times[1].in_batch_ns) + std::max(0.0, besides_ns));
-}
-
-std::uint64_t Meter::batch_count() const {
-  return state_->batch_count;
 }
 
 Meter::Meter(std::unique_ptr<State> state) : state_(std::move(state)) {}

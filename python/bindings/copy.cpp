@@ -35,7 +35,6 @@ class MeterHandle {
     const GilReleased released;
     return value_of(meter_.measure_round(chosen, conditions));
   }
-  [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
   /// Returns ticks_min and ticks_max.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::uint32_t>> find_cold_probe() {
     const auto found = meter_.find_cold_probe();
@@ -135,7 +134,6 @@ class KernelMeter {
     const GilReleased released;
     return value_of(meter_.measure_round(chosen, conditions));
   }
-  [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
 
  private:
   template <typename Kernel>
@@ -161,22 +159,20 @@ class KernelMeter {
 template <typename Meter>
 void bind_rounds(nb::class_<Meter>& type, const char* measured) {
   type.def(
-          "measure_round",
-          [](Meter& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,
-             std::size_t bytes_max, const std::string& temperature, bool aligned,
-             std::size_t thread_count) {
-            using copy::lab::Temperature;
-            return meter.measure_round(
-                subjects,
-                {.bytes_min = bytes_min,
-                 .bytes_max = bytes_max,
-                 .temperature = value_of(parse_name<Temperature>(temperature, "temperature")),
-                 .aligned = aligned,
-                 .thread_count = thread_count});
-          },
-          "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
-          "thread_count"_a, measured)
-      .def("batch_count", &Meter::batch_count);
+      "measure_round",
+      [](Meter& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,
+         std::size_t bytes_max, const std::string& temperature, bool aligned,
+         std::size_t thread_count) {
+        using copy::lab::Temperature;
+        return meter.measure_round(
+            subjects, {.bytes_min = bytes_min,
+                       .bytes_max = bytes_max,
+                       .temperature = value_of(parse_name<Temperature>(temperature, "temperature")),
+                       .aligned = aligned,
+                       .thread_count = thread_count});
+      },
+      "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
+      "thread_count"_a, measured);
 }
 
 }  // namespace
@@ -225,9 +221,6 @@ void bind_copy(nb::module_& module) {
         return texts;
       },
       "byte_count"_a, "The search grid for copies of at least this many bytes.");
-  module.def(
-      "check_copy_variant", [](const std::string& text) { value_of(copy::parse_variant(text)); },
-      "text"_a);
   module.def(
       "copy_machine_text", [] { return copy::to_text(copy::this_machine()); },
       "This machine, as profiles identify it.");

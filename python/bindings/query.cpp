@@ -128,7 +128,6 @@ using NodeMemory = std::pair<std::shared_ptr<cache::MemorySource>, std::span<std
 void bind_table(nb::module_& module) {
   nb::class_<query::Table>(module, "Table")
       .def_static("import_stream", &import_table, "capsule"_a, "rows_per_chunk"_a)
-      .def("row_count", &query::Table::row_count)
       .def("chunk_count", &query::Table::chunk_count)
       .def("chunk_rows", &query::Table::chunk_rows, "chunk_index"_a)
       .def(

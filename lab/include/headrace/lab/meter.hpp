@@ -74,8 +74,6 @@ class Meter {
   ///
   /// Cost: a quarter of a second.
   [[nodiscard]] std::optional<double> find_wide_cost();
-  /// Batches timed so far, over all subjects and rounds.
-  [[nodiscard]] std::uint64_t batch_count() const;
 
   Meter(Meter&& other) noexcept;
   Meter& operator=(Meter&& other) noexcept;
