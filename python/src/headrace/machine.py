@@ -234,26 +234,14 @@ def replay(path: str | os.PathLike[str]) -> Machine:
 
 
 def _node(node: dict[str, Any]) -> Node:
-    known = {key: value for key, value in node.items() if key not in {"node", "cpus", "huge_pages"}}
-    return Node(
-        id=node["node"],
-        cpus=tuple(node["cpus"]),
-        huge_pages=tuple(HugePages(**pool) for pool in node["huge_pages"]),
-        **known,
-    )
+    pools = tuple(HugePages(**pool) for pool in node["huge_pages"])
+    return Node(**_with_id(node, "node") | {"cpus": tuple(node["cpus"]), "huge_pages": pools})
 
 
 def _device(device: dict[str, Any]) -> DsaDevice:
-    return DsaDevice(
-        id=device["device"],
-        node=device["node"],
-        state=device["state"],
-        engine_count=device["engine_count"],
-        queues=tuple(_queue(queue) for queue in device["queues"]),
-    )
+    queues = tuple(DsaQueue(**_with_id(queue, "queue")) for queue in device["queues"])
+    return DsaDevice(**_with_id(device, "device") | {"queues": queues})
 
 
-def _queue(queue: dict[str, Any]) -> DsaQueue:
-    return DsaQueue(
-        id=queue["queue"], **{key: value for key, value in queue.items() if key != "queue"}
-    )
+def _with_id(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {"id" if key == name else key: value for key, value in fields.items()}

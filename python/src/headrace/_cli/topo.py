@@ -40,50 +40,31 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
     if measure and replay is not None:
         _options.refuse("--measure is about this machine; leave out --replay")
     _options.refuse_two_on_stdout("--record", record, as_json=as_json)
+    machine = machines.topo() if replay is None else machines.replay(machine_path(replay))
+    model = {}
     if measure:
-        _measure(record, as_json=as_json)
-        return
+        # This loads NumPy, which takes as long as all the rest.
+        from headrace_lab.sim import measured  # noqa: PLC0415
+
+        with progress("measuring memory") as share:
+            measurement = measured.measure(machine, share)
+        model = {"model": measured.model_of(machine, measurement)}
     if record is not None:
-        machine = machines.record_into(record)
+        machines.record_into(record, **model)
         if record.is_stdout:
             return
-    elif replay is not None:
-        machine = machines.replay(machine_path(replay))
-    else:
-        machine = machines.topo()
     document = machine.document
     if as_json:
         print_document(
             "topo",
             machine=document,
-            results={"faster_nodes": document["faster_nodes"]},
+            results={"faster_nodes": document["faster_nodes"], **model},
             summary=_summary(document),
         )
-        return
-    print_machine(Report(), document)
-
-
-def _measure(record: Output | None, *, as_json: bool) -> None:
-    # This loads NumPy, which takes as long as all the rest.
-    from headrace_lab.sim import measured  # noqa: PLC0415
-
-    machine = machines.topo()
-    with progress("measuring memory") as share:
-        measurement = measured.measure(machine, share)
-    model = measured.model_of(machine, measurement)
-    if record is not None:
-        machines.record_into(record, model=model)
-        if record.is_stdout:
-            return
-    if as_json:
-        print_document(
-            "topo",
-            machine=machine.document,
-            results={"faster_nodes": machine.document["faster_nodes"], "model": model},
-            summary=_summary(machine.document),
-        )
-        return
-    _print_measurement(Report(), measurement, measured.ROUNDS)
+    elif measure:
+        _print_measurement(Report(), measurement, measured.ROUNDS)
+    else:
+        print_machine(Report(), document)
 
 
 def _print_measurement(report: Report, measurement: "Measurement", rounds: int) -> None:

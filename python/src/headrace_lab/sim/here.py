@@ -145,8 +145,6 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A point to measure and to predict."""
-
     task: measured.Task
     unit: str
     scenario: str
@@ -363,37 +361,29 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
                 "moved": 2,
                 "shared": 1,
             }
-            timer = _QueryTask(columns, machine, cache, mode, threads)
+            time_ms = partial(_query_ms, columns, machine, cache, mode, threads)
             plural = "s" if threads > 1 else ""
             by = f"{threads} thread{plural}"
-            task = measured.Task(f"query 6, prefetching {mode}, {by}", timer.ask)
+            task = measured.Task(f"query 6, prefetching {mode}, {by}", time_ms)
             choice = (f"query 6 by {by}", f"prefetching {mode}")
             yield _Question(task, "ms", "qdp", point, f"{mode}_ms", (choice,))
 
 
-@dataclass(frozen=True, slots=True)
-class _QueryTask:
-    columns: Columns
-    machine: Machine
-    cache: Cache
-    mode: str
-    threads: int
-
-    def ask(self, _: measured.Effort) -> measured.Sample:
-        """Return the time in milliseconds."""
-        times = []
-        for _repeat in range(_QUERY_REPEATS):
-            self.cache.clear()
-            time.sleep(_QUERY_PAUSE_S)
-            times.append(
-                run_q6(
-                    self.columns,
-                    self.cache,
-                    machine=self.machine,
-                    prefetch=self.mode,
-                    chunk_bytes=_CHUNK_BYTES,
-                    thread_count=self.threads,
-                ).time_ns
-            )
-        # Disturbance only adds time.
-        return measured.Sample(min(times) / 1e6)
+def _query_ms(
+    columns: Columns, machine: Machine, cache: Cache, mode: str, threads: int, _: measured.Effort
+) -> measured.Sample:
+    times = []
+    for _repeat in range(_QUERY_REPEATS):
+        cache.clear()
+        time.sleep(_QUERY_PAUSE_S)
+        found = run_q6(
+            columns,
+            cache,
+            machine=machine,
+            prefetch=mode,
+            chunk_bytes=_CHUNK_BYTES,
+            thread_count=threads,
+        )
+        times.append(found.time_ns)
+    # Disturbance only adds time.
+    return measured.Sample(min(times) / 1e6)

@@ -104,8 +104,6 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The result of a task in a round."""
-
     value: float
     rounds: int = 0
     disturbed: int = 0
@@ -118,7 +116,6 @@ def measure_tasks(
     rounds: int = ROUNDS,
     effort: Effort = Effort(),
 ) -> dict[str, Figure]:
-    """Measure all tasks once in each round."""
     tasks = list(tasks)
     figures = {task.key: Figure() for task in tasks}
     for index in range(rounds):
@@ -256,14 +253,13 @@ def hosts(machine: Machine) -> list[Node]:
 
 
 def calibration_tasks(machine: Machine) -> list[Task]:
-    """List the measurements for the model."""
     refuse_in_guest("measure memory")
     home = hosts(machine)[0]
     tasks = [
         *_memory_tasks(machine),
         *_cache_tasks(machine, home),
         *_call_tasks(machine, home),
-        Task("compute", QueryTimer().ask),
+        _compute_task(),
     ]
     if len(home.cpus) > 1:
         for key, what, size in (
@@ -311,21 +307,19 @@ def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
             yield _task(f"call {call} {access}", "streams", streams)
 
 
-class QueryTimer:
-    """Measures the speed of one core on query 6 with cached columns."""
+def _compute_task() -> Task:
+    """Measure the speed of one core on query 6 with cached columns."""
+    # Loading pyarrow takes longer than 'headrace topo' without --measure.
+    from headrace_lab.tpch.q6 import run_q6  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        self._columns = make_columns(_QUERY_ROWS)
+    columns = make_columns(_QUERY_ROWS)
 
-    def ask(self, effort: Effort) -> Sample:
-        """Return the rate of the best run in GB/s; disturbance only adds time."""
-        # Loading pyarrow takes longer than 'headrace topo' without --measure.
-        from headrace_lab.tpch.q6 import run_q6  # noqa: PLC0415
-
+    def ask(effort: Effort) -> Sample:
+        # The rate of the best run in GB/s: disturbance only adds time.
         times = []
         for _ in range(effort.samples):
             found = run_q6(
-                self._columns,
+                columns,
                 prefetch="off",
                 thread_count=1,
                 chunk_bytes=_QUERY_CHUNK_BYTES,
@@ -334,6 +328,8 @@ class QueryTimer:
             times.append(sum(event.end_ns - event.begin_ns for event in found.timeline))
         # Discount is read twice.
         return Sample((_BYTES_PER_ROW + 8) * _QUERY_ROWS / max(1, min(times)))
+
+    return Task("compute", ask)
 
 
 def make_columns(row_count: int) -> "Columns":

@@ -56,8 +56,6 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """All points, and the figures for the thresholds."""
-
     points: tuple[Point, ...]
 
     @property
@@ -103,7 +101,6 @@ class Validation:
 
 
 def validate() -> Validation:
-    """Simulate every published point."""
     points: list[Point] = []
     for series in published_series():
         nothing: list[list[str]] = [[]] * len(series["points"])

@@ -21,15 +21,8 @@ from headrace._scenarios import Parameter, Scenario
 from headrace.errors import Error, InvalidArgumentError, NotFoundError
 from headrace.simulator import Message, Place, Replayed, replay
 
-_POLICIES = (
-    "round_robin",
-    "near_source",
-    "near_target",
-    "least_loaded",
-    "push_pull",
-    "smart_copy",
-    "all",
-)
+# The replay has no thresholds of sizes.
+_POLICIES = tuple(name for name in _core.policy_names() if name != "by_size")
 _BINS = 200
 _NODE_MAX = 255
 _SWEPT = Scenario(
