@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
-COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
+COLUMNS_MAX = 100
 MEMORY_ORDER = "docs/internals/memory-order"
 REFERENCE = "docs/reference/cpp"
 
@@ -156,10 +156,9 @@ def check_form(source: Source) -> Iterator[str]:
         yield f"{source.path}:{len(source.lines)}: end with exactly one newline"
     if suffix in {*CPP, ".py"} and len(source.lines) > LINES_MAX:
         yield f"{source.path}: {len(source.lines)} lines, more than {LINES_MAX}: split it by noun"
-    columns_max = COLUMNS_MAX.get(suffix)
     for number, line in enumerate(source.lines, 1):
-        if columns_max and len(line) > columns_max:
-            yield f"{source.path}:{number}: {len(line)} columns, more than {columns_max}"
+        if suffix in {*CPP, ".py"} and len(line) > COLUMNS_MAX:
+            yield f"{source.path}:{number}: {len(line)} columns, more than {COLUMNS_MAX}"
         if code and line != line.rstrip():
             yield f"{source.path}:{number}: trailing white space"
 
