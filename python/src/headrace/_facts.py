@@ -219,8 +219,6 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All facts."""
-
     platform: Platform = Platform()
     kernel: Kernel = Kernel()
     pci_devices: tuple[PciDevice, ...] | None = None

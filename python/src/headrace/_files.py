@@ -174,7 +174,6 @@ def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -
 
 
 def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes:
-    """Read a regular file."""
     with _open_regular(path, tried) as file:
         try:
             data = file.read(bytes_max + 1)

@@ -253,7 +253,6 @@ class Shared:
         return Table(data, chunk_rows=self.chunk_rows)
 
     def source_of(self, table: Table) -> object:
-        """What DuckDB reads the table from."""
         return table.arrow if self.is_bypassed else ArrowSource(table, self)
 
     def add(self, name: str, table: Table, source: object) -> None:

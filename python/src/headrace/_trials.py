@@ -110,7 +110,6 @@ class Trials(ABC, Generic[C, K]):
     def best(
         self, count: int, among: Sequence[C] | None = None, goal: str | None = None
     ) -> list[C]:
-        """The candidates with the highest scores."""
         names = self.logs if among is None else among
         return sorted(names, key=lambda each: self.score(each, goal), reverse=True)[:count]
 

@@ -109,8 +109,6 @@ class MoverInfo:
 
 
 class _Submission(TypedDict, total=False):
-    """Options shared by the overloads of `Engine.submit`."""
-
     path: MoverPath | None
     policy: Policy | None
     source_node: int | None

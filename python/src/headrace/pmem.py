@@ -216,8 +216,6 @@ _Native = TypeVar("_Native", _core.RingProducer, _core.RingConsumer)
 
 
 class _RingEnd(Closing, Generic[_Native]):
-    """Properties of both ends of a ring."""
-
     __slots__ = ("_native",)
 
     def __init__(self, native: _Native) -> None:

@@ -76,7 +76,6 @@ class Watch:
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
 
     def look(self) -> Look:
-        """Read the published statistics."""
         found = _core.read_telemetry(self.directory)
         lines = []
         processes = []

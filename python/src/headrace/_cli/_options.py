@@ -40,7 +40,6 @@ class Value(click.ParamType[T], Generic[T]):
         self.documented = wanted
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Return the placeholder; called by click."""
         del param, ctx
         return self.metavar
 
@@ -72,7 +71,6 @@ class Value(click.ParamType[T], Generic[T]):
         return [CompletionItem(incomplete, type="file")]
 
     def read(self, text: str) -> T:
-        """Convert the text."""
         raise NotImplementedError
 
 
@@ -99,8 +97,6 @@ class Threads(Count):
 
 
 class Size(Value[int]):
-    """A number of bytes: 4096, 64KiB, 2GiB."""
-
     def __init__(self, least: int = 0, greatest: int = BYTES_MAX) -> None:
         limits = ""
         if least > 1 or greatest < BYTES_MAX:
@@ -124,8 +120,6 @@ class Size(Value[int]):
 
 
 class Number(Value[float]):
-    """A number with a fraction."""
-
     def __init__(self, least: float, greatest: float) -> None:
         super().__init__("N", f"a number from {least:g} to {greatest:,.0f}")
         self._least, self._greatest = least, greatest
@@ -171,8 +165,6 @@ class Choice(Value[str]):
 
 
 class Name(Value[str]):
-    """A word that matches a pattern."""
-
     def __init__(self, pattern: str, wanted: str, metavar: str = "NAME") -> None:
         """Accept full matches of the regular expression."""
         super().__init__(metavar, wanted)
@@ -240,7 +232,6 @@ option = click.option
 
 
 def flag(*names: str, help: str) -> Decorator:  # noqa: A002 - As click's.
-    """An option without a value."""
     return click.option(*names, is_flag=True, show_default=False, help=help)
 
 
@@ -295,7 +286,6 @@ replay_option = option(
 
 
 def refuse(sentence: str) -> NoReturn:
-    """End the command with a usage error."""
     raise click.UsageError(sentence)
 
 

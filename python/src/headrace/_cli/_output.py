@@ -22,7 +22,6 @@ _STEPS = 1000
 
 
 def complain(problem: object) -> None:
-    """Print one sentence on stderr."""
     # Without stderr only the exit code reports the error.
     if sys.stderr is not None:
         with suppress(OSError):

@@ -216,7 +216,6 @@ def _longest_word(text: str) -> int:
 
 
 def _fold(text: str, width: int, indent: str = "") -> list[str]:
-    """Fold between words."""
     return textwrap.wrap(
         text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     ) or [""]

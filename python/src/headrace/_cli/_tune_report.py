@@ -37,7 +37,6 @@ def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
 
 
 def summary_of(profile: dict[str, Any]) -> dict[str, object]:
-    """The key figures of a profile."""
     made = profile.get("made", {})
     tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
     return {

@@ -155,7 +155,6 @@ def _times(predicted: Mapping[str, Any]) -> list[str]:
 
 
 def print_plans(plans: Mapping[str, Explained]) -> None:
-    """Print what would be prefetched, and why."""
     report = Report()
     rows = []
     for name, plan in plans.items():

@@ -133,7 +133,6 @@ def measure_family(
     stop: Stop,
     share: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
-    """Measure all points of a family once in each round."""
     refuse_in_guest(f"measure {family}")
     plan = plan_of(family, facts)
     records: list[list[dict[str, Any]]] = [[] for _ in plan.points]

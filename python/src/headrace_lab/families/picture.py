@@ -82,7 +82,6 @@ def _size(text: str) -> int | None:
 
 
 def panels_of(shown: Iterable[Shown]) -> list[Panel]:
-    """Group figures into panels."""
     found: dict[tuple[str, str], dict[tuple[str, bool], dict[str, tuple[float, float, float]]]] = {}
     for each in shown:
         figure = each.figure

@@ -60,7 +60,6 @@ class Point:
 
     @property
     def request(self) -> str:
-        """The request as a line for the program."""
         return " ".join(f"{key}={value}" for key, value in self.words.items())
 
 
@@ -72,8 +71,6 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Plan:
-    """The points of a family on a machine."""
-
     facts: Facts
     points: list[Point] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)

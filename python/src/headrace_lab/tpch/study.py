@@ -96,8 +96,6 @@ class Measured:
 
 @dataclass(slots=True)
 class Series:
-    """The counted runs of one mode."""
-
     runs: list[Measured]
 
     @property

@@ -49,7 +49,6 @@ class _Cycles:
             self._control.write_text(text + "\n")
 
     def step(self, store: Store) -> None:
-        """Put or get a batch of blocks."""
         if self.chance.randrange(6) == 0:
             self.set_faults(self.chance.choice(_FAULTS + ("",) * len(_FAULTS)))
         keys = self.chance.sample(range(_KEYS), _BATCH)

@@ -27,7 +27,6 @@ class Finding:
 
 
 def ok(finding: str, cause: str = "") -> Finding:
-    """Make a finding without a problem."""
     return Finding("ok", finding, cause)
 
 
@@ -37,7 +36,6 @@ def note(finding: str, cause: str = "", remedy: str = "") -> Finding:
 
 
 def failed(finding: str, cause: str, remedy: str) -> Finding:
-    """Make a finding that does not work."""
     return Finding("failed", finding, cause, remedy)
 
 

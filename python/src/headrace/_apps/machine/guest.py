@@ -193,7 +193,6 @@ class _Guest:
         return self.result
 
     def take(self, what: str, value: str) -> None:
-        """Handle an event."""
         if what == "started":
             self.is_started = True
             self.deadline_s = float("inf")

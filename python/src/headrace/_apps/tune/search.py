@@ -389,7 +389,6 @@ def likely_low(logs: Sequence[float]) -> float:
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
-    """Choose one of the finalists, or memmove."""
     if not finalists:
         why, tried = "nothing is generated here", len(bench.logs)
         return Choice(bench.bytes_max, None, None, {}, count, tried, bench.batch_count, why)

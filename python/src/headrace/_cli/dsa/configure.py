@@ -35,8 +35,6 @@ _NUMBER_MAX = 999_999_999
 
 
 class _Devices(_options.Value[int | list[str]]):
-    """A number of devices, or their names."""
-
     def __init__(self) -> None:
         super().__init__(
             "N", f"a number from 1 to {DEVICE_COUNT_MAX}, or different names such as dsa0,dsa2"

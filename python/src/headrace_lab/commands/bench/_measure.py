@@ -113,7 +113,6 @@ def medians_of(found: Mapping[str, Figure]) -> dict[str, float]:
 
 
 def print_pairs(report: Report, rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print names and figures."""
     report.table([Column(title, folds=True), Column("", right=True)], rows)
 
 

@@ -78,7 +78,6 @@ def _times_of(command: list[str]) -> dict[str, _measure.Times]:
 
 
 def _figures(series: dict[str, _measure.Times]) -> dict[str, Figure]:
-    """Rates in descriptors/s, and a ratio of speeds."""
     return {
         "single_per_s": _measure.rate_per_s(series["noop"]),
         "batched_per_s": _measure.rate_per_s(series["noop_batched"]),

@@ -102,7 +102,6 @@ def command(rounds: int) -> _measure.Outcome:
 
 
 def best_reference(times: Mapping[tuple[Any, ...], _measure.Times], group: tuple[int, ...]) -> str:
-    """The fastest available reference."""
     known = [name for name in _REFERENCES if (*group, name) in times]
     return min(known, key=lambda name: statistics.median(times[(*group, name)]))
 
