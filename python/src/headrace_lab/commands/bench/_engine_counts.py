@@ -4,17 +4,15 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 
-from headrace._temporary import run_child, temporary_folder
+from headrace._temporary import temporary_folder
 from headrace.errors import Error, NotFoundError
-from headrace_lab.commands.bench._measure import find_program, run_program
+from headrace_lab.commands.bench._measure import find_program, run_program, run_to_end
 
 PROGRAM = "headrace-bench-engine"
 TRIED = "count the instructions of the engine"
 REMEDY = "reinstall the package"
-_TIME_LIMIT_S = 600
 # Only this function is counted; the difference of two runs cancels its one-time work.
 _COUNTED = "--toggle-collect=headrace_bench_counted"
 _COUNT_LESS, _COUNT_MORE = 320, 6_720
@@ -66,22 +64,10 @@ def count_instructions(command: list[str], *, tried: str) -> tuple[int, str]:
         raise NotFoundError(tried, "valgrind is not installed", "install the package valgrind")
     with temporary_folder("headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
-        try:
-            done = run_child(
-                [valgrind, "--tool=callgrind", out, _COUNTED, *command], timeout_s=_TIME_LIMIT_S
-            )
-        except OSError as problem:
-            raise Error(
-                tried, f"{valgrind} does not start", "reinstall it", problem.errno or 0
-            ) from problem
-        except subprocess.TimeoutExpired as problem:
-            cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
-            raise Error(tried, cause, "try again when the machine has less to do") from problem
+        words = [valgrind, "--tool=callgrind", out, _COUNTED, *command]
+        done = run_to_end(words, tried, "try again when the machine has less to do")
     counted = re.search(r"Collected *: *(\d+)", done.stderr)
-    if done.returncode != 0 or counted is None:
-        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(tried, f"valgrind failed: {last}")
-    if int(counted[1]) == 0:
+    if counted is None or int(counted[1]) == 0:
         raise Error(tried, f"valgrind does not see the counted part of {command[0]}", REMEDY)
     return int(counted[1]), done.stdout
 

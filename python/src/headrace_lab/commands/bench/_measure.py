@@ -70,6 +70,11 @@ def run_program(
 
     `tried` and `late`, the remedy if it takes an hour, are for errors.
     """
+    measured: dict[str, Any] = json.loads(run_to_end(command, tried, late).stdout)
+    return measured
+
+
+def run_to_end(command: Sequence[str], tried: str, late: str) -> subprocess.CompletedProcess[str]:
     try:
         done = run_child(command, timeout_s=_TIME_LIMIT_S)
     except OSError as problem:
@@ -81,8 +86,7 @@ def run_program(
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
         raise Error(tried, last.removeprefix("headrace: "))
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
+    return done
 
 
 def places(measured: dict[str, Any]) -> str:
