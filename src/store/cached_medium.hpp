@@ -116,17 +116,22 @@ class CachedMedium {
     return false;
   }
   void drain() {
-    bool done = hand_over();
-    if (done && flushes_ && !device_.flush()) {
-      done = false;
-      const Lock order(order_);
-      needs_checkpoint_ = Rules::leaves_what_a_flush_lost;
-      const Lock lock(mutex_);
-      has_changed_ = true;
-    }
-    fault_ = done ? pmem::Fault::none : pmem::Fault::sync_failed;
+    const bool done = hand_over() && (!flushes_ || device_.flush());
+    // A checkpoint's flush may have failed meanwhile, or before, and this one not report the loss.
+    const Lock order(order_);
+    const bool is_lost = std::exchange(has_lost_, false);
+    fault_ = done && !is_lost ? pmem::Fault::none : pmem::Fault::sync_failed;
+    if (fault_ == pmem::Fault::none) return;
+    needs_checkpoint_ = Rules::leaves_what_a_flush_lost;
+    const Lock lock(mutex_);
+    has_changed_ = true;
   }
   void persist(const void* /*begin*/, std::size_t /*byte_count*/) { drain(); }
+  /// What was written before is not acknowledged, whatever the next drain reports.
+  void forget_losses() {
+    const Lock order(order_);
+    has_lost_ = false;
+  }
   /// Makes a checkpoint, which empties the log: if a byte of the log of a closed file changed, all
   /// later records would be lost. If the checkpoint fails, the log stays.
   void close() {
@@ -197,19 +202,22 @@ class CachedMedium {
       next_ = Rules::draws_the_series ? std::uint64_t{random()} << 32U | (random() & ~1U) | half
                                       : slots_.series() + 1;
       next_position_ = 0;
+      in_next_.clear();
     }
     mutex_.lock();
     std::set<std::size_t> written = std::exchange(dirty_, {});
     mutex_.unlock();
     const std::optional<std::set<std::size_t>> refused = write(written);
     if (refused) {
+      // Also what only an attempt before carried: its record would undo what the pages have now.
       mutex_.lock();
-      std::set<SlotNumber> carried = carried_;
-      for (const std::size_t page : *refused) note_all(page, carried);
+      if (Rules::carries_what_is_refused) {
+        in_next_.insert(carried_.begin(), carried_.end());
+        for (const std::size_t page : *refused) note_all(page, in_next_);
+      }
       mutex_.unlock();
       position_ = next_position_;
-      if (!Rules::carries_what_is_refused) carried.clear();
-      if ((carried.empty() || append(carried, next_)) &&
+      if ((in_next_.empty() || append(in_next_, next_)) &&
           (!Rules::flushes_before_it_names || flush())) {
         next_position_ = position_;
         if (name(next_)) {
@@ -235,7 +243,11 @@ class CachedMedium {
     slots_.series() = before;
     return false;
   }
-  bool flush() { return !flushes_ || device_.flush(); }
+  bool flush() HEADRACE_REQUIRES(order_) {
+    const bool done = !flushes_ || device_.flush();
+    has_lost_ = has_lost_ || !done;
+    return done;
+  }
   /// Returns the pages that the device refuses; nothing if it does not answer.
   std::optional<std::set<std::size_t>> write(const std::set<std::size_t>& pages)
       HEADRACE_REQUIRES(order_) {
@@ -260,10 +272,12 @@ class CachedMedium {
   pmem::Fault fault_ = pmem::Fault::none;
   Mutex order_;
   bool needs_checkpoint_ HEADRACE_GUARDED_BY(order_) = Rules::begins_with_a_checkpoint;
+  bool has_lost_ HEADRACE_GUARDED_BY(order_) = false;  ///< In a checkpoint, since the last drain.
   std::size_t position_ HEADRACE_GUARDED_BY(order_) = 0;  ///< In the half, in pages.
   /// The series of a checkpoint that did not succeed, and the end of its records that are durable.
   std::uint64_t next_ HEADRACE_GUARDED_BY(order_) = 0;
   std::size_t next_position_ HEADRACE_GUARDED_BY(order_) = 0;
+  std::set<SlotNumber> in_next_ HEADRACE_GUARDED_BY(order_);  ///< What its records have.
   mutable Mutex mutex_;
   std::set<SlotNumber> changed_ HEADRACE_GUARDED_BY(mutex_);  ///< Since the last record.
   bool has_changed_ HEADRACE_GUARDED_BY(mutex_) = false;  ///< Page 0 has, or all shall be written.

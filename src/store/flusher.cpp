@@ -175,6 +175,7 @@ void StoreState::flush(std::size_t tier) {
     if (each.published && !is_durable) failed.push_back({file, each.slot});
   }
   if (!is_on_disk || !file->disk->hangs()) static_cast<void>(invalidate(failed));
+  if (is_on_disk && !is_durable) file->disk->medium().forget_losses();
   Work work;
   {
     const Lock lock(mutex_);

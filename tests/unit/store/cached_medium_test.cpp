@@ -83,6 +83,29 @@ TEST_F(OneHeader, StaysAwayThoughItsPageCannotBeWritten) {
   EXPECT_EQ(in_table(), SlotState::empty);
 }
 
+TEST_F(OneHeader, StaysAwayThoughACheckpointBeforeHasFailed) {
+  OnDevice disk = open();
+  drive_.refused = Refused::headers;
+  drive_.fails_next_flush = true;
+  const detail::SlotHeader header = detail::slot_header(2, "2", kDataBytes, 2, std::nullopt);
+  disk.medium.store(disk.table.data() + (file_.header(2) - file_.bytes.data()),
+                    std::as_bytes(std::span(&header, 1)));
+  EXPECT_FALSE(disk.medium.hand_over());  // Its record has the first header, too.
+  drive_.refused = Refused::nothing;
+  EXPECT_TRUE(take_away(disk));
+  EXPECT_EQ(state(), SlotState::empty);
+}
+
+TEST_F(OneHeader, DrainReportsWhatTheFlushOfACheckpointLost) {
+  OnDevice disk = open();
+  drive_.fails_next_flush = true;
+  EXPECT_FALSE(take_away(disk));
+  disk.medium.drain();  // Data that was written before is lost, though this flush succeeds.
+  EXPECT_EQ(disk.medium.fault(), pmem::Fault::sync_failed);
+  disk.medium.drain();
+  EXPECT_EQ(disk.medium.fault(), pmem::Fault::none);
+}
+
 TEST_F(OneHeader, IsInTheTableOnceTheFileIsClosed) {
   OnDevice disk = open();
   EXPECT_TRUE(take_away(disk));  // By a checkpoint, the first of a process.

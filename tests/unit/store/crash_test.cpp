@@ -79,6 +79,7 @@ struct Version {
   std::array<SlotNumber, kFiles> slots{};  ///< Published.
   std::array<bool, kFiles> durable{};
   std::array<bool, kFiles> leaving{};  ///< Dropped at the end of the file's next round.
+  bool is_uncertain = false;  ///< It could not be retired: the next process may find it or not.
   bool in_memory = false;
   bool moving = false;
 };
@@ -94,7 +95,9 @@ template <typename R>
 class History {
  public:
   explicit History(std::uint64_t seed)
-      : random_(seed), recorder_(std::vector<std::byte>(kFiles * kFileBytes)) {
+      : random_(seed),
+        flushes_fail_(random_.chance(1, 2)),
+        recorder_(std::vector<std::byte>(kFiles * kFileBytes)) {
     mark();
   }
 
@@ -200,7 +203,8 @@ class History {
       // A leaving copy has been evicted: no get finds it, and a round may have invalidated its
       // header and failed. So a kill may keep or lose it.
       const auto stays = [&](std::size_t i) {
-        return known->second->slots[i] != 0 && !known->second->leaving[i];
+        return known->second->slots[i] != 0 && !known->second->leaving[i] &&
+               !known->second->is_uncertain;
       };
       if (found == index_.end()) {
         if (was_in_file && (stays(0) || stays(1)) && !changes) wrong("a kill lost", key);
@@ -235,12 +239,12 @@ class History {
         continue;
       }
       if (verdict == Verdict::drop) {
-        invalidate(i, slot);
+        static_cast<void>(invalidate(i, slot));
         give_up(i, slot);
         continue;
       }
       if (known == index_.end() || verdict == Verdict::replace) {
-        if (known != index_.end()) retire(known->second);
+        if (known != index_.end()) let_go(*known->second, invalidate(*known->second));
         index_[key] = std::make_shared<Version>(Version{.key = key,
                                                         .number = *number,
                                                         .sequence = header.sequence,
@@ -255,7 +259,10 @@ class History {
   void step() {
     const std::uint64_t key = random_.below(kKeys);
     const std::size_t tier = random_.below(kFiles + 1);
-    if (random_.chance(1, 16)) drives_[0].refused = static_cast<Refused>(random_.below(4));
+    if (random_.chance(1, 16)) {
+      drives_[0].refused = static_cast<Refused>(random_.below(4));
+      drives_[0].fails_next_flush = flushes_fail_ && random_.chance(1, 2);
+    }
     switch (random_.below(8)) {
       case 0:
       case 1:
@@ -267,8 +274,7 @@ class History {
         if (const auto found = index_.find(key); found != index_.end() && random_.chance(1, 2)) {
           recorder_.phase("remove");
           begin_change(key);
-          retire(found->second);
-          index_.erase(key);
+          if (retire(*found->second)) index_.erase(key);
           mark();
           touched_.clear();
         }
@@ -311,7 +317,7 @@ class History {
     recorder_.phase("move " + std::to_string(version.number));
     std::vector<std::byte> bytes = block_bytes(key, version.number, kDataBytes);
     // A page of the source cannot be read: the guard makes it zeros.
-    if (from != kMemory && files_[from].mapped && random_.chance(1, 4)) {
+    if (from != kMemory && files_[from].mapped && random_.chance(1, 2)) {
       files_[from].mapped->lose_page();
       bytes.assign(kDataBytes, std::byte{0});
     }
@@ -346,14 +352,14 @@ class History {
     for (Copied& copied : file.fresh) {
       copied.failed = !done;
       // A block that is about to fail must not be there after a kill.
-      if (copied.published && copied.failed) invalidate(i, copied.slot);
+      if (copied.published && copied.failed) static_cast<void>(invalidate(i, copied.slot));
     }
     for (const Copied& copied : file.fresh) {
       Version& version = *copied.version;
       if (copied.from) {
         version.moving = false;
         if (!copied.failed && version.live) {
-          version.durable[i] = file.durability == Durability::power;
+          version.durable[i] = file.durability == Durability::power && !version.is_uncertain;
           // The source's copy is dropped after a demotion.
           if (*copied.from == kMemory) {
             version.in_memory = false;
@@ -366,12 +372,12 @@ class History {
         } else if (!copied.published) {
           file.free.push_back(copied.slot);
         }
-      } else if (!copied.failed && commit(copied.version)) {
+      } else if (!copied.failed && commit(copied.version, i)) {
         version.slots[i] = copied.slot;
         version.durable[i] = file.durability == Durability::power;
       } else {
         // A later put is already acknowledged, or this one fails.
-        if (copied.published) invalidate(i, copied.slot);
+        if (copied.published) static_cast<void>(invalidate(i, copied.slot));
         give_up(i, copied.slot);
       }
     }
@@ -424,35 +430,52 @@ class History {
     return round.finish();
   }
 
-  /// False if the key has a newer version.
-  bool commit(const VersionPointer& version) {
+  /// False if the key has a newer version, or an older one that may return.
+  bool commit(const VersionPointer& version, std::size_t home = kMemory) {
     if (const auto known = index_.find(version->key); known != index_.end()) {
       if (R::orders_by_put && known->second->sequence > version->sequence) return false;
-      retire(known->second);
+      if (!retire(*known->second, home)) return false;
     }
     version->live = true;
     index_[version->key] = version;
     return true;
   }
 
-  void retire(const VersionPointer& version) {
-    version->live = false;
-    // At once: a removed block must not return if the process is killed.
-    for (std::size_t i = 0; i < kFiles; ++i) {
-      if (version->slots[i] != 0) invalidate(i, version->slots[i]);
+  /// False if a file other than `home`, which has a newer header, may still have the version after
+  /// a kill. Then it stays.
+  bool retire(Version& version, std::size_t home = kMemory) {
+    version.is_uncertain = !invalidate(version, home);
+    if (version.is_uncertain) {
+      begin_change(version.key);
+      version.durable = {};
+    } else {
+      let_go(version);
     }
+    return !version.is_uncertain;
+  }
+  /// At once: a removed block must not return if the process is killed.
+  bool invalidate(const Version& version, std::size_t home = kMemory) {
+    bool is_certain = true;
     for (std::size_t i = 0; i < kFiles; ++i) {
-      if (version->slots[i] != 0 && !version->leaving[i]) give_up(i, version->slots[i]);
-      version->slots[i] = 0;
+      if (version.slots[i] == 0) continue;
+      is_certain = (invalidate(i, version.slots[i]) || i == home) && is_certain;
+    }
+    return is_certain;
+  }
+  void let_go(Version& version, bool /*is_certain*/ = true) {
+    version.live = false;
+    for (std::size_t i = 0; i < kFiles; ++i) {
+      if (version.slots[i] != 0 && !version.leaving[i]) give_up(i, version.slots[i]);
+      version.slots[i] = 0;
     }
   }
 
-  void invalidate(std::size_t i, SlotNumber slot) {
+  bool invalidate(std::size_t i, SlotNumber slot) {
     with_medium(i, [&](auto& medium) {
       detail::invalidate(medium, slots(i).header(slot));
       return true;
     });
-    if (files_[i].on_device != nullptr) files_[i].on_device->medium.hand_over();
+    return files_[i].on_device == nullptr || files_[i].on_device->medium.hand_over();
   }
   void give_up(std::size_t i, SlotNumber slot, const VersionPointer& version = nullptr) {
     files_[i].retired.push_back({.slot = slot, .version = version});
@@ -578,6 +601,7 @@ class History {
   static constexpr std::uint64_t kBoot = 2;
 
   Random random_;
+  const bool flushes_fail_;  ///< Also those that do not end a round.
   pmem::Recorder recorder_;
   std::size_t left_ = SIZE_MAX;  ///< Accesses until the process is killed.
   std::array<File, kFiles> files_;
