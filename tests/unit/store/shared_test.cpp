@@ -365,8 +365,14 @@ TEST_F(Shared, WhenTheServerEndsRequestsAreClosedAndTheNextServerServes) {
   ASSERT_EQ(store->put("1", block_bytes(1, 5, kBlockBytes), 1).outcome, Outcome::done);
   ASSERT_EQ(put(*store, 2, 5), Outcome::done);
   const BlockView view = store->view("2");
+  // A client whose thread has not seen yet that the server has ended.
+  const auto late = detail::SharedLink::make(chosen.socket, std::chrono::hours(1)).value();
+  const auto found = late->find("2");
+  ASSERT_TRUE(found.has_value());
+  late->give_back(found->lease);
   kill(server);
   EXPECT_EQ(version_of(2, view.bytes), 5U);
+  EXPECT_FALSE(late->find("2").has_value());
   EXPECT_EQ(put(*store, 3, 1), Outcome::closed);
   EXPECT_EQ(get(*store, 2), 0U) << "a server that has ended has no blocks";
   server = serve_elsewhere(chosen);
