@@ -2,6 +2,7 @@
 #include "shard.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/check.hpp"
@@ -102,9 +103,7 @@ bool Shard::evict(std::span<const std::unique_ptr<Shard>> shards, std::uint64_t 
   std::uint64_t gained = 0;
   for (const std::unique_ptr<Shard>& shard : shards) {
     if (gained >= byte_count) break;
-    gained += shard->retired_bytes_;
-    shard->drop_retired(evicted.retired);
-    if (gained < byte_count) gained += shard->propose(byte_count - gained, newcomer);
+    gained += shard->propose(byte_count - gained, newcomer);
   }
   for (const std::unique_ptr<Shard>& shard : shards) {
     shard->decide(gained >= byte_count, spare_bytes, evicted);
@@ -117,11 +116,15 @@ std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
   Pool& pool = core_.pool;
   const std::uint64_t bulk_bytes = room_.bytes_used() / kBulkOneOf;
   const std::uint32_t bulk_count = std::min(kBulkCount, index_.count() / kBulkShareMax);
-  std::uint64_t gained = 0;
-  while (gained < byte_count) {
+  // What was invalidated is freed by the same barrier.
+  proposed_ = std::exchange(retired_, {});
+  std::uint64_t gained = std::exchange(retired_bytes_, 0);
+  for (std::uint32_t number = proposed_.first; number != 0; number = pool[number].older) {
+    mark_leaving(pool[number], number_, 0);
+  }
+  for (std::uint32_t count_before = 0;; count_before = proposed_.count) {
     std::uint32_t* last = &proposed_.first;
     while (*last != 0) last = &pool[*last].older;
-    const std::uint32_t count_before = proposed_.count;
     // More than is needed: the barrier below costs as much as many misses.
     while (gained < byte_count || (gained < bulk_bytes && proposed_.count < bulk_count)) {
       const auto [number, proposed] = order_.propose(newcomer);
@@ -141,9 +144,11 @@ std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
     if (proposed_.count == count_before) break;
     // Most of those that are held are seen without a barrier, which is needed only for the others.
     if (look_for_holders(false)) gained -= pass_over_held();
-    if (proposed_.count == 0) continue;
-    look_for_holders(true);
-    gained -= pass_over_held();
+    if (proposed_.count != 0) {
+      look_for_holders(true);
+      gained -= pass_over_held();
+    }
+    if (gained >= byte_count) break;
   }
   return gained;
 }
@@ -161,8 +166,13 @@ std::uint64_t Shard::pass_over_held() {
     *at = entry.older;
     --proposed_.count;
     byte_count += footprint(entry);
-    list_again(entry);
-    passed_over_.push(core_.pool, number);
+    if (entry.queue == kRetired) {
+      mark_dropped(entry);
+      retire(number, entry);
+    } else {
+      list_again(entry);
+      passed_over_.push(number, entry);
+    }
   }
   return byte_count;
 }
@@ -172,11 +182,15 @@ void Shard::decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted)
   if (proposed_.count + passed_over_.count == 0) return;
   while (const std::uint32_t number = proposed_.pop(pool)) {
     EntryState& entry = pool[number];
-    if (is_evicted) {
-      index_.remove(number, entry);
-      order_.gone(entry);
+    const bool is_retired = entry.queue == kRetired;
+    if (is_evicted || is_retired) {
+      if (!is_retired) {
+        index_.remove(number, entry);
+        order_.gone(entry);
+        ++evicted.count;
+      }
       mark_dropped(entry);
-      if (footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
+      if (is_evicted && footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
           (entry.moving == 0 || moves_.try_finish(entry))) {
         evicted.spares.push(number, entry);
       } else {
@@ -259,14 +273,12 @@ Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) 
   const Lock lock(moves_.mutex);
   Retired found;
   EntryList taken;  // Lambdas are analysed without the mutex.
-  std::uint64_t byte_count = retired_bytes_;
   for_each_overlapping(region, [&](std::uint32_t number) {
     EntryState& entry = core_.pool[number];
     if (entry.is_dirty() || !ended(entry.progress.now())) {
       found.is_all = false;
       return;
     }
-    byte_count += footprint(entry);
     index_.remove(number, entry);
     order_.remove(number);
     mark_dropped(entry);
@@ -274,11 +286,15 @@ Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) 
   });
   found.is_all = found.is_all && superseded_.count == 0;
   found.count = taken.count;
-  retired_bytes_ = byte_count;
-  while (const std::uint32_t number = taken.pop(core_.pool)) retired_.push(core_.pool, number);
-  const std::uint64_t bytes_max = std::min(kRetiredMax, room_.capacity_bytes() / kRetiredOneOf);
-  if (retired_.count >= kBulkCount || retired_bytes_ > bytes_max) drop_retired(gone);
+  while (const std::uint32_t number = taken.pop(core_.pool)) retire(number, core_.pool[number]);
+  if (retired_.count >= kBulkCount || retired_bytes_ > retired_max_) drop_retired(gone);
   return found;
+}
+
+void Shard::retire(std::uint32_t number, EntryState& entry) {
+  entry.queue = kRetired;
+  retired_bytes_ += footprint(entry);
+  retired_.push(number, entry);
 }
 
 void Shard::end_retired(EntryList& gone) {

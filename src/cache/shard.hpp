@@ -4,6 +4,7 @@
 // which ends them with no lock held.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,7 +40,7 @@ struct Newcomer {
 /// index_ and order_ have the same entries, which are listed. An entry that is replaced by a longer
 /// one while its move runs cannot end at once, because that might wait: it goes to superseded_ and
 /// is dropped from there at the first insertion after its move. Entries that retire_overlapping()
-/// took off wait in retired_ until they are worth a barrier.
+/// took off wait in retired_ until they are worth a barrier, or an eviction has one.
 ///
 /// Threading: shared.
 class Shard {
@@ -52,6 +53,7 @@ class Shard {
         node_(core.nodes[number]),
         room_(*core.room_of[number]),
         moves_(core.in_flight[number]),
+        retired_max_(std::min(kRetiredMax, room_.capacity_bytes() / kBulkOneOf / share)),
         registry_(registry),
         index_(core.pool),
         order_(eviction, core.pool, share) {}
@@ -89,15 +91,15 @@ class Shard {
   void erase(std::uint32_t number, EntryList& gone);
 
   struct Evicted {
-    EntryList spares;   ///< Those of a given footprint whose move has ended: they have no user.
-    EntryList gone;     ///< The others.
-    EntryList retired;  ///< What was retired, in any case.
+    EntryList spares;         ///< Those of a given footprint whose move has ended: without users.
+    EntryList gone;           ///< The others.
+    std::uint32_t count = 0;  ///< Of both, without those that had been retired.
   };
-  /// Drops unused entries of `shards` (of one node, by number) in eviction order, `byte_count`
-  /// bytes of them or more, what was retired included: up to kBulkCount entries, or one
-  /// kBulkOneOf-th of what is used. If they are not enough, drops none and returns false; if none
-  /// is unused, allocates nothing and calls no kernel. Unused: not held, pinned, dirty or moving.
-  /// `newcomer` is the hint of the entry that needs the room.
+  /// Drops unused entries of `shards` (of one node, by number): what was retired, and others in
+  /// eviction order, `byte_count` bytes or more in all, up to kBulkCount entries or one
+  /// kBulkOneOf-th of what is used. If they are not enough, drops only what was retired and returns
+  /// false; if none is unused, allocates nothing and calls no kernel. Unused: not held, pinned,
+  /// dirty or moving. `newcomer` is the hint of the entry that needs the room.
   [[nodiscard]] static bool evict(std::span<const std::unique_ptr<Shard>> shards,
                                   std::uint64_t byte_count, Hint newcomer,
                                   std::uint64_t spare_bytes, Evicted& evicted);
@@ -120,13 +122,13 @@ class Shard {
   [[nodiscard]] bool is_listed(std::uint32_t number);
 
  private:
-  static constexpr std::uint32_t kBulkCount = 64;
+  static constexpr std::uint32_t kBulkCount = 256;
   /// At most this share of the entries of one shard at once.
   static constexpr std::uint32_t kBulkShareMax = 8;
   static constexpr std::uint64_t kBulkOneOf = 64;
-  /// Retired bytes that need not be dropped yet: at most a 64th of a node in 32 shards.
   static constexpr std::uint64_t kRetiredMax = std::uint64_t{1} << 20U;
-  static constexpr std::uint64_t kRetiredOneOf = 2048;
+  /// The EntryState::queue of what is in retired_.
+  static constexpr std::uint8_t kRetired = 255;
 
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
   /// As find(), under the lock: misses no listed entry.
@@ -139,6 +141,7 @@ class Shard {
       HEADRACE_REQUIRES(moves_.mutex);
   /// Lists the proposed entries again that are held. Returns their bytes.
   [[nodiscard]] std::uint64_t pass_over_held() HEADRACE_REQUIRES(moves_.mutex);
+  void retire(std::uint32_t number, EntryState& entry) HEADRACE_REQUIRES(moves_.mutex);
   void drop_retired(EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   /// Takes off the entries that an entry of `region` replaces. Returns whether one of them is
   /// pinned.
@@ -171,6 +174,7 @@ class Shard {
   Room& room_;
   /// Contains the mutex of the shard.
   InFlightMoves& moves_;
+  const std::uint64_t retired_max_;  ///< Bytes that need not be dropped yet.
   Registry& registry_;
   /// Guarded by the mutex, except Index::find() and Order::touch().
   alignas(64) Index index_;

@@ -409,7 +409,7 @@ bool CacheState::evict(const Miss& miss, Shard& shard, std::uint64_t byte_count)
   const auto one = std::span(shards_).subspan(first.number(), 1);
   std::uint64_t wanted_byte_count = byte_count;
   while (!evict(one) && (all.size() == 1 || !evict(all))) {
-    end(evicted.retired, std::nullopt);
+    end(evicted.gone, std::nullopt);  // Only what had been retired.
     // Dirty entries are evicted last, because writing back costs another copy. On this thread: the
     // mover might need it. As many as are enough; if some of them are held, twice as many.
     std::uint64_t hoped_byte_count = 0;
@@ -427,9 +427,8 @@ bool CacheState::evict(const Miss& miss, Shard& shard, std::uint64_t byte_count)
     core_->write_back(claimed);
     wanted_byte_count *= 2;
   }
-  core_->evictions.add(evicted.spares.count + evicted.gone.count);
+  core_->evictions.add(evicted.count);
   if (evicted.spares.count != 0) shard.room().keep_spares(core_->pool, evicted.spares.first);
-  end(evicted.retired, std::nullopt);
   end(evicted.gone, EventKind::evicted);
   return true;
 }

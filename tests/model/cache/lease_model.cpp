@@ -58,13 +58,15 @@ struct Stage {
     if (leave_to_holders(entry)) end();
   }
   /// As Shard::drop_unheld: keeps the entry if it is held. Returns whether it was dropped.
-  bool flush() {
+  bool flush(bool is_retired = false) {
     mark_leaving(entry, 0, 0);
     registry.separate();
     bool held = false;
     registry.for_each_lease(
         [&](Slot&, std::uintptr_t word) { held = held || Slot::entry_of(word) == &entry; });
-    if (held) {
+    if (held && is_retired) {
+      mark_dropped(entry);
+    } else if (held) {
       list_again(entry);
     } else {
       entry.holder_count.store_relaxed(1);
@@ -150,6 +152,23 @@ struct AHitAndALaterDrop : rl::test_suite<AHitAndALaterDrop<kBarriers>, 2>, Stag
     } else {
       mark_dropped(this->entry);
       this->drop();
+    }
+  }
+  void after() { RL_ASSERT(this->ended); }
+};
+/// A hit on an entry that invalidate() takes off; an eviction drops it, or finds it held, and then
+/// it is dropped later (Shard::propose, Shard::drop_retired).
+template <Barriers kBarriers>
+struct AHitAndAnEvictionOfWhatIsRetired
+    : rl::test_suite<AHitAndAnEvictionOfWhatIsRetired<kBarriers>, 2>,
+      Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      this->hit(this->slots[0]);
+    } else {
+      mark_dropped(this->entry);
+      if (!this->flush(true)) this->drop();
     }
   }
   void after() { RL_ASSERT(this->ended); }
@@ -370,6 +389,14 @@ TEST(LeaseModel, AHitAndALaterDrop) {
 }
 TEST(LeaseModel, AHitAndALaterDropWithoutHeavyBarriers) {
   explore<AHitAndALaterDrop<Barriers::equal>>("a hit, a later drop, equal barriers", Search::full);
+}
+TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetired) {
+  explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::unequal>>("a hit, an eviction, a later drop",
+                                                               Search::full);
+}
+TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetiredWithoutHeavyBarriers) {
+  explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::equal>>(
+      "a hit, an eviction, a later drop, equal barriers", Search::full);
 }
 TEST(LeaseModel, AHitAndAFlush) {
   explore<AHitAndAFlush<Barriers::unequal>>("a hit, a flush", Search::full);

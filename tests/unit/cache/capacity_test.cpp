@@ -1,15 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdarg>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/cache/cache.hpp"
+#include "headrace/platform/barrier.hpp"
 #include "headrace/platform/memory.hpp"
 #include "support/cache_stage.hpp"
+
+namespace {
+headrace::Atomic<std::size_t> barrier_count{0};
+}  // namespace
+
+/// Takes the place of the C library's, by which the library asks for barriers.
+extern "C" long syscall(long number, ...) noexcept {
+  using Real = long (*)(long, long, long, long, long, long, long);
+  static const auto kReal = reinterpret_cast<Real>(::dlsym(RTLD_NEXT, "syscall"));
+  // relaxed, here and below: of this thread.
+  if (number == SYS_membarrier) barrier_count.fetch_add_relaxed(1);
+  va_list list;
+  va_start(list, number);
+  std::array<long, 6> values{};
+  for (long& value : values) value = va_arg(list, long);
+  va_end(list);
+  return kReal(number, values[0], values[1], values[2], values[3], values[4], values[5]);
+}
 
 namespace headrace::cache {
 namespace {
@@ -79,7 +103,8 @@ TEST_F(Capacity, AsManyEntriesGoAsTheNewOneNeedsAndNoMore) {
 }
 
 TEST_F(Capacity, AFullNodeMakesRoomForFurtherEntriesWithTheFirst) {
-  for (const auto& [pages, evicted] : {std::pair{32U, 1U}, {100U, 2U}, {256U, 4U}, {8192U, 64U}}) {
+  for (const auto& [pages, evicted] :
+       {std::pair{32U, 1U}, {100U, 2U}, {256U, 4U}, {20000U, 256U}}) {
     const std::vector<std::byte> source((pages + 2) * page_bytes_);
     CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(pages * page_bytes_)));
     const auto access = [&](std::size_t i) {
@@ -92,6 +117,35 @@ TEST_F(Capacity, AFullNodeMakesRoomForFurtherEntriesWithTheFirst) {
     EXPECT_TRUE(access(pages + 1));
     EXPECT_EQ(stage.statistics().evictions, std::max(evicted, 2U)) << pages;
   }
+}
+
+TEST_F(Capacity, InvalidationsShareTheBarriersOfEvictions) {
+  constexpr std::size_t kPages = 8192;
+  constexpr std::size_t kMisses = 1024;
+  const std::vector<std::byte> source = test::numbered_bytes((kPages + kMisses) * page_bytes_);
+  const auto page = [&](std::size_t i) {
+    return std::span(source).subspan(i * page_bytes_, page_bytes_);
+  };
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(kPages * page_bytes_)));
+  for (std::size_t i = 0; i < kPages; ++i) static_cast<void>(stage.cache->access(page(i)));
+  const std::size_t last = kPages - 1;
+  std::optional<Entry> held = stage.cache->access(page(last));
+  EXPECT_EQ(stage.cache->invalidate(page(last)), 1U);
+  const std::size_t before = barrier_count.load_relaxed();
+  for (std::size_t i = kPages; i < kPages + kMisses; ++i) {
+    EXPECT_TRUE(stage.cache->access(page(i)).cached());
+    if (i % 8 == 7) {
+      EXPECT_EQ(stage.cache->invalidate(page(i)), 1U);
+    }
+  }
+  EXPECT_LE(barrier_count.load_relaxed() - before, kMisses / 128 + 2)
+      << "each is for a 64th of the entries";
+  EXPECT_TRUE(test::equal(held->data(), page(last))) << "no newcomer got the copy";
+  held.reset();
+  const CacheStatistics statistics = stage.statistics();  // Which frees what waits.
+  EXPECT_EQ(statistics.bytes_cached, stage.memory->bytes_live());
+  if (!platform::has_heavy_barrier()) GTEST_SKIP() << "the kernel has no membarrier";
+  EXPECT_GT(barrier_count.load_relaxed(), before);
 }
 
 TEST_F(Capacity, NothingIsEvictedForAnAccessThatIsRefusedAnyway) {
