@@ -78,19 +78,23 @@ TEST_F(Stripes, AFullNodeEvictsFromAllOfItsShards) {
   CacheOptions options;
   options.capacity_per_node = Bytes(std::uint64_t{128} << 20U);
   CacheStage stage(StagedMover::Mode::at_once, std::move(options));
-  const std::vector<std::byte> source(std::size_t{256} << 20U);
+  const std::vector<std::byte> bytes((std::size_t{256} << 20U) + kStripe);
+  // From a boundary on, so that no short region reaches over one.
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const auto source =
+      std::span(bytes).subspan((kStripe - address % kStripe) % kStripe, bytes.size() - kStripe);
   const std::size_t count = source.size() / kStripe;
-  std::optional<Entry> held = stage.cache->access(std::span(source).first(kPage));
+  std::optional<Entry> held = stage.cache->access(source.first(kPage));
   for (std::size_t i = 1; i < count; ++i) {
-    static_cast<void>(stage.cache->access(std::span(source).subspan(i * kStripe, kStripe / 2)));
+    static_cast<void>(stage.cache->access(source.subspan(i * kStripe, kStripe / 2)));
   }
   EXPECT_EQ(stage.statistics().refused, 0U);
   const std::uint64_t evictions = stage.statistics().evictions;
-  const auto long_one = std::span(source).subspan(kPage, (std::size_t{128} << 20U) - kPage);
+  const auto long_one = source.subspan(kPage, (std::size_t{128} << 20U) - kPage);
   EXPECT_TRUE(stage.cache->access(long_one).cached());
   EXPECT_GT(stage.statistics().evictions, evictions + 30);
   EXPECT_FALSE(stage.cache->access(long_one.subspan(kPage)).data().empty());
-  EXPECT_FALSE(stage.cache->access(std::span(source).last(std::size_t{128} << 20U)).cached())
+  EXPECT_FALSE(stage.cache->access(source.last(std::size_t{128} << 20U)).cached())
       << "not while an entry is held";
   EXPECT_TRUE(stage.cache->access(long_one).cached()) << "a refusal drops nothing";
 }
