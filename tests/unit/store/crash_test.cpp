@@ -244,7 +244,7 @@ class History {
         continue;
       }
       if (known == index_.end() || verdict == Verdict::replace) {
-        if (known != index_.end()) let_go(*known->second, invalidate(*known->second));
+        if (known != index_.end()) static_cast<void>(retire(*known->second));
         index_[key] = std::make_shared<Version>(Version{.key = key,
                                                         .number = *number,
                                                         .sequence = header.sequence,
@@ -441,33 +441,26 @@ class History {
     return true;
   }
 
-  /// False if a file other than `home`, which has a newer header, may still have the version after
-  /// a kill. Then it stays.
+  /// At once: a removed block must not return if the process is killed. False if a file other than
+  /// `home`, which has a newer header, may still have the version then; it stays.
   bool retire(Version& version, std::size_t home = kMemory) {
-    version.is_uncertain = !invalidate(version, home);
-    if (version.is_uncertain) {
-      begin_change(version.key);
-      version.durable = {};
-    } else {
-      let_go(version);
-    }
-    return !version.is_uncertain;
-  }
-  /// At once: a removed block must not return if the process is killed.
-  bool invalidate(const Version& version, std::size_t home = kMemory) {
     bool is_certain = true;
     for (std::size_t i = 0; i < kFiles; ++i) {
       if (version.slots[i] == 0) continue;
       is_certain = (invalidate(i, version.slots[i]) || i == home) && is_certain;
     }
-    return is_certain;
-  }
-  void let_go(Version& version, bool /*is_certain*/ = true) {
+    version.is_uncertain = !is_certain;
+    if (!is_certain) {
+      begin_change(version.key);
+      version.durable = {};
+      return false;
+    }
     version.live = false;
     for (std::size_t i = 0; i < kFiles; ++i) {
       if (version.slots[i] != 0 && !version.leaving[i]) give_up(i, version.slots[i]);
       version.slots[i] = 0;
     }
+    return true;
   }
 
   bool invalidate(std::size_t i, SlotNumber slot) {
