@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offloads a model's KV cache to HeadraceTier and reloads it, in an unmodified vLLM for CPUs.
 
-The tier is a file. The first process drops all but the store, reloads from it, and is killed; the
-second reloads from the file. Weights are random with a seed, prompts are token numbers. vLLM copies
-between its cache and its first tier only on GPUs; ProcessorTiers replaces these copies.
+First, the tier is a file. One process drops all but the store, reloads from it, and is killed; the
+second reloads from the file. Then two engines, as vLLM's data-parallel ranks of such a model are,
+use one store that 'headrace store serve' serves; each loads what the other one has stored.
+
+Weights are random with a seed, prompts are token numbers. vLLM copies between its cache and its
+first tier only on GPUs; ProcessorTiers replaces these copies.
 """
 
 import json
@@ -13,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,7 @@ from headrace.integrations.vllm import HeadraceTier
 BLOCK_TOKENS = 32
 PROMPT_TOKENS = 256
 PROMPTS = 8
+HEADRACE = Path(__file__).parents[2] / ".venv/bin/headrace"
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -47,6 +52,12 @@ MODEL = {
     "eos_token_id": 2,
     "tie_word_embeddings": False,
 }
+BLOCK_BYTES = BLOCK_TOKENS * MODEL["num_hidden_layers"] * 2 * MODEL["hidden_size"] * 4
+RANDOM = np.random.default_rng(1)
+PROMPTS_MADE = [
+    TokensPrompt(prompt_token_ids=RANDOM.integers(3, 1000, PROMPT_TOKENS).tolist())
+    for _ in range(PROMPTS)
+]
 TIERS: list["CountedTier"] = []
 
 
@@ -108,16 +119,11 @@ class ProcessorTiers(TieringOffloadingSpec):
         return self._worker
 
 
-def live(folder: Path, *, is_first: bool) -> None:
-    """Generate tokens, and compare them with those generated before from the same prompts."""
+def engine_of(folder: Path, **tier_options: object) -> tuple[LLM, HeadraceTier]:
+    """Make an engine and its tier."""
     # The first tier has room for two prompts.
-    block_bytes = BLOCK_TOKENS * MODEL["num_hidden_layers"] * 2 * MODEL["hidden_size"] * 4
-    primary_bytes = 2 * PROMPT_TOKENS // BLOCK_TOKENS * block_bytes
-    tier_config = {
-        "type": "CountedTier",
-        "module_path": "model",
-        "tiers": [{"capacity": "64MiB", "path": str(folder / "chunks")}],
-    }
+    primary_bytes = 2 * PROMPT_TOKENS // BLOCK_TOKENS * BLOCK_BYTES
+    tier_config = {"type": "CountedTier", "module_path": "model", **tier_options}
     model = LLM(
         str(folder),
         load_format="dummy",
@@ -140,30 +146,63 @@ def live(folder: Path, *, is_first: bool) -> None:
             },
         ),
     )
-    random = np.random.default_rng(1)
-    prompts = [
-        TokensPrompt(prompt_token_ids=random.integers(3, 1000, PROMPT_TOKENS).tolist())
-        for _ in range(PROMPTS)
-    ]
-    how = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
     (tier,) = sys.modules["model"].TIERS
+    return model, tier
+
+
+def tokens_of(model: LLM, tier: HeadraceTier, prompts: Sequence[TokensPrompt]) -> list[list[int]]:
+    """Generate tokens, and wait until all chunks are stored."""
+    how = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    # Sequentially, so that the first tier has room for each.
+    outputs = [model.generate(each, how, use_tqdm=False)[0] for each in prompts]
+    tier.drain_jobs()
+    return [list(each.outputs[0].token_ids) for each in outputs]
+
+
+def metric(model: LLM, name: str) -> int:
+    """Sum of a counter of vLLM."""
+    return sum(each.value for each in model.get_metrics() if each.name == f"vllm:{name}")
+
+
+def rank(folder: Path, number: int) -> None:
+    """Generate tokens of one half of the prompts, then of those of the other rank."""
+    model, tier = engine_of(folder, connect=str(folder / "socket"))
+    begin = time.monotonic()
+    found = tokens_of(model, tier, PROMPTS_MADE[number::2])
+    assert metric(model, "kv_offload_tiering_chunk_hits") == 0
+    new = folder / f"new {number}"
+    new.write_text(json.dumps(found))
+    new.rename(folder / f"rank {number}")
+    other = folder / f"rank {1 - number}"
+    while not other.exists():
+        time.sleep(0.1)
+    assert tokens_of(model, tier, PROMPTS_MADE[1 - number :: 2]) == json.loads(other.read_text())
+    hits = metric(model, "kv_offload_tiering_chunk_hits")
+    assert hits > 0
+    assert tier._store.statistics.corrupt == 0  # noqa: SLF001
+    print(
+        f"vLLM, rank {number} of two with one store: {PROMPTS // 2} prompts give the same tokens "
+        f"as at the other rank, from {hits:.0f} blocks that it had stored, "
+        f"in {time.monotonic() - begin:.1f} s",
+        flush=True,
+    )
+
+
+def live(folder: Path, *, is_first: bool) -> None:
+    """Generate tokens, and compare them with those generated before from the same prompts."""
+    model, tier = engine_of(folder, tiers=[{"capacity": "64MiB", "path": str(folder / "chunks")}])
     begin = time.monotonic()
     tokens = folder / "tokens.json"
     for is_again in (False, True) if is_first else (True,):
         before = tier._store.statistics.tiers[0]  # noqa: SLF001
-        # Sequentially, so that the first tier has room for each.
-        outputs = [model.generate(each, how, use_tqdm=False)[0] for each in prompts]
-        found = [list(each.outputs[0].token_ids) for each in outputs]
-        tier.drain_jobs()
+        found = tokens_of(model, tier, PROMPTS_MADE)
         known = tier._store.statistics  # noqa: SLF001
         if is_again:
             assert found == json.loads(tokens.read_text())
             loaded = known.tiers[0].hits - before.hits
             assert loaded > 0
             assert known.corrupt == 0
-            assert next(
-                each.value for each in model.get_metrics() if each.name == "vllm:headrace_hits"
-            )
+            assert metric(model, "headrace_hits")
             print(
                 f"vLLM with HeadraceTier: {PROMPTS} prompts give the same tokens from {loaded} "
                 f"reloaded blocks ({known.tiers[0].puts} stored by this process, "
@@ -178,15 +217,31 @@ def live(folder: Path, *, is_first: bool) -> None:
 
 
 def main() -> None:
-    """Run both processes."""
+    """Run all processes."""
     if len(sys.argv) > 1:
-        live(Path(sys.argv[1]), is_first=sys.argv[2] == "first")
+        folder, role = Path(sys.argv[1]), sys.argv[2]
+        if role.isdigit():
+            rank(folder, int(role))
+        else:
+            live(folder, is_first=role == "first")
         return
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         for life, status in (("first", -signal.SIGKILL), ("second", 0)):
             command = [sys.executable, __file__, folder, life]
             assert subprocess.run(command, check=False).returncode == status  # noqa: S603
+        serve = [HEADRACE, "store", "serve", f"{folder}/socket", "--memory", "64MiB", "--block"]
+        with subprocess.Popen([*serve, str(BLOCK_BYTES)]) as server:  # noqa: S603
+            command = [sys.executable, __file__, folder]
+            ranks = [subprocess.Popen([*command, number]) for number in "01"]  # noqa: S603
+            try:
+                while any(each.poll() is None for each in ranks):
+                    assert not any(each.poll() for each in ranks)
+                    time.sleep(0.1)
+                assert not any(each.returncode for each in ranks)
+            finally:
+                for each in (*ranks, server):
+                    each.terminate()
 
 
 if __name__ == "__main__":
