@@ -165,10 +165,7 @@ FaultRule read_rule(const Field& field) {
   } else {
     opcode.take(rule.opcode, 63);
   }
-  if (const Field write = field["write"]; write.is_present()) {
-    rule.write = write.json()->is_boolean() && write.json()->get<bool>();
-    if (!write.json()->is_boolean()) write.refuse("is no truth value", "write true or false");
-  }
+  if (field["write"].is_present()) rule.write = field["write"].truth();
   check_whole(field, rule);
   return rule;
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles as JSON, and their search path. nlohmann-json and its exceptions stay in this file.
+// Profiles as JSON, and their search path.
 #include "headrace/copy/profile.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "default_kernels.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
+#include "headrace/json/field.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/process.hpp"
@@ -21,14 +21,11 @@
 namespace headrace::copy {
 namespace {
 
-/// For reading: finds members in logarithmic time, as a file may have any number.
-using Json = nlohmann::json;
-/// For writing: keeps the order of members.
-using OrderedJson = nlohmann::ordered_json;
+using json::Field;
+using json::Json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
-constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
 constexpr const char* kWideCost = "wide_cost";
 /// Above any real cost.
@@ -41,55 +38,20 @@ constexpr const char* kComparisons = "comparisons";
 constexpr std::uint32_t kTicksMax = std::uint32_t{1} << 20U;
 constexpr const char* kRemedy = "make it again with 'headrace tune'";
 
-Failure corrupt(std::string cause) {
-  return fail(Code::corrupt_data, "read the copy profile", std::move(cause), kRemedy);
+Fingerprint read_machine(const Field& field) {
+  return {.vendor = field["vendor"].text(),
+          .family = field["family"].index(),
+          .model = field["model"].index(),
+          .stepping = field["stepping"].index(),
+          .avx2 = field["avx2"].truth(),
+          .avx512 = field["avx512"].truth(),
+          .erms = field["erms"].truth(),
+          .l1d_bytes = field["l1d_bytes"].number(UINT64_MAX),
+          .l2_bytes = field["l2_bytes"].number(UINT64_MAX),
+          .l3_bytes = field["l3_bytes"].number(UINT64_MAX)};
 }
 
-/// The member of an object; null if there is none.
-const Json& member(const Json& object, const char* key) {
-  static const Json kNone;
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(key);
-  return found == object.end() ? kNone : *found;
-}
-
-bool read(const Json& object, const char* key, bool& value) {
-  const Json& found = member(object, key);
-  if (found.is_boolean()) value = found.get<bool>();
-  return found.is_boolean();
-}
-
-bool read(const Json& object, const char* key, std::uint64_t& value) {
-  const Json& found = member(object, key);
-  if (found.is_number_unsigned()) value = found.get<std::uint64_t>();
-  return found.is_number_unsigned();
-}
-
-bool read(const Json& object, const char* key, std::uint32_t& value) {
-  std::uint64_t wide = 0;
-  const bool fits = read(object, key, wide) && wide <= UINT32_MAX;
-  if (fits) value = static_cast<std::uint32_t>(wide);
-  return fits;
-}
-
-bool read(const Json& object, const char* key, std::string& value, std::size_t length_max) {
-  const Json& found = member(object, key);
-  const auto* const text = found.get_ptr<const std::string*>();
-  if (text == nullptr || text->size() > length_max) return false;
-  value = *text;
-  return true;
-}
-
-bool read_machine(const Json& json, Fingerprint& machine) {
-  return read(json, "vendor", machine.vendor, kVendorLengthMax) &&
-         read(json, "family", machine.family) && read(json, "model", machine.model) &&
-         read(json, "stepping", machine.stepping) && read(json, "avx2", machine.avx2) &&
-         read(json, "avx512", machine.avx512) && read(json, "erms", machine.erms) &&
-         read(json, "l1d_bytes", machine.l1d_bytes) && read(json, "l2_bytes", machine.l2_bytes) &&
-         read(json, "l3_bytes", machine.l3_bytes);
-}
-
-OrderedJson to_json_value(const Fingerprint& machine) {
+Json to_json_value(const Fingerprint& machine) {
   return {{"vendor", machine.vendor},     {"family", machine.family},
           {"model", machine.model},       {"stepping", machine.stepping},
           {"avx2", machine.avx2},         {"avx512", machine.avx512},
@@ -97,76 +59,41 @@ OrderedJson to_json_value(const Fingerprint& machine) {
           {"l2_bytes", machine.l2_bytes}, {"l3_bytes", machine.l3_bytes}};
 }
 
-Result<std::uint64_t> read_bytes_max(const Json& json) {
-  std::uint64_t bytes_max = 0;
-  if (!read(json, "bytes_max", bytes_max) || bytes_max < 2 || bytes_max > kClassBytesMax ||
-      !std::has_single_bit(bytes_max)) {
-    return corrupt("the bytes_max of a class is not a power of two from 2 on");
+/// Reads a list of classes, which must be in ascending order.
+template <typename Class, typename ReadRest>
+void read_classes(const Field& list, std::vector<Class>& classes, const ReadRest& read_rest) {
+  for (const Field& field : list.elements(kClassCount)) {
+    const Field limit = field["bytes_max"];
+    Class made;
+    made.bytes_max = limit.number(kClassBytesMax, 2);
+    if (!std::has_single_bit(made.bytes_max)) limit.refuse("is not a power of two", {});
+    if (!classes.empty() && made.bytes_max <= classes.back().bytes_max) {
+      limit.refuse("is not in ascending order", {});
+    }
+    read_rest(field, made);
+    classes.push_back(std::move(made));
   }
-  return bytes_max;
 }
 
-Result<SizeClass> read_class(const Json& json) {
-  HEADRACE_TAKE(bytes_max, read_bytes_max(json));
-  SizeClass made{.bytes_max = *bytes_max, .variant = {}};
-  for (const auto& [key, variant] :
-       {std::pair{"variant", &made.variant}, {kColdVariant, &made.cold_variant}}) {
-    const Json& found = member(json, key);
-    if (found.is_null()) continue;
-    const auto* const text = found.get_ptr<const std::string*>();
-    if (text == nullptr) {
-      return corrupt(fmt::format("the {} of class {} is not a string", key, made.bytes_max));
-    }
-    const auto parsed = parse_variant(*text);
-    if (!parsed) {
-      return corrupt(fmt::format("in class {}: {}", made.bytes_max, parsed.error().cause));
-    }
-    *variant = *parsed;
-  }
-  return made;
+void read_variant(const Field& field, std::optional<Variant>& variant) {
+  if (!field.is_present()) return;
+  const auto parsed = parse_variant(field.text());
+  if (!parsed) return field.refuse("is not a variant: " + parsed.error().cause, {});
+  variant = *parsed;
 }
 
 template <typename Kernel>
-Result<KernelClass<Kernel>> read_kernel_class(const Json& json) {
-  HEADRACE_TAKE(bytes_max, read_bytes_max(json));
-  KernelClass<Kernel> made{.bytes_max = *bytes_max, .kernel = {}};
-  const Json& found = member(json, "kernel");
-  if (found.is_null()) return made;
-  const auto* const text = found.get_ptr<const std::string*>();
-  if (text != nullptr) made.kernel = find_name<Kernel>(*text);
-  if (!made.kernel) {
-    return corrupt(fmt::format("in class {}: there is no such kernel", made.bytes_max));
-  }
-  return made;
+void read_kernels(const Field& list, std::vector<KernelClass<Kernel>>& classes) {
+  read_classes(list, classes, [](const Field& field, KernelClass<Kernel>& made) {
+    if (field["kernel"].is_present()) made.kernel = field["kernel"].enumerator<Kernel>();
+  });
 }
 
-/// Reads a list of classes, which must be in ascending order.
-template <typename Class, typename Read>
-Result<void> read_classes(const Json& list, std::string_view name, Read read_one,
-                          std::vector<Class>& classes) {
-  if (!list.is_array() || list.size() > kClassCount) {
-    return corrupt(fmt::format("its {} are not a list, or too many", name));
-  }
-  for (const Json& entry : list) {
-    HEADRACE_TAKE(made, read_one(entry));
-    if (!classes.empty() && made->bytes_max <= classes.back().bytes_max) {
-      return corrupt(fmt::format("its {} are not in ascending order", name));
-    }
-    classes.push_back(*made);
-  }
-  return {};
-}
-
-/// Reads the fills and comparisons, which are optional.
-Result<void> read_kernels(const Json& json, Profile& profile) {
-  if (const Json& list = member(json, kFills); !list.is_null()) {
-    if (auto done = read_classes(list, kFills, read_kernel_class<FillKernel>, profile.fills); !done)
-      return done;
-  }
-  if (const Json& list = member(json, kComparisons); !list.is_null()) {
-    return read_classes(list, kComparisons, read_kernel_class<CompareKernel>, profile.comparisons);
-  }
-  return {};
+ColdProbe read_cold_probe(const Field& field) {
+  ColdProbe probe;
+  probe.ticks_max = static_cast<std::uint32_t>(field["ticks_max"].number(kTicksMax, 2));
+  probe.ticks_min = static_cast<std::uint32_t>(field["ticks_min"].number(probe.ticks_max - 1, 1));
+  return probe;
 }
 
 Result<void> check_machine(const Profile& profile) {
@@ -207,21 +134,6 @@ void choose_kernels(const std::vector<KernelClass<Kernel>>& classes, FunctionOf 
     const bool named = found != classes.end() && found->kernel;
     table.choose(i, named ? function_of(*found->kernel) : table.fallback());
   }
-}
-
-/// Returns false if the probe is invalid, or missing though a class needs it.
-bool read_cold_probe(const Json& json, Profile& profile) {
-  if (json.is_null()) {
-    return std::ranges::none_of(
-        profile.classes, [](const SizeClass& each) { return each.cold_variant.has_value(); });
-  }
-  ColdProbe probe;
-  if (!read(json, "ticks_min", probe.ticks_min) || !read(json, "ticks_max", probe.ticks_max) ||
-      probe.ticks_min == 0 || probe.ticks_min >= probe.ticks_max || probe.ticks_max > kTicksMax) {
-    return false;
-  }
-  profile.cold_probe = probe;
-  return true;
 }
 
 /// Keeps code for the life of the process: a thread may be executing it.
@@ -397,61 +309,51 @@ Result<Profile> parse_profile(std::string_view text) {
                 fmt::format("it has more than {}", to_text(Bytes(kProfileBytesMax))), kRemedy);
   }
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return corrupt("it is not valid JSON (truncated?)");
-  const Json& schema = member(json, "schema");
-  std::string schema_name;
-  if (!read(schema, "name", schema_name, kVendorLengthMax) || schema_name != kSchemaName) {
-    return corrupt("it is not a copy profile");
+  if (json.is_discarded()) {
+    return fail(Code::corrupt_data, "read the copy profile", "it is not valid JSON (truncated?)",
+                kRemedy);
   }
-  std::uint64_t version = 0;
-  if (!read(schema, "version", version)) return corrupt("it has no version");
-  if (version != kProfileVersion) {
-    return fail(
-        Code::version_mismatch, "read the copy profile",
-        fmt::format("it has version {} and this program reads {}", version, kProfileVersion),
-        kRemedy);
-  }
+  Field::State state{.tried = "read the copy profile", .remedy = kRemedy};
+  const Field root(state, &json, "");
+  json::check_schema(root["schema"], kSchemaName, kProfileVersion);
+  if (state.error) return fail(std::move(*state.error));
   Profile profile;
-  if (!read_machine(member(json, "machine"), profile.machine)) {
-    return corrupt("its 'machine' is missing or invalid");
+  profile.machine = read_machine(root["machine"]);
+  if (!root["classes"].is_present()) root["classes"].refuse("is missing", {});
+  read_classes(root["classes"], profile.classes, [](const Field& field, SizeClass& made) {
+    read_variant(field["variant"], made.variant);
+    read_variant(field[kColdVariant], made.cold_variant);
+  });
+  read_kernels(root[kFills], profile.fills);
+  read_kernels(root[kComparisons], profile.comparisons);
+  const auto has_cold = [](const SizeClass& each) { return each.cold_variant.has_value(); };
+  if (root[kColdProbe].is_present() || std::ranges::any_of(profile.classes, has_cold)) {
+    profile.cold_probe = read_cold_probe(root[kColdProbe]);
   }
-  if (auto done = read_classes(member(json, "classes"), "classes", read_class, profile.classes);
-      !done) {
-    return fail(std::move(done.error()));
+  if (const Field least = root[kDsaBytesMin]; least.is_present()) {
+    profile.dsa_bytes_min = least.number(UINT64_MAX, 1);
   }
-  HEADRACE_TRY(read_kernels(json, profile));
-  if (!read_cold_probe(member(json, kColdProbe), profile)) {
-    return corrupt(fmt::format("its {} is missing or invalid", kColdProbe));
+  if (const Field cost = root[kWideCost]; cost.is_present()) {
+    profile.wide_cost = cost.figure(kWideCostMax);
   }
-  if (const Json& least = member(json, kDsaBytesMin); !least.is_null()) {
-    if (!least.is_number_unsigned() || least.get<std::uint64_t>() == 0) {
-      return corrupt(fmt::format("its {} is not a positive length", kDsaBytesMin));
-    }
-    profile.dsa_bytes_min = least.get<std::uint64_t>();
-  }
-  if (const Json& cost = member(json, kWideCost); !cost.is_null()) {
-    if (!cost.is_number() || cost.get<double>() <= 0 || cost.get<double>() > kWideCostMax) {
-      return corrupt(fmt::format("its {} is not a positive factor", kWideCost));
-    }
-    profile.wide_cost = cost.get<double>();
-  }
+  if (state.error) return fail(std::move(*state.error));
   return profile;
 }
 
 std::string to_json(const Profile& profile) {
-  OrderedJson json;
+  Json json;
   json["schema"] = {{"name", kSchemaName}, {"version", kProfileVersion}};
   json["machine"] = to_json_value(profile.machine);
-  json["classes"] = OrderedJson::array();
+  json["classes"] = Json::array();
   for (const SizeClass& each : profile.classes) {
-    OrderedJson entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
+    Json entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
     if (each.variant) entry["variant"] = to_text(*each.variant);
     if (each.cold_variant) entry[kColdVariant] = to_text(*each.cold_variant);
     json["classes"].push_back(std::move(entry));
   }
   const auto add_kernels = [&json](const char* key, const auto& classes) {
     for (const auto& each : classes) {
-      OrderedJson entry = {{"bytes_max", each.bytes_max}, {"kernel", nullptr}};
+      Json entry = {{"bytes_max", each.bytes_max}, {"kernel", nullptr}};
       if (each.kernel) entry["kernel"] = std::string(name(*each.kernel));
       json[key].push_back(std::move(entry));
     }
@@ -465,7 +367,7 @@ std::string to_json(const Profile& profile) {
   if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
   if (profile.wide_cost) json[kWideCost] = *profile.wide_cost;
   // Replaces invalid UTF-8 instead of throwing.
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<Profile> load_profile(const std::string& path) {

@@ -147,6 +147,11 @@ class Field {
     }
     return least;
   }
+  [[nodiscard]] bool truth() const {
+    if (is_present() && json_->is_boolean()) return json_->get<bool>();
+    refuse(is_present() ? "is no truth value" : "is missing", "write true or false");
+    return false;
+  }
   [[nodiscard]] std::uint32_t index() const {
     return static_cast<std::uint32_t>(number(UINT32_MAX));
   }
@@ -175,5 +180,16 @@ class Field {
   const Json* json_;
   std::string way_;
 };
+
+/// Refuses other files than those of `name` and `version`.
+inline void check_schema(const Field& schema, std::string_view name, std::uint64_t version) {
+  if (const std::string found = schema["name"].text(); found != name) {
+    return schema["name"].refuse(fmt::format("is '{}', not '{}'", found, name), {});
+  }
+  const std::uint64_t found = schema["version"].number(UINT32_MAX);
+  if (found == version) return;
+  schema["version"].refuse(fmt::format("is {}, and this program reads version {}", found, version),
+                           {}, Code::version_mismatch);
+}
 
 }  // namespace headrace::json

@@ -229,20 +229,6 @@ std::string parse_xml(const Field& root) {
   return xml;
 }
 
-void check_schema(const Field& schema) {
-  const std::string schema_name = schema["name"].text();
-  if (schema_name != kRecordName) {
-    schema["name"].refuse(fmt::format("is '{}', not '{}'", schema_name, kRecordName), {});
-    return;
-  }
-  const std::uint64_t version = schema["version"].number(kCountMax);
-  if (version != kRecordVersion) {
-    schema["version"].refuse(
-        fmt::format("is {}, and this program reads version {}", version, kRecordVersion), {},
-        Code::version_mismatch);
-  }
-}
-
 }  // namespace
 
 std::string to_json(const Machine& machine) {
@@ -317,7 +303,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
   Field::State state{.tried = fmt::format("read the machine record '{}'", path),
                      .remedy = "correct it, or record it again with 'headrace topo --record'"};
   const Field root(state, &json, "");
-  check_schema(root["schema"]);
+  json::check_schema(root["schema"], kRecordName, kRecordVersion);
   if (state.error.has_value()) return fail(std::move(*state.error));
   Record record;
   Facts& facts = record.facts;

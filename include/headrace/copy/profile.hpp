@@ -19,7 +19,7 @@
 namespace headrace::copy {
 
 inline constexpr int kProfileVersion = 1;
-inline constexpr std::size_t kProfileBytesMax = std::size_t{1} << 20U;
+inline constexpr std::size_t kProfileBytesMax = std::size_t{64} << 10U;
 
 /// The machines that a profile is valid for: equal processors with equal caches.
 ///
