@@ -5,8 +5,8 @@
 
 #include "ends.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/futex.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 

@@ -10,7 +10,6 @@
 
 #include "headrace/platform/barrier.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/futex.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 

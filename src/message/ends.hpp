@@ -17,7 +17,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/message/queue.hpp"
-#include "headrace/platform/fork.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "layout.hpp"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "ends.hpp"
-#include "headrace/platform/futex.hpp"
 #include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ends.hpp"
-#include "headrace/platform/futex.hpp"
+#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 

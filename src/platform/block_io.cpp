@@ -21,8 +21,8 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
-#include "headrace/platform/fork.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/thread.hpp"
 
 namespace headrace::platform {

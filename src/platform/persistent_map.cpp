@@ -100,11 +100,7 @@ Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
 #else
 
 struct PersistentMap::State {
-  std::span<std::byte> bytes;
-
-  ~State() {
-    if (!bytes.empty()) ::munmap(bytes.data(), bytes.size());
-  }
+  SharedMap map;
 };
 
 Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) {
@@ -117,20 +113,13 @@ Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) 
   if (status.st_size == 0) {
     return fail(Code::invalid_argument, tried, "it is empty", "name another file");
   }
-  const auto byte_count = static_cast<std::size_t>(status.st_size);
-  void* mapped = ::mmap(nullptr, byte_count, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                        MAP_SHARED, file.descriptor(), 0);
-  if (mapped == MAP_FAILED) {
-    return fail(errno == ENOMEM ? Code::out_of_memory : Code::io_failed, tried,
-                "the operating system refused", "check the file and its permissions", errno);
-  }
-  auto state = std::make_unique<State>();
-  state->bytes = {static_cast<std::byte*>(mapped), byte_count};
-  return PersistentMap(std::move(state));
+  const auto byte_count = static_cast<std::uint64_t>(status.st_size);
+  HEADRACE_TAKE(mapped, SharedMap::map(file, byte_count, writable));
+  return PersistentMap(std::make_unique<State>(State{std::move(*mapped)}));
 }
 
 std::span<std::byte> PersistentMap::bytes() const {
-  return state_->bytes;
+  return state_->map.bytes();
 }
 
 StoreGranularity PersistentMap::granularity() const {

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/wait.hpp"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
 #include <ctime>
 
-#include "headrace/base/atomic.hpp"
 #include "headrace/platform/cpu.hpp"
 
 namespace headrace::platform {
@@ -45,6 +50,11 @@ const LineWait* line_wait() noexcept {
   return cpu_features().waitpkg ? &kLineWait : nullptr;
 }
 
+timespec to_timespec(std::chrono::nanoseconds time) noexcept {
+  return {.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
+          .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};
+}
+
 }  // namespace
 
 constinit const LineWait kLineWait{umonitor, umwait};
@@ -66,11 +76,27 @@ void wait_for_line(std::uint64_t until_ticks) noexcept {
 }
 
 void sleep(std::chrono::nanoseconds time) noexcept {
-  timespec wanted{};
-  wanted.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000);
-  wanted.tv_nsec = static_cast<long>(time.count() % 1'000'000'000);
+  const timespec wanted = to_timespec(time);
   // An interrupted sleep is harmless: the caller checks and retries.
   static_cast<void>(::nanosleep(&wanted, nullptr));
+}
+
+static_assert(sizeof(Atomic<std::uint32_t>) == sizeof(std::uint32_t), "the kernel reads the word");
+
+void sleep_on_word(Atomic<std::uint32_t>& word, std::uint32_t value,
+                   std::chrono::nanoseconds time_max) noexcept {
+  if (time_max.count() <= 0) return;
+  const int saved_errno = errno;
+  const timespec wanted = to_timespec(time_max);
+  // Not FUTEX_PRIVATE_FLAG: the waker may be in another process.
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &wanted, nullptr, 0);
+  errno = saved_errno;
+}
+
+void wake_sleepers_at(const void* address) noexcept {
+  const int saved_errno = errno;
+  ::syscall(SYS_futex, address, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  errno = saved_errno;
 }
 
 }  // namespace headrace::platform

@@ -13,7 +13,6 @@
 
 #include "block_ring.hpp"
 #include "headrace/base/names.hpp"
-#include "headrace/platform/fork.hpp"
 #include "headrace/platform/process.hpp"
 #include "mapping_state.hpp"
 

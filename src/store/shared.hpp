@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "headrace/base/atomic.hpp"
-#include "headrace/platform/fork.hpp"
 #include "headrace/platform/life_mark.hpp"
 #include "headrace/platform/local_socket.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/store/store.hpp"
 #include "lease.hpp"

@@ -18,7 +18,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
-#include "headrace/platform/fork.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/store/store.hpp"
 #include "tier.hpp"
 

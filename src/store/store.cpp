@@ -12,10 +12,10 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/base/trace.hpp"
-#include "headrace/platform/fork.hpp"
-#include "headrace/platform/futex.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
 #include "state.hpp"
 
 namespace headrace::store {

@@ -20,7 +20,7 @@
 #include "disk.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
-#include "headrace/platform/fork.hpp"
+#include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/pmem/mapping.hpp"
 #include "headrace/store/store.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "headrace/base/trace.hpp"
-#include "headrace/platform/fork.hpp"
+#include "headrace/platform/process.hpp"
 #include "state.hpp"
 
 namespace headrace::store {

@@ -14,7 +14,6 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/descriptor.hpp"
-#include "headrace/platform/fork.hpp"
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/platform/thread.hpp"

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "fixtures.hpp"
-#include "headrace/platform/fork.hpp"
+#include "headrace/platform/process.hpp"
 
 namespace headrace::engine {
 namespace {

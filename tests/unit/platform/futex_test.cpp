@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sleeping on a word: waking by address alone, even if the memory is unmapped.
-#include "headrace/platform/futex.hpp"
+#include "headrace/platform/wait.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
