@@ -123,16 +123,6 @@ std::vector<CpuId> parse_cpus(const Field& field) {
   return {};
 }
 
-/// One of `choices`, by its name.
-template <typename Enum, std::size_t kCount>
-Enum parse_one_of(const Field& field, const std::array<Enum, kCount>& choices) {
-  std::array<std::string_view, kCount> words;
-  std::transform(choices.begin(), choices.end(), words.begin(),
-                 [](Enum choice) { return name(choice); });
-  const std::string word = field.one_of(words);
-  return choices[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
-}
-
 /// Reads the figures that 'headrace topo --measure' keeps in the model.
 std::vector<Access> parse_measured(const Field& root) {
   std::map<std::pair<NodeId, NodeId>, Access> found;
@@ -184,7 +174,7 @@ DsaDevice parse_device(const Field& field) {
     queue.device_name = inner["device_name"].text();
     queue.entry_count = inner["entry_count"].index();
     queue.transfer_max = Bytes(inner["transfer_bytes_max"].number(kBytesMax));
-    if (inner["batch_max"].is_present()) queue.batch_max = inner["batch_max"].index();
+    inner["batch_max"].take(queue.batch_max, kCountMax);
     if (inner["block_on_fault"].is_present()) {
       queue.block_on_fault = inner["block_on_fault"].index() != 0;
     }
@@ -194,12 +184,10 @@ DsaDevice parse_device(const Field& field) {
 }
 
 Movers parse_movers(const Field& field) {
-  constexpr std::array kDiscoveryValues{MoverDiscovery::not_tried, MoverDiscovery::library_absent,
-                                        MoverDiscovery::library_failed, MoverDiscovery::done};
   Movers movers;
   if (!field.is_present()) return movers;
-  movers.discovery = parse_one_of(field["discovery"], kDiscoveryValues);
-  if (field["note"].is_present()) movers.note = field["note"].text();
+  movers.discovery = field["discovery"].enumerator<MoverDiscovery>();
+  field["note"].take(movers.note);
   for (const Field& device : field["dsa_devices"].elements(kDeviceCountMax)) {
     movers.dsa_devices.push_back(parse_device(device));
   }
@@ -299,7 +287,8 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
                 "it is not valid JSON: " + cause, "record it again with 'headrace topo --record'");
   }
 
-  constexpr std::array kEvidences{Evidence::firmware, Evidence::declared, Evidence::measured};
+  const std::array evidences{name(Evidence::firmware), name(Evidence::declared),
+                             name(Evidence::measured)};
   Field::State state{.tried = fmt::format("read the machine record '{}'", path),
                      .remedy = "correct it, or record it again with 'headrace topo --record'"};
   const Field root(state, &json, "");
@@ -308,7 +297,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
   Record record;
   Facts& facts = record.facts;
   facts.origin = root["origin"].text();
-  facts.evidence = parse_one_of(root["evidence"], kEvidences);
+  facts.evidence = *find_name<Evidence>(root["evidence"].one_of(evidences));
   facts.page_bytes = Bytes(root["page_bytes"].is_present() ? root["page_bytes"].number(kBytesMax)
                                                            : kDefaultPageBytes);
   if (root["system_memory_bytes"].is_present()) {
