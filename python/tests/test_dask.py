@@ -432,6 +432,7 @@ def shared(client: distributed.Client) -> dict[str, int]:
 
 def test_a_worker_reads_what_another_one_has_decoded(files: list[str], tmp_path: Path) -> None:
     parts = [Partition(path, ("n",)) for path in files]
+    share = f"{16 * (2 + (os.cpu_count() or 1))}MiB"  # Each client reads 8 blocks in place.
     with (
         distributed.LocalCluster(
             n_workers=2,
@@ -441,7 +442,7 @@ def test_a_worker_reads_what_another_one_has_decoded(files: list[str], tmp_path:
         ) as cluster,
         cluster.get_client() as client,
     ):
-        headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode", share="64MiB"))
+        headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode", share=share))
         serving = client.run(serves)
         server = next(name for name, is_server in serving.items() if is_server)
         other = next(name for name, is_server in serving.items() if not is_server)

@@ -28,7 +28,7 @@ TABLES = {
 @pytest.fixture
 def pair() -> Iterator[tuple[SharedResults, SharedResults]]:
     token = secrets.token_hex(8)
-    first, second = (SharedResults(token, 64 << 20, 2) for _ in range(2))
+    first, second = (SharedResults(token, 64 << 20) for _ in range(2))
     yield first, second
     second.close()
     first.close()

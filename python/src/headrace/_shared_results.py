@@ -2,8 +2,8 @@
 """Results that the processes of a host share in a store, which one of them serves."""
 
 import hashlib
-import itertools
 import logging
+import os
 import pickle
 import secrets
 import struct
@@ -24,9 +24,8 @@ _BLOCK_BYTES = 1 << 20
 _DATA_BYTES = _BLOCK_BYTES * 7 // 8
 """The rest is for the head, the schema and padding."""
 _DEADLINE_S = 5.0
-_HEAD = struct.Struct("<8sQQ?")
-"""Of a block: the process that put the result, its number there, rows in all, whether pickled."""
-_HEAD_BYTES = 64
+_HEAD = struct.Struct("<8s8sQ?39x")
+"""Of a block: the process that put the result, which one, its rows in all, whether pickled."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,14 +37,12 @@ class SharedResults:
     Threading: shared.
     """
 
-    def __init__(self, token: str, capacity: int, clients_max: int) -> None:
+    def __init__(self, token: str, capacity: int) -> None:
         """Connect to the server of this name, or serve a store of `capacity` bytes."""
         self._path = f"{tempfile.gettempdir()}/headrace-{token}"
         self._capacity = capacity
-        self._clients_max = clients_max
         self._engine = Engine()
         self._process = secrets.token_bytes(8)
-        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._server: Store | None = None
         self._serve()
@@ -53,7 +50,7 @@ class SharedResults:
         self.of_others: int = 0
         """Results returned that another process had put."""
 
-    def result(self, name: object, compute: Callable[[], Any]) -> Any:  # noqa: ANN401 - Any result.
+    def result(self, name: object, compute: Callable[[], Any]) -> Any:
         """Return what was put under the text of `name`; else compute it, and put it if not None."""
         if name is None:
             return compute()
@@ -90,11 +87,11 @@ class SharedResults:
                 block_bytes=_BLOCK_BYTES,
                 checksums=False,
                 share=self._path,
-                clients_max=self._clients_max,
+                clients_max=min(64, 2 + (os.cpu_count() or 1)),
                 engine=self._engine,
             )
 
-    def _found(self, key: str) -> Any:  # noqa: ANN401 - As `result`.
+    def _found(self, key: str) -> Any:
         tables: list[Any] = []
         head, row_count, rows = b"", 0, 0
         while not tables or rows < row_count:
@@ -103,7 +100,7 @@ class SharedResults:
                 raise NotFoundError("read a shared result", "it is being replaced", "compute it")
             head = block[: _HEAD.size].to_pybytes()
             process, _, row_count, is_pickled = _HEAD.unpack(head)
-            tables.append(pa.ipc.open_stream(block[_HEAD_BYTES:]).read_all())
+            tables.append(pa.ipc.open_stream(block[_HEAD.size :]).read_all())
             rows += tables[-1].num_rows
         with self._lock:
             self.of_others += process != self._process
@@ -113,17 +110,17 @@ class SharedResults:
         parts = [memoryview(each.buffers()[1])[: len(each)] for each in found[0].chunks]
         return pickle.loads(b"".join(parts))  # noqa: S301 - Of processes of this user.
 
-    def _packed(self, computed: Any) -> Iterator[Any]:  # noqa: ANN401 - As `result`.
+    def _packed(self, computed: Any) -> Iterator[Any]:
         table, is_pickled = computed, not isinstance(computed, pa.Table)
         if is_pickled:
             pickled = pa.py_buffer(pickle.dumps(computed, protocol=5))
             column = pa.Array.from_buffers(pa.uint8(), pickled.size, [None, pickled])
             table = pa.table({"pickled": column})
-        head = _HEAD.pack(self._process, next(self._numbers), table.num_rows, is_pickled)
-        return _blocks(head.ljust(_HEAD_BYTES, b"\0"), table)
+        which = secrets.token_bytes(8)
+        return _blocks(_HEAD.pack(self._process, which, table.num_rows, is_pickled), table)
 
 
-def _blocks(head: bytes, table: Any) -> Iterator[Any]:  # noqa: ANN401 - pyarrow.Table.
+def _blocks(head: bytes, table: Any) -> Iterator[Any]:
     parts = -(-table.nbytes // _DATA_BYTES)
     if parts > 1 and table.num_rows > 1:
         rows = -(-table.num_rows // parts)

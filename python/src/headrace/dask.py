@@ -26,7 +26,6 @@ import queue
 import secrets
 import threading
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -181,10 +180,7 @@ def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> Non
                 f"the worker {address} cannot import headrace.dask ({answer})",
                 "run 'pip install headrace[dask]' in the environment of every worker",
             ) from answer
-    plugin = Prefetch() if plugin is None else plugin
-    by_host = Counter(address.rpartition(":")[0] for address in found)
-    plugin.clients = min(64, 2 + max(by_host.values(), default=0))
-    client.register_plugin(plugin, name=_NAME)
+    client.register_plugin(Prefetch() if plugin is None else plugin, name=_NAME)
     if any(each.prefetching for each in statistics(client).values()):
         _see_ahead(client)
 
@@ -251,18 +247,12 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
         self.share: int = byte_count(wanted, "share inputs", 16 << 20) if wanted else 0
         self.token: str = secrets.token_hex(8)
         """Distinguishes the stores of clusters."""
-        self.clients: int = 16
-        """Of the store of a host; each reads a part of it in place."""
         self.running: _Running | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = ("prefetch", "capacity", "ahead", "pin", "share")
         options = {name: getattr(self, name) for name in names}
-        return (
-            functools.partial(Prefetch, **options),
-            (),
-            {"token": self.token, "clients": self.clients},
-        )
+        return functools.partial(Prefetch, **options), (), {"token": self.token}
 
     def setup(self, worker: distributed.Worker) -> None:
         """Start on a worker; called by Dask."""
@@ -361,7 +351,7 @@ class _Running:
         has_faster = machine.has_faster_node()
         if options.share:
             try:
-                self.shared = SharedResults(options.token, options.share, options.clients)
+                self.shared = SharedResults(options.token, options.share)
             except Error:
                 _log.exception("this worker shares no inputs")
         if options.prefetch == "on" or (options.prefetch == "auto" and has_faster):

@@ -36,7 +36,7 @@ from headrace.integrations.vllm import HeadraceTier
 BLOCK_TOKENS = 32
 PROMPT_TOKENS = 256
 PROMPTS = 8
-HEADRACE = Path(__file__).parents[2] / ".venv/bin/headrace"
+HEADRACE = Path(__file__).parents[3] / ".venv/bin/headrace"
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -231,7 +231,10 @@ def main() -> None:
             command = [sys.executable, __file__, folder, life]
             assert subprocess.run(command, check=False).returncode == status  # noqa: S603
         serve = [HEADRACE, "store", "serve", f"{folder}/socket", "--memory", "64MiB", "--block"]
-        with subprocess.Popen([*serve, str(BLOCK_BYTES)]) as server:  # noqa: S603
+        serve.append(str(BLOCK_BYTES))
+        with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:  # noqa: S603
+            assert server.stdout is not None
+            assert server.stdout.readline()
             command = [sys.executable, __file__, folder]
             ranks = [subprocess.Popen([*command, number]) for number in "01"]  # noqa: S603
             try:
