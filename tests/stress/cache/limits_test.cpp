@@ -154,7 +154,7 @@ void use_up_to(const Limit& limit) {
       EXPECT_GT(scene.refused(), 0U);
     }
     for (std::size_t i = 0; i < std::min<std::size_t>(1 + count / 100, 1000); ++i) {
-      const bool has_no_memory = is_refused([&] { return make_store(scene.engine(), gib(1)); });
+      const bool has_no_memory = is_refused([&] { return make_store(scene.engine(), mib(64)); });
       const bool has_no_thread = is_refused(make_engine);
       EXPECT_TRUE(has_no_memory || !limit.refuses_memory);
       EXPECT_TRUE(has_no_thread || !limit.refuses_threads);
