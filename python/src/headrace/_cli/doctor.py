@@ -11,13 +11,10 @@ from headrace._cli._app import Command
 from headrace._cli._doctor_report import print_diagnosis, results_of, summary_of
 from headrace._cli._output import print_document
 from headrace._cli._report import Report
-from headrace._facts import load_record, to_document
+from headrace._cli.dsa import facts_of
+from headrace._facts import to_document
 from headrace._files import Output
-from headrace._gather import gather
-from headrace._samples import machine_path
 from headrace.machine import record_into
-
-HERE = "this machine"
 
 
 @click.command("doctor", cls=Command)
@@ -37,10 +34,7 @@ def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
             "--record describes this machine and --replay another one; give one of them"
         )
     _options.refuse_two_on_stdout("--record", record, as_json=as_json)
-    if replay is not None:
-        facts, origin = load_record(machine_path(replay))
-    else:
-        facts, origin = gather(), HERE
+    facts, origin = facts_of(replay)
     if record is not None:
         record_into(record, facts=asdict(facts))
     diagnosis = diagnose(facts)

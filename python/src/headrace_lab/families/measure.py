@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -93,22 +93,13 @@ class Stop:
     """A user's request to stop, which terminates the running child process."""
 
     asked: bool = False
-    _child: subprocess.Popen[str] | None = field(default=None)
+    child: subprocess.Popen[str] | None = None
 
     def ask(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Terminate the child; measurements so far are kept."""
         self.asked = True
-        if self._child is not None:
-            self._child.kill()
-
-    @contextmanager
-    def over(self, child: "subprocess.Popen[str]") -> Iterator[None]:
-        """For the block, let a request to stop terminate the child."""
-        self._child = child
-        try:
-            yield
-        finally:
-            self._child = None
+        if self.child is not None:
+            self.child.kill()  # No signal is sent to one that has ended.
 
 
 @contextmanager
@@ -174,7 +165,7 @@ def _records(
         input_file.seek(0)
         try:
             with held():
-                child = subprocess.Popen(  # noqa: S603 - Our own program.
+                child = stop.child = subprocess.Popen(  # noqa: S603 - Our own program.
                     [program, str(rounds), str(ROUND_MS)],
                     stdin=input_file,
                     stdout=subprocess.PIPE,
@@ -185,7 +176,7 @@ def _records(
             raise Error(
                 TRIED, f"{program} does not start", "run make setup", problem.errno or 0
             ) from problem
-        with child, undone_at_signals(partial(kill_child, child.pid)), stop.over(child):
+        with child, undone_at_signals(partial(kill_child, child.pid)):
             for line in child.stdout or ():
                 # The last line of a killed program may be truncated.
                 if line.endswith("}\n"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine as arguments of QEMU: its nodes, distances, HMAT, NVDIMMs, and what is scaled down."""
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,12 +216,9 @@ class _Converter:
 
     def distances(self) -> list[str]:
         words = []
-        ids = [node.id for node in self.nodes]
-        for source in ids:
-            for target in ids:
-                distance = self.distance(source, target)
-                if source != target and distance > _LOCAL:
-                    words += ["-numa", f"dist,src={source},dst={target},val={distance}"]
+        for source, target in itertools.permutations((node.id for node in self.nodes), 2):
+            if (distance := self.distance(source, target)) > _LOCAL:
+                words += ["-numa", f"dist,src={source},dst={target},val={distance}"]
         return words
 
     def attributes(self, shares: dict[int, int]) -> list[str]:
