@@ -28,7 +28,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         **_beside_duckdb(study, "off"),
         **_beside_duckdb(study, "auto"),
         "on_vs_off": study.ratio("on", "off"),
-        "on_cpu_vs_duckdb": study.on_cpu_vs_duckdb,
+        "on_cpu_vs_duckdb": study.ratio("on", DUCKDB, cpu=True),
         "storage_vs_duckdb": study.ratio(STORAGE, DUCKDB),
         "share_from_copies": study.share_from_copies,
         "share_first_run": study.share_first_run,
@@ -210,7 +210,9 @@ def print_report(study: Study) -> None:
             f"(95 % interval over the rounds {low:.3f} to {high:.3f})"
             + (f"; most for query {name}, {_ratio(worst)}." if len(study.queries) > 1 else ".")
         )
-    report.say(f"on: {study.on_cpu_vs_duckdb:.3f} of DuckDB's processor time, in all threads.")
+    report.say(
+        f"on: {study.ratio('on', DUCKDB, cpu=True):.3f} of DuckDB's processor time, in all threads."
+    )
     report.say(
         f"{_core.bytes_text(study.bytes_moved)} were moved in all runs, "
         f"{_core.bytes_text(study.bytes_by_device)} of them by devices."

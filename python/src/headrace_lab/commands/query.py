@@ -56,6 +56,13 @@ class _Placement(_options.Value[str | int | dict[int, list[int]]]):
         return places
 
 
+data_dir_option = _options.option(
+    "--data-dir",
+    type=_options.FilePath("DIR"),
+    help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
+)
+
+
 @click.command("query", cls=Command)
 @_options.option(
     "--scale-factor",
@@ -68,11 +75,7 @@ class _Placement(_options.Value[str | int | dict[int, list[int]]]):
     type=_options.FilePath(),
     help="Parquet file with lineitem, instead of a generated one.",
 )
-@_options.option(
-    "--data-dir",
-    type=_options.FilePath("DIR"),
-    help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
-)
+@data_dir_option
 @_options.option(
     "--prefetch",
     type=_options.Choice(*PREFETCH_MODES),

@@ -3,8 +3,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,14 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
     with progress("measuring this machine") as share, measure.interruptible() as stop:
         program = find_measuring_program()
         facts = gather_facts()
-        for number, family in enumerate(FAMILIES):
+        for family in FAMILIES:
             outcomes[family] = measure.measure_family(
                 family,
                 facts,
                 program,
                 rounds,
                 stop,
-                partial(_told, share, number / len(FAMILIES)),
+                lambda part: share((len(outcomes) + part) / len(FAMILIES)),
             )
         if not stop.asked:
             outcomes["rings"] = _as_family("rings", _rings(rounds))
@@ -151,10 +150,6 @@ def _copies() -> Figures:
 def _not_pinned(outcomes: dict[str, measure.Outcome]) -> str:
     """Return the first reason why memory was not locked."""
     return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
-
-
-def _told(share: Callable[[float], None], before: float, part: float) -> None:
-    share(before + part / len(FAMILIES))
 
 
 def _page(

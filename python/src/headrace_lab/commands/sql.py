@@ -20,7 +20,7 @@ from headrace.engine import MoverPath
 from headrace.machine import topo
 from headrace.table import Table
 from headrace_lab.commands import _sql_report
-from headrace_lab.commands.query import check_path
+from headrace_lab.commands.query import check_path, data_dir_option
 from headrace_lab.sql.prediction import Simulated, simulated_on
 from headrace_lab.sql.study import Settings, Study, make_plans, run_study
 from headrace_lab.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
@@ -61,11 +61,7 @@ class _Queries(_options.Value[tuple[int, ...]]):
     help="TPC-H tables of this scale factor, generated once, instead of --data.",
 )
 @_options.option("--query", "numbers", type=_Queries(), help="With --tpch: which of its queries.")
-@_options.option(
-    "--data-dir",
-    type=_options.FilePath("DIR"),
-    help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
-)
+@data_dir_option
 @_options.option(
     "--prefetch",
     type=_options.Choice(*PREFETCH_MODES),

@@ -122,20 +122,14 @@ class Study:
     def equal_count(self) -> int:
         return sum(each.is_equal for each in self.queries.values())
 
-    def ratio(self, mode: str, reference: str) -> float:
-        """Sum of the queries' median times in one mode, relative to another."""
-        times = [
-            sum(each.median_ns(name) for each in self.queries.values())
-            for name in (mode, reference)
-        ]
-        return times[0] / times[1]
-
-    @property
-    def on_cpu_vs_duckdb(self) -> float:
-        """The same of processor time, of prefetching on and DuckDB on the same Arrow tables."""
+    def ratio(self, mode: str, reference: str, *, cpu: bool = False) -> float:
+        """Sum of the queries' median times, or processor times, in a mode relative to another."""
         own, other = (
-            sum(statistics.median(each.cpu_ns[name]) for each in self.queries.values())
-            for name in ("on", DUCKDB)
+            sum(
+                statistics.median((each.cpu_ns if cpu else each.times_ns)[name])
+                for each in self.queries.values()
+            )
+            for name in (mode, reference)
         )
         return own / other
 
