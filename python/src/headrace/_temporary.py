@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace._signals import held, kill_child, undone_at_signals
+from headrace.errors import Error
 
 
 @contextmanager
@@ -48,3 +49,24 @@ def run_child(
             ending.callback(child.kill)
         out, err = child.communicate(timeout=timeout_s)
     return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def run_to_end(
+    command: Sequence[str],
+    tried: str,
+    late: str,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that must succeed; `tried`, and `late`, a remedy, are for errors."""
+    try:
+        done = run_child(command, timeout_s=timeout_s, env=env)
+    except OSError as problem:
+        cause = f"{command[0]} does not start"
+        raise Error(tried, cause, "reinstall the package", problem.errno or 0) from problem
+    except subprocess.TimeoutExpired as problem:
+        raise Error(tried, f"{command[0]} did not end within {timeout_s} s", late) from problem
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise Error(tried, last.removeprefix("headrace: "))
+    return done

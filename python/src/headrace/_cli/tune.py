@@ -89,7 +89,7 @@ def command(
         return
     refuse_in_guest("tune copies")
     settings = _settings(time, (bytes_min, bytes_max), threads)
-    profile = _open_output(output)
+    profile = tuner.open_profile(_profile_path(output))
     _options.refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = tuner.Tuning()
     others = tuner.OtherWork()
@@ -227,10 +227,6 @@ def _profile_beside(text: str) -> Iterator[Path]:
         path = folder / "profile.json"
         path.write_text(text, encoding="utf-8")
         yield path
-
-
-def _open_output(text: str | None) -> Output:
-    return tuner.open_profile(_profile_path(text))
 
 
 def _profile_path(text: str | None) -> Path:

@@ -13,7 +13,6 @@ import math
 import os
 import random
 import statistics
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from headrace import _core
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.memory import available_bytes, too_little
 from headrace._direct import built, environment_given
-from headrace._temporary import run_child
+from headrace._temporary import run_to_end
 from headrace.errors import Error, NotFoundError
 
 GLIBC, CONTROL, TUNED, BESIDE = "glibc", "glibc again", "headrace", "beside"
@@ -238,18 +237,11 @@ def measure(
 
 
 def _times_of(words: list[str], environment: dict[str, str]) -> dict[Point, float]:
-    try:
-        done = run_child(words, env=environment, timeout_s=_TIME_LIMIT_S)
-    except OSError as problem:
-        cause = f"{words[0]} does not start"
-        raise Error(_TRIED, cause, "reinstall the package", problem.errno or 0) from problem
-    except subprocess.TimeoutExpired as problem:
-        cause = f"{words[0]} did not end within {_TIME_LIMIT_S} s"
-        raise Error(_TRIED, cause, "measure on a machine that does less") from problem
-    said = done.stderr.strip()
+    late = "measure on a machine that does less"
+    done = run_to_end(words, _TRIED, late, _TIME_LIMIT_S, environment)
     # The loader ignores a library that it cannot load, with a line on stderr.
-    if done.returncode != 0 or "cannot be preloaded" in said:
-        cause = said.rpartition("\n")[2] or f"{PROGRAM} ended with {done.returncode}"
+    if "cannot be preloaded" in done.stderr:
+        cause = done.stderr.strip().rpartition("\n")[2]
         raise Error(_TRIED, cause, "check the library that is preloaded")
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return {

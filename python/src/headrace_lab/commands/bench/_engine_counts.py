@@ -6,13 +6,14 @@ import re
 import shutil
 from collections.abc import Callable
 
-from headrace._temporary import temporary_folder
+from headrace._temporary import run_to_end, temporary_folder
 from headrace.errors import Error, NotFoundError
-from headrace_lab.commands.bench._measure import find_program, run_program, run_to_end
+from headrace_lab.commands.bench._measure import find_program, run_program
 
 PROGRAM = "headrace-bench-engine"
 TRIED = "count the instructions of the engine"
 REMEDY = "reinstall the package"
+_TIME_LIMIT_S = 600
 # Only this function is counted; the difference of two runs cancels its one-time work.
 _COUNTED = "--toggle-collect=headrace_bench_counted"
 _COUNT_LESS, _COUNT_MORE = 320, 6_720
@@ -65,7 +66,7 @@ def count_instructions(command: list[str], *, tried: str) -> tuple[int, str]:
     with temporary_folder("headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         words = [valgrind, "--tool=callgrind", out, _COUNTED, *command]
-        done = run_to_end(words, tried, "try again when the machine has less to do")
+        done = run_to_end(words, tried, "try again when the machine has less to do", _TIME_LIMIT_S)
     counted = re.search(r"Collected *: *(\d+)", done.stderr)
     if counted is None or int(counted[1]) == 0:
         raise Error(tried, f"valgrind does not see the counted part of {command[0]}", REMEDY)

@@ -4,7 +4,6 @@
 import json
 import os
 import statistics
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -20,8 +19,8 @@ from headrace._cli._app import Command
 from headrace._cli._output import EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
-from headrace._temporary import run_child
-from headrace.errors import Error, NotFoundError
+from headrace._temporary import run_to_end
+from headrace.errors import NotFoundError
 from headrace.machine import Machine, topo
 
 # Of one measurement of a curve.
@@ -70,23 +69,8 @@ def run_program(
 
     `tried` and `late`, the remedy if it takes an hour, are for errors.
     """
-    measured: dict[str, Any] = json.loads(run_to_end(command, tried, late).stdout)
+    measured: dict[str, Any] = json.loads(run_to_end(command, tried, late, _TIME_LIMIT_S).stdout)
     return measured
-
-
-def run_to_end(command: Sequence[str], tried: str, late: str) -> subprocess.CompletedProcess[str]:
-    try:
-        done = run_child(command, timeout_s=_TIME_LIMIT_S)
-    except OSError as problem:
-        cause = f"{command[0]} does not start"
-        raise Error(tried, cause, "run make setup", problem.errno or 0) from problem
-    except subprocess.TimeoutExpired as problem:
-        cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
-        raise Error(tried, cause, late) from problem
-    if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(tried, last.removeprefix("headrace: "))
-    return done
 
 
 def places(measured: dict[str, Any]) -> str:
