@@ -265,34 +265,27 @@ def _rounds_that_fit(round_s: float) -> int:
     return max(ROUNDS_MIN, min(ROUNDS_MAX, round(MEASURE_S / max(round_s, 1e-6))))
 
 
+@dataclass(slots=True)
 class _Rounds:
     """Runs every mode once per round, and keeps the times."""
 
-    def __init__(
-        self,
-        columns: Columns,
-        settings: Settings,
-        engine: Engine,
-        cache: Cache,
-        baseline: Baseline | None,
-    ) -> None:
-        self._columns = columns
-        self._settings = settings
-        self._engine = engine
-        self._cache = cache
-        self._baseline = baseline
-        self._revenue: int | None = None
-        self.series: dict[str, Series] = {}
-        self.answer_baseline: Decimal | None = None
+    columns: Columns
+    settings: Settings
+    engine: Engine
+    cache: Cache
+    baseline: Baseline | None
+    series: dict[str, Series] = field(default_factory=dict)
+    answer_baseline: Decimal | None = None
+    _revenue: int | None = None
 
     def run(self, progress: Callable[[float], None]) -> None:
         """Run one round to warm up, then the counted rounds."""
         ways: dict[str, partial[Measured]] = {
             mode: partial(self._run_counted, mode) for mode in PREFETCH_MODES
         }
-        if self._baseline is not None:
-            ways[DUCKDB] = partial(self._run_baseline, self._baseline)
-        count = self._settings.round_count
+        if self.baseline is not None:
+            ways[DUCKDB] = partial(self._run_baseline, self.baseline)
+        count = self.settings.round_count
         if count is None:
             begin = time.monotonic()
             alternated(ways, 0)
@@ -303,14 +296,14 @@ class _Rounds:
 
     def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
         """Run one mode with an empty cache and check that its answer equals the others'."""
-        self._cache.clear()
+        self.cache.clear()
         found = run_q6(
-            self._columns,
-            self._cache,
-            machine=self._engine.machine,
+            self.columns,
+            self.cache,
+            machine=self.engine.machine,
             prefetch=mode,
-            chunk_bytes=self._settings.chunk_bytes,
-            thread_count=self._settings.thread_count,
+            chunk_bytes=self.settings.chunk_bytes,
+            thread_count=self.settings.thread_count,
             record_timeline=record_timeline,
         )
         if self._revenue is None:
@@ -327,16 +320,16 @@ class _Rounds:
         """Return the fastest of some runs, the least disturbed one."""
         runs = (
             self.run_ours(mode, record_timeline=True)
-            for _ in range(self._settings.timeline_run_count)
+            for _ in range(self.settings.timeline_run_count)
         )
         return min(runs, key=lambda run: run.time_ns)
 
     def _run_counted(self, mode: str) -> Measured:
         # Wait for moves of the previous run before the statistics are read.
-        self._cache.clear()
-        before, engine_before = self._cache.statistics, self._engine.statistics
+        self.cache.clear()
+        before, engine_before = self.cache.statistics, self.engine.statistics
         found = self.run_ours(mode)
-        after, engine_after = self._cache.statistics, self._engine.statistics
+        after, engine_after = self.cache.statistics, self.engine.statistics
         chunk_count = found.chunks_from_cache + found.chunks_from_source
         return Measured(
             time_ns=found.time_ns,
