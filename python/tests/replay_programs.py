@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 import headrace
+from headrace import _core
 from headrace.simulator import replay
 from headrace_lab.sim import measured
 from headrace_lab.sim.here import STATE_RATIO
@@ -230,7 +231,10 @@ class Records:
             for known_ns, path in self._found:
                 if 1 / STATE_RATIO < line_ns / known_ns < STATE_RATIO:
                     return path
-            path = self._stack.enter_context(measured.measured_record())
+            machine = headrace.topo()
+            model = measured.model_of(machine, measured.measure(machine))
+            text = _core.Machine.make_record()[1]
+            path = self._stack.enter_context(measured.record_of(text, model))
             if 1 / STATE_RATIO < line_ns / self._line_ns() < STATE_RATIO:
                 self._found.append((line_ns, path))
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace import _core, _simulator
+from headrace import _simulator
 from headrace._apps.machine import refuse_in_guest
 from headrace._temporary import temporary_folder
 from headrace.errors import UnsupportedError, from_code
@@ -201,15 +201,6 @@ def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
     with temporary_folder("headrace-") as folder:
         path = folder / "here.json"
         path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
-        yield path
-
-
-@contextmanager
-def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator[Path]:
-    """Measure this machine, and write its record to a temporary file for the block."""
-    native, text = _core.Machine.make_record()
-    machine = Machine.from_native(native)
-    with record_of(text, model_of(machine, measure(machine, share))) as path:
         yield path
 
 
