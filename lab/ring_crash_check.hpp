@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,33 +16,16 @@
 #include "block_ring.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/lab/ring_check.hpp"
+#include "headrace/pmem/medium.hpp"
 #include "position_ring.hpp"
 
 namespace headrace::pmem::lab {
 
 /// Memory in which every store is durable at once, for steps outside the recording, such as
 /// recovery.
-struct PlainMemory {
-  void store(std::byte* target, std::span<const std::byte> source) {
-    if (!source.empty()) std::memcpy(target, source.data(), source.size());
-  }
-  void store_word(std::uint64_t& target, std::uint64_t value) {
-    // edge: ring-words (release)
-    store_release(target, value);
-  }
-  void stream(std::byte* target, std::span<const std::byte> lines, Digest* digest = nullptr) {
-    if (digest != nullptr) digest_lines(lines, *digest);
-    store(target, lines);
-  }
-  void flush(const void* /*begin*/, std::size_t /*byte_count*/) {}
-  void flush_with(FlushInstruction /*instruction*/, const void* /*begin*/,
-                  std::size_t /*byte_count*/) {}
-  void drain() {}
-  void persist(const void* /*begin*/, std::size_t /*byte_count*/) {}
-  void label(const char* /*text*/) {}
-  [[nodiscard]] Granularity granularity() const { return Granularity::line; }
-  [[nodiscard]] Fault fault() const { return Fault::none; }
-};
+[[nodiscard]] inline Medium plain_memory() {
+  return Medium({.granularity = Granularity::byte});
+}
 
 /// Producer and consumer of a ring with given rules.
 template <BlockRules kRules = BlockRules()>
@@ -109,6 +91,13 @@ struct Promise {
   return bytes;
 }
 
+template <typename Producer>
+Enqueue enqueue_one(Producer& producer, std::uint64_t ordinal, unsigned life) {
+  const std::vector<std::byte> bytes = entry_of(ordinal, life);
+  const std::span<const std::byte> entry(bytes);
+  return producer.enqueue_all({&entry, 1});
+}
+
 /// Checks one ring.
 ///
 /// Threading: confined.
@@ -170,16 +159,14 @@ class RingCheck {
     Recorder pages{std::vector<std::byte>(kFileBytes)};  // For the alignment.
     const std::span<std::byte> file = pages.memory();
     format_ring(file, file.size(), 0x5eed);
-    PlainMemory memory;
+    Medium memory = plain_memory();
     const RingMemory ring = ring_in(file);
     auto producer = ends_.producer(memory, ring);
     auto consumer = ends_.consumer(memory, ring);
     HEADRACE_CHECK(producer.attach("warm up").has_value(), "a new ring can be attached");
     HEADRACE_CHECK(consumer.attach("warm up", true).has_value(), "a new ring can be attached");
     for (std::uint64_t i = 0; i < kWarmUpCount; ++i) {
-      const std::vector<std::byte> bytes = entry_of(i, 0);
-      const std::span<const std::byte> entry(bytes);
-      static_cast<void>(producer.enqueue_all({&entry, 1}));
+      static_cast<void>(enqueue_one(producer, i, 0));
       if (i >= kWarmUpCount - left_count(pace)) continue;
       Entry lent;
       static_cast<void>(consumer.next(lent));
@@ -308,13 +295,11 @@ class RingCheck {
     if (!wrong.empty()) return wrong;
     // Continue: nothing behind the end may come back to life.
     const std::vector<std::byte> before(file.begin(), file.end());
-    PlainMemory memory;
+    Medium memory = plain_memory();
     const RingMemory ring = ring_in(file);
     auto producer = ends_.producer(memory, ring);
     if (!producer.attach("go on").has_value()) return "the producer cannot attach again";
-    const std::vector<std::byte> bytes = entry_of(after.begun, 2);
-    const std::span<const std::byte> entry(bytes);
-    if (producer.enqueue_all({&entry, 1}) == Enqueue::done) {
+    if (enqueue_one(producer, after.begun, 2) == Enqueue::done) {
       Promise gone_on = after;
       gone_on.begun = gone_on.returned = after.begun + 1;
       wrong = walk(file, gone_on);
@@ -329,13 +314,11 @@ class RingCheck {
   void tear_twice() {
     Recorder pages(warmed_up(Pace::prompt));  // For the alignment.
     const std::span<std::byte> file = pages.memory();
-    PlainMemory memory;
+    Medium memory = plain_memory();
     auto producer = ends_.producer(memory, ring_in(file));
     HEADRACE_CHECK(producer.attach("tear").has_value(), "the ring can be attached");
     const auto enqueue = [&](std::uint64_t ordinal) {
-      const std::vector<std::byte> bytes = entry_of(ordinal, 1);
-      const std::span<const std::byte> entry(bytes);
-      static_cast<void>(producer.enqueue_all({&entry, 1}));
+      static_cast<void>(enqueue_one(producer, ordinal, 1));
       return std::vector<std::byte>(file.begin(), file.end());
     };
     const std::vector<std::byte> before = enqueue(kWarmUpCount);
@@ -382,12 +365,10 @@ class RingCheck {
     recorder.phase("attach again");
     if (!producer.attach("go on").has_value()) return "the producer cannot attach again";
     for (int i = 0; i < 2; ++i) {
-      const std::vector<std::byte> bytes = entry_of(now.begun, 2);
-      const std::span<const std::byte> entry(bytes);
       recorder.phase(fmt::format("enqueue {} in the second life", now.begun));
       ++now.begun;
       mark();
-      if (producer.enqueue_all({&entry, 1}) != Enqueue::done) break;
+      if (enqueue_one(producer, now.begun - 1, 2) != Enqueue::done) break;
       now.returned = now.begun;
       mark();
     }
@@ -405,7 +386,7 @@ class RingCheck {
 
   /// Recovers and compares. Afterwards `promise` describes what was found.
   std::string walk(std::span<std::byte> file, Promise& promise) {
-    PlainMemory memory;
+    Medium memory = plain_memory();
     const RingMemory ring = ring_in(file);
     auto consumer = ends_.consumer(memory, ring);
     const Result<Chain> found = consumer.attach("recover", true);

@@ -19,9 +19,9 @@ namespace {
 
 TEST(BlockRing, TheLengthOfAnEntryFitsItsHeaderInTheLargestRing) {
   for (const std::uint64_t capacity : {std::uint64_t{1} << 35U, kCapacityMax}) {
-    lab::PlainMemory memory;
+    Medium memory = lab::plain_memory();
     const RingMemory ring{.capacity_bytes = capacity};
-    BlockProducer<lab::PlainMemory> producer(memory, ring);
+    BlockProducer<Medium> producer(memory, ring);
     ASSERT_LT(producer.entry_bytes_max(), RecordHeader::kSkip);
     EXPECT_EQ(record_bytes(producer.entry_bytes_max()) % kBlockBytes, 0U);
     const std::byte first{};  // Refused before a byte of it is read.
@@ -84,9 +84,9 @@ std::uint64_t entry_count(const RingMemory& ring) {
 class TornRecord : public ::testing::Test {
  protected:
   TornRecord() {
-    lab::PlainMemory memory;
-    BlockProducer<lab::PlainMemory> producer(memory, ring());
-    BlockConsumer<lab::PlainMemory> consumer(memory, ring(), Acknowledgement::each);
+    Medium memory = lab::plain_memory();
+    BlockProducer<Medium> producer(memory, ring());
+    BlockConsumer<Medium> consumer(memory, ring(), Acknowledgement::each);
     EXPECT_TRUE(producer.attach("attach").has_value());
     EXPECT_TRUE(consumer.attach("attach", true).has_value());
     // A full lap, so that no word in the place equals the new entry's. The entries fill their first
@@ -117,8 +117,8 @@ TEST_F(TornRecord, IsNotMadeWholeByTheNextOneAtItsPlace) {
     const RingMemory ring = ring_in(second.memory());
     crash(ring, kEnd, torn(before_, first_, words));
     ASSERT_EQ(entry_count(ring), 0U) << words;
-    lab::PlainMemory memory;
-    BlockProducer<lab::PlainMemory> producer(memory, ring);
+    Medium memory = lab::plain_memory();
+    BlockProducer<Medium> producer(memory, ring);
     ASSERT_TRUE(producer.attach("attach").has_value());
     const Words between = first_line(ring, kEnd);
     ASSERT_EQ(enqueue(producer, 8, 2), Enqueue::done);

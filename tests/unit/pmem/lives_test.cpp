@@ -230,7 +230,7 @@ class Lives {
 
   /// Recovers and compares; afterwards `promise` describes what was found.
   std::string judge(std::span<std::byte> file, Promise& promise) {
-    lab::PlainMemory memory;
+    Medium memory = lab::plain_memory();
     auto consumer = ends_.consumer(memory, ring_in(file));
     const Result<Chain> chain = consumer.attach("recover", true);
     if (!chain.has_value()) return "the ring is refused: " + chain.error().cause;
