@@ -33,7 +33,7 @@ from lmcache.v1.distributed.storage_manager import StorageManager
 
 import headrace
 
-HEADRACE = Path(__file__).parents[3] / ".venv/bin/headrace"
+HEADRACE = Path(__file__).parents[2] / ".venv/bin/headrace"
 OBJECTS = 8
 OBJECT_BYTES = 1 << 20
 LAYOUT = MemoryLayoutDesc([torch.Size([OBJECT_BYTES])], [torch.uint8])

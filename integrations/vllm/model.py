@@ -36,7 +36,7 @@ from headrace.integrations.vllm import HeadraceTier
 BLOCK_TOKENS = 32
 PROMPT_TOKENS = 256
 PROMPTS = 8
-HEADRACE = Path(__file__).parents[3] / ".venv/bin/headrace"
+HEADRACE = Path(__file__).parents[2] / ".venv/bin/headrace"
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
