@@ -50,7 +50,7 @@ def test_tables_come_back_equal(pair: tuple[SharedResults, SharedResults], name:
 
 
 def test_other_objects_come_back_private(pair: tuple[SharedResults, SharedResults]) -> None:
-    frame = pd.DataFrame({"n": np.arange(600_000), "kind": pd.Categorical(["a", "b"] * 300_000)})
+    frame = pd.DataFrame({"n": np.arange(600_002), "kind": pd.Categorical(["a", "b"] * 300_001)})
     found = [each.result("frame", frame.copy) for each in pair]
     assert pair[1].of_others == 1
     found[1].loc[:, "n"] = 0

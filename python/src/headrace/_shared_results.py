@@ -2,6 +2,7 @@
 """Results that the processes of a host share in a store, which one of them serves."""
 
 import hashlib
+import json
 import logging
 import os
 import pickle
@@ -24,8 +25,11 @@ _BLOCK_BYTES = 1 << 20
 _DATA_BYTES = _BLOCK_BYTES * 7 // 8
 """The rest is for the head, the schema and padding."""
 _DEADLINE_S = 5.0
-_HEAD = struct.Struct("<8s8sQ?39x")
-"""Of a block: the process that put the result, which one, its rows in all, whether pickled."""
+_HEAD = struct.Struct("<8s8sQ40x")
+"""Of a block: the process that put the result, which one, and its rows in all."""
+_LENGTHS = b"headrace_lengths"
+"""Of the buffers of a pickled object, in the metadata of a column of bytes that has them."""
+_ALIGNMENT = 64
 _log = logging.getLogger(__name__)
 
 
@@ -99,25 +103,39 @@ class SharedResults:
             if tables and block[: _HEAD.size] != head:  # Blocks of two processes.
                 raise NotFoundError("read a shared result", "it is being replaced", "compute it")
             head = block[: _HEAD.size].to_pybytes()
-            process, _, row_count, is_pickled = _HEAD.unpack(head)
+            process, _, row_count = _HEAD.unpack(head)
             tables.append(pa.ipc.open_stream(block[_HEAD.size :]).read_all())
             rows += tables[-1].num_rows
         with self._lock:
             self.of_others += process != self._process
         found = pa.concat_tables(tables)
-        if not is_pickled:
+        lengths = (found.schema.metadata or {}).get(_LENGTHS)
+        if lengths is None:
             return found
-        parts = [memoryview(each.buffers()[1])[: len(each)] for each in found[0].chunks]
-        return pickle.loads(b"".join(parts))  # noqa: S301 - Of processes of this user.
+        chunks = [each for each in found[0].chunks if len(each)]
+        parts = [memoryview(each.buffers()[1])[: len(each)] for each in chunks]
+        joined = memoryview(bytearray().join(parts))
+        buffers, begin = [], 0
+        for length in json.loads(lengths):
+            buffers.append(joined[begin : begin + length])
+            begin += length + -length % _ALIGNMENT
+        return pickle.loads(buffers[0], buffers=buffers[1:])  # noqa: S301 - Of this user.
 
     def _packed(self, computed: Any) -> Iterator[Any]:
-        table, is_pickled = computed, not isinstance(computed, pa.Table)
-        if is_pickled:
-            pickled = pa.py_buffer(pickle.dumps(computed, protocol=5))
-            column = pa.Array.from_buffers(pa.uint8(), pickled.size, [None, pickled])
-            table = pa.table({"pickled": column})
+        table = computed
+        if not isinstance(computed, pa.Table):
+            raw: list[pickle.PickleBuffer] = []
+            pickled = pickle.dumps(computed, protocol=5, buffer_callback=raw.append)
+            buffers = [memoryview(pickled), *(each.raw() for each in raw)]
+            parts = [part for each in buffers for part in (each, bytes(-len(each) % _ALIGNMENT))]
+            column = pa.chunked_array(
+                pa.Array.from_buffers(pa.uint8(), len(each), [None, pa.py_buffer(each)])
+                for each in parts
+            )
+            lengths = json.dumps([len(each) for each in buffers])
+            table = pa.table({"": column}).replace_schema_metadata({_LENGTHS: lengths})
         which = secrets.token_bytes(8)
-        return _blocks(_HEAD.pack(self._process, which, table.num_rows, is_pickled), table)
+        return _blocks(_HEAD.pack(self._process, which, table.num_rows), table)
 
 
 def _blocks(head: bytes, table: Any) -> Iterator[Any]:
