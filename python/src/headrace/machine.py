@@ -116,14 +116,10 @@ class Machine:
 
     Attributes:
         origin: "discovered", or the origin that its record states.
-        cpu_model: Name of the processor.
-        page_bytes: Bytes of a page.
         nodes: Ascending by id, never empty.
         accesses: By initiator, then target; pairs without known figures are absent.
-        cpu_caches: Levels of processor cache.
         mover_discovery: Outcome of the search for devices: "not_tried", "library_absent",
             "library_failed" or "done".
-        dsa_devices: DSA devices.
         notes: What discovery had to guess or leave out, one sentence each.
         document: The same machine as its JSON document.
     """

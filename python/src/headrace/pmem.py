@@ -44,12 +44,7 @@ class RingState:
 
 @dataclass(frozen=True, slots=True)
 class RingEntry:
-    """An entry; `data` is a copy.
-
-    Attributes:
-        ordinal: Number of the entry in the ring, from 0.
-        data: Its bytes.
-    """
+    """An entry: `ordinal` numbers it in the ring, from 0; `data` is a copy of its bytes."""
 
     ordinal: int
     data: bytes
