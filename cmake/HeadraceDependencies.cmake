@@ -22,12 +22,9 @@ add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wundef
   $<$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
-if(HEADRACE_WERROR)
-  target_compile_options(headrace_flags INTERFACE -Werror)
-endif()
-if(HEADRACE_DCHECK)
-  target_compile_definitions(headrace_flags INTERFACE HEADRACE_DCHECK_ENABLED=1)
-endif()
+# With HEADRACE_UNITY, what is shipped has the same flags in every preset; the other presets find its warnings.
+set(werror $<$<AND:$<BOOL:${HEADRACE_WERROR}>,$<NOT:$<BOOL:${HEADRACE_UNITY}>>>:-Werror>)
+target_compile_options(headrace_flags INTERFACE ${werror})
 if(HEADRACE_SANITIZE)
   # GCC warns (-Wtsan) about stand-alone fences, which are confined to src/platform; the warning stays enabled.
   target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=undefined)

@@ -74,7 +74,7 @@ void scan_words(const Q6Parameters& parameters, const Q6Columns& columns, std::s
 void scan(const Q6Parameters& parameters, const Q6Columns& columns,
           std::span<std::uint64_t> words) {
   const std::size_t row_count = columns.ship_date.size();
-  HEADRACE_DCHECK(words.size() == words_for(row_count), "one bit per row", words.size(), row_count);
+  HEADRACE_CHECK(words.size() == words_for(row_count), "one bit per row", words.size(), row_count);
   const std::size_t whole_count = row_count / kRowsPerWord;
   scan_words(parameters, columns, whole_count, words.data());
   if (whole_count == words.size()) return;

@@ -74,7 +74,7 @@ std::uint64_t Digest::value(std::uint64_t seed) const {
 }
 
 void digest_lines(std::span<const std::byte> lines, Digest& digest) {
-  HEADRACE_DCHECK(lines.size() % kLineBytes == 0, "a digest is of whole lines", lines.size());
+  HEADRACE_CHECK(lines.size() % kLineBytes == 0, "a digest is of whole lines", lines.size());
   const std::size_t line_count = lines.size() / kLineBytes;
   kernels().digest(lines.data(), line_count, digest.lanes, digest.line_count);
   digest.line_count += line_count;
@@ -92,7 +92,7 @@ void Medium::store(std::byte* target, std::span<const std::byte> source) {
 }
 
 void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest* digest) {
-  HEADRACE_DCHECK(
+  HEADRACE_CHECK(
       reinterpret_cast<std::uintptr_t>(target) % kLineBytes == 0 && lines.size() % kLineBytes == 0,
       "whole lines are streamed", lines.size());
   const std::size_t line_count = lines.size() / kLineBytes;

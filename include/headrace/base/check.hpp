@@ -45,11 +45,3 @@ std::string check_values(const Values&... values) {
        ? static_cast<void>(0)                                                     \
        : ::headrace::detail::check_failed(#condition, reason, __FILE__, __LINE__, \
                                           ::headrace::detail::check_values(__VA_ARGS__)))
-
-/// As HEADRACE_CHECK, but only with HEADRACE_DCHECK_ENABLED (dev and sanitizers): for inner loops.
-#ifdef HEADRACE_DCHECK_ENABLED
-#define HEADRACE_DCHECK(condition, reason, ...) \
-  HEADRACE_CHECK(condition, reason __VA_OPT__(, ) __VA_ARGS__)
-#else
-#define HEADRACE_DCHECK(condition, reason, ...) static_cast<void>(sizeof((condition) ? 1 : 0))
-#endif

@@ -166,7 +166,7 @@ void Schedule<Held>::complete(const Task& finished) {
     case Task::Kind::none:
       return;
     case Task::Kind::prefetch:
-      HEADRACE_DCHECK(finished.slot->state == Slot::State::submitting, "prefetched once");
+      HEADRACE_CHECK(finished.slot->state == Slot::State::submitting, "prefetched once");
       finished.slot->state = Slot::State::submitted;
       note_prefetched(*finished.slot);
       return;
@@ -174,7 +174,7 @@ void Schedule<Held>::complete(const Task& finished) {
       if (finished.slot != nullptr) finished.slot->scanned = true;
       return;
     case Task::Kind::aggregate:
-      HEADRACE_DCHECK(finished.slot->state == Slot::State::aggregating, "aggregated once");
+      HEADRACE_CHECK(finished.slot->state == Slot::State::aggregating, "aggregated once");
       finished.slot->state = Slot::State::free;
       return;
   }
