@@ -46,10 +46,11 @@ void* operator new(std::size_t byte_count) {
   if (void* const made = std::malloc(byte_count)) return made;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+// Inlined, GCC warns of free() for what operator new returned.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
