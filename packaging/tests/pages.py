@@ -65,7 +65,7 @@ NOT_SHORT = [
 ]
 # A line that runs until it is ended.
 ENDLESS = [
-    r"headrace top( --prometheus 9400)?\s*(#|$)",
+    r"headrace top( --prometheus 9400| --store blocks\.socket)?\s*(#|$)",
     "headrace run -- redis-server",
     "headrace store serve",
 ]
@@ -100,7 +100,9 @@ BEFORE = {
     "guide/emulate": PROGRAM.format("my_program") + "; mkdir build"
     "; echo 'add_test(a python -m headrace.examples.copy)' >build/CTestTestfile.cmake",
     "guide/run": PROGRAM.format("my_program") + "; head -c 9M /dev/zero >big",
-    "guide/top": PROGRAM.format("program"),
+    "guide/top": PROGRAM.format("program")
+    + "; timeout 60 headrace store serve blocks.socket --memory 8MiB >served 2>&1 &"
+    " until [ -s served ]; do sleep 0.1; done",
     "guide/start": "headrace sql --tpch 0.01 --query 6 --plan --data-dir tables",
     "guide/store-files": "python -c \"import headrace\nwith headrace.Store([headrace.Tier('1MiB', "
     "path='blocks')], block_bytes='4KiB') as store: store.put('first', b'1')\"",
