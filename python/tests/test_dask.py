@@ -426,6 +426,10 @@ def token_here(dask_worker: distributed.Worker) -> str:
     return str(dask_worker.plugins["headrace"].token)
 
 
+def tasks_known(dask_scheduler: distributed.Scheduler) -> int:
+    return len(dask_scheduler.tasks)
+
+
 def shared(client: distributed.Client) -> dict[str, int]:
     return {name: each.inputs_shared for name, each in headrace.dask.statistics(client).items()}
 
@@ -462,6 +466,8 @@ def test_a_worker_reads_what_another_one_has_decoded(files: list[str], tmp_path:
             frame = dd.read_parquet(files).map_partitions(changed, more)
             found = client.compute(frame.n.sum(), workers=[worker]).result()
             assert found == sum(expected) + more * ROWS * len(parts)
+            # Else the next worker might get what this one has read.
+            wait_until(lambda: client.run_on_scheduler(tasks_known) == 0)
         assert shared(client)[other] >= len(parts)
         # The blocks are lost with their server, and are decoded again.
         client.run(os._exit, 1, workers=[server], on_error="ignore")
