@@ -426,6 +426,23 @@ def token_here(dask_worker: distributed.Worker) -> str:
     return str(dask_worker.plugins["headrace"].token)
 
 
+def test_what_was_read_for_a_task_goes_to_no_other_task() -> None:
+    no_tasks = headrace.dask._View(None)  # noqa: SLF001
+    decoding = headrace.dask.Prefetch(ahead="decode")
+    running = headrace.dask._Running(decoding, headrace.topo(), None, no_tasks)  # noqa: SLF001
+
+    def reading(value: int) -> Any:
+        return headrace.dask._Reading(Task("read", lambda: value))  # noqa: SLF001
+
+    try:
+        for _ in range(100):
+            # Its task has read by itself, and is forgotten before its end is handled.
+            running._open(headrace.dask._Wanted((), 0, "first", reading(1)))  # noqa: SLF001
+            assert running.take(reading(2)) == 2
+    finally:
+        running.close()
+
+
 def tasks_known(dask_scheduler: distributed.Scheduler) -> int:
     return len(dask_scheduler.tasks)
 

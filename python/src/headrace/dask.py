@@ -389,8 +389,8 @@ class _Running:
     def take(self, reading: _Reading) -> Any:
         """The result of a function that the thread has run, or is running; else runs it."""
         with self.lock:
-            self.opened.wait_for(lambda: self.opening != id(reading))
-            found = self.inputs.pop(id(reading), None)
+            self.opened.wait_for(lambda: self.opening != reading)
+            found = self.inputs.pop(reading, None)
         return self.decoded(reading) if found is None else found.table
 
     def decoded(self, data: object) -> Any:
@@ -541,7 +541,7 @@ class _Running:
 
 
 def _identity(data: object) -> object:
-    return data if isinstance(data, Partition) else id(data)
+    return data if isinstance(data, (Partition, _Reading)) else id(data)
 
 
 def _decoding(data: Any) -> tuple[object, Callable[[], Any]]:
