@@ -63,6 +63,12 @@ struct ServerState final : Server {
     std::remove(options.socket.c_str());
     store.reset();  // It reads the memory of clients.
   }
+  /// As of StoreState: in a child of fork() the socket and the thread are its parent's.
+  static void operator delete(ServerState* state, std::destroying_delete_t /*how*/) {
+    if (state->store != nullptr && state->store->is_forked()) return;
+    state->~ServerState();
+    ::operator delete(state);
+  }
 
   [[nodiscard]] Store& served() const override { return *store; }
   void talk();

@@ -156,6 +156,7 @@ class StoreState final : public Store {
   /// Of a shared store: adds and removes readers, which may be null, and frees what clients have
   /// read in place meanwhile.
   void share(detail::SharedCells::Reader* added, const detail::SharedCells::Reader* removed);
+  [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count_; }
 
  private:
   using Block = detail::Block;
@@ -174,7 +175,6 @@ class StoreState final : public Store {
   static constexpr std::uint32_t kFailedMovesMax = 3;
 
   StoreState(engine::Engine& engine, const StoreOptions& options);
-  [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count_; }
 
   // Blocks and slots: blocks.cpp.
   /// The key's block; null if it has none, or only copies that are being dropped.

@@ -80,7 +80,8 @@ headrace_store* headrace_store_make(headrace_engine* engine, const headrace_stor
 headrace_store* headrace_store_connect(headrace_engine* engine, const char* socket,
                                        uint64_t deadline_ms,
                                        headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Waits for all transfers first. Null is ignored. */
+/* Waits for all transfers first. Null is ignored. In a child of fork() the store is closed, and
+ * this does nothing: it is its parent's. */
 void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
 /* Start copying blocks into `tier`, or out of the store, and return.

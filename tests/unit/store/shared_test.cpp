@@ -355,6 +355,23 @@ TEST_F(Shared, TheEndOfAClientFreesWhatItHeld) {
   kill(server);
 }
 
+TEST_F(Shared, AChildOfForkLeavesTheServerToItsParent) {
+  make_engine();
+  serve();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    server_.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  const auto store = client();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+}
+
 TEST_F(Shared, WhenTheServerEndsRequestsAreClosedAndTheNextServerServes) {
   ServeOptions chosen = options();
   chosen.store.tiers.push_back(
