@@ -235,10 +235,14 @@ class Replayer {
     while (thread.next < steps.size()) {
       const Step& step = steps[thread.next];
       const double computing_ns = step.computing_ns * options_.compute_scale;
-      if (!thread.has_computed && computing_ns > 0) {
+      if (!thread.has_computed && step.asleep_ns + computing_ns > 0) {
         thread.has_computed = true;
-        compute(t, computing_ns);
-        return;
+        if (step.asleep_ns == 0) return compute(t, computing_ns);
+        processors_.leave();
+        return world_.fluid().after(step.asleep_ns, [this, t, computing_ns] {
+          processors_.take(threads_[t].processor_since_ns, 0,
+                           [this, t, computing_ns] { compute(t, computing_ns); });
+        });
       }
       thread.has_computed = false;
       ++thread.next;

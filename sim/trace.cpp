@@ -57,8 +57,12 @@ class Maker {
       case Kind::arrival:
       case Kind::room:
         return message(thread, record);
-      case Kind::none:
+      case Kind::ran:
+        return ran(thread, record);
       case Kind::thread:
+        pass(thread, record);  // The recorder took a block.
+        return;
+      case Kind::none:
         return;
     }
   }
@@ -66,7 +70,10 @@ class Maker {
  private:
   struct State {
     std::uint64_t end_ticks = 0;
-    double computing_ns = 0;  ///< Not yet before a step.
+    double computing_ns = 0;  ///< Not yet before a step, as the next one.
+    double asleep_ns = 0;
+    double between_ns = 0;  ///< Between records since `ran`.
+    Record ran = {};
   };
 
   [[nodiscard]] std::uint64_t key(std::uint64_t id) const {
@@ -84,15 +91,31 @@ class Maker {
     if (state.end_ticks == 0) {
       traced.begin_ns = static_cast<double>(record.begin_ticks - begin_ticks_) * ns_per_tick_;
     } else if (record.begin_ticks > state.end_ticks) {
-      state.computing_ns +=
+      const double between_ns =
           static_cast<double>(record.begin_ticks - state.end_ticks) * ns_per_tick_;
+      state.computing_ns += between_ns;
+      state.between_ns += between_ns;
     }
     const std::uint64_t begin = std::max(record.begin_ticks, state.end_ticks);
     state.end_ticks = std::max(record.end_ticks, state.end_ticks);
     return static_cast<double>(state.end_ticks - begin) * ns_per_tick_;
   }
+  /// Of the time between two of these records, the thread had a processor for no more than it ran.
+  /// It slept for the rest or, if it never slept, other threads had its processor.
+  void ran(std::uint32_t thread, const Record& record) {
+    pass(thread, record);
+    State& state = states_[thread];
+    const double between_ns = std::exchange(state.between_ns, 0);
+    const Record before = std::exchange(state.ran, record);
+    if (before.kind == Kind::none) return;
+    const auto ran_ns = static_cast<double>(record.other - before.other);
+    const double absent_ns = std::clamp(between_ns - ran_ns, 0.0, state.computing_ns);
+    state.computing_ns -= absent_ns;
+    if (record.id != before.id) state.asleep_ns += absent_ns;
+  }
   void step(std::uint32_t thread, Step step) {
     step.computing_ns = std::exchange(states_[thread].computing_ns, 0);
+    step.asleep_ns = std::exchange(states_[thread].asleep_ns, 0);
     trace_.threads[thread].steps.push_back(step);
   }
 
@@ -267,13 +290,16 @@ class Reader {
       // edge: trace-record (acquire)
       const Kind kind = load_acquire(record->kind);
       if (kind == Kind::none) break;
-      if (kind > Kind::room || (record == first && kind != Kind::thread)) {
+      if (kind > Kind::ran || (record == first && kind != Kind::thread)) {
         return damaged(
             fmt::format("a record has the unknown kind {}", static_cast<unsigned>(kind)));
       }
       if (kind == Kind::thread) {
         thread = thread_of(record->id, record->other, record->source_node);
         before_ticks = 0;
+        if (record->end_ticks > record->begin_ticks) {
+          placed_.push_back({record->end_ticks, thread, record});
+        }
         continue;
       }
       if (record->end_ticks < record->begin_ticks) {

@@ -41,6 +41,7 @@ struct Step {
     arrival,    ///< Waits for what is after `position`.
     end,        ///< Of the thread; only its computing counts.
   };
+  double asleep_ns = 0;     ///< Before the step, and before its computing.
   double computing_ns = 0;  ///< Of the program itself, before the step.
   double waited_ns = 0;     ///< As recorded; not an input of the replay.
   double bytes = 0;

@@ -35,7 +35,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 ROOT = Path(__file__).parents[2]
 
-JOB, RUN, WAIT, CACHED, SEND, RECEIVE, ARRIVAL = 2, 3, 5, 6, 9, 10, 11
+THREAD, JOB, RUN, WAIT, CACHED, SEND, RECEIVE, ARRIVAL, RAN = 1, 2, 3, 5, 6, 9, 10, 11, 13
 RECORD = struct.Struct("<QQQQQQQIBBBB")
 HEAD = {
     "format": "headrace-trace",
@@ -123,6 +123,32 @@ def test_a_program_records_what_it_does(tmp_path: Path) -> None:
     )
 
 
+def test_what_the_recorder_itself_does_is_no_part_of_an_operation(tmp_path: Path) -> None:
+    assert traced(tmp_path / "t", COPIES).returncode == 0
+    records = list(RECORD.iter_unpack((tmp_path / "t").read_bytes()[4096:]))
+    mark = next(each for each in records if each[-1] == THREAD)
+    first = next(each for each in records if each[-1] == JOB)
+    assert first[1] <= mark[0] < mark[1]  # The thread took its block after the operation.
+
+
+def test_a_thread_that_sleeps_does_not_compute(tmp_path: Path) -> None:
+    done = traced(
+        tmp_path / "t",
+        """
+import headrace, numpy as np, time
+source, target = np.ones(1 << 12, np.uint8), np.zeros(1 << 12, np.uint8)
+with headrace.Engine() as engine:
+    engine.submit(source=source, target=target).wait()
+    time.sleep(0.25)
+    engine.submit(source=source, target=target).wait()
+""",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    given = {"machine": "spr-1dsa", "compute_scale": 0.001}
+    (result,) = replay(str(tmp_path / "t"), [given])[1]
+    assert result.time_s >= 0.25
+
+
 def test_a_cache_and_a_store_record_their_moves_and_waits(tmp_path: Path) -> None:
     done = traced(
         tmp_path / "t",
@@ -184,7 +210,7 @@ def test_what_a_killed_program_recorded_is_whole(tmp_path: Path) -> None:
             time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
     head, _ = replay(str(path), [{"machine": "spr-1dsa"}])
-    assert head["operations"] > 1000
+    assert head["operations"] > 500
     path.write_bytes(path.read_bytes()[:100_001])
     head, _ = replay(str(path), [{"machine": "spr-1dsa"}])
     assert head["cut_off_bytes"] == (100_001 - 4096) % 64
@@ -292,6 +318,23 @@ def test_more_threads_than_processors_wait_until_one_sleeps(tmp_path: Path) -> N
     on_few, on_many = times(*[program(1 << 20)] * sockets)
     assert 1.1e-3 < on_few < 1.5e-3
     assert on_many == pytest.approx(1e-3, rel=0.02)
+
+
+def test_a_thread_without_a_processor_does_not_compute(tmp_path: Path) -> None:
+    def time_s(ran_ns: int, sleeps: int, **options: object) -> float:
+        records = [
+            record(RAN, 100, 100, name=7),
+            record(RUN, 100, 200, size=64),
+            record(RAN, 1_000_200, 1_000_200, name=7 + sleeps, other=ran_ns),
+            record(RUN, 1_000_200, 1_000_300, size=64),
+        ]
+        return one(write(tmp_path / "t", records), **options).time_s
+
+    # It slept, or another thread took its processor.
+    assert time_s(300_000, 1) == pytest.approx(1e-3, rel=0.01)
+    assert time_s(300_000, 0) == pytest.approx(300e-6, rel=0.01)
+    assert time_s(300_000, 1, compute_scale=2) == pytest.approx(1.3e-3, rel=0.01)
+    assert time_s(2_000_000, 1) == pytest.approx(1e-3, rel=0.01)
 
 
 def test_predictions_are_compared_with_programs() -> None:

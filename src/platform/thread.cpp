@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -163,10 +164,16 @@ std::optional<NodeId> current_node() {
   return NodeId(node);
 }
 
-std::chrono::nanoseconds thread_cpu_time() {
+std::chrono::nanoseconds thread_cpu_time() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+std::uint64_t thread_sleep_count() noexcept {
+  rusage used{};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return static_cast<std::uint64_t>(used.ru_nvcsw);
 }
 
 void name_this_thread(const std::string& name) {

@@ -90,7 +90,9 @@ struct LastMine {
 [[nodiscard]] std::optional<CpuId> current_cpu();
 [[nodiscard]] std::optional<NodeId> current_node();
 /// CPU time that the calling thread has used so far.
-[[nodiscard]] std::chrono::nanoseconds thread_cpu_time();
+[[nodiscard]] std::chrono::nanoseconds thread_cpu_time() noexcept;
+/// How often the calling thread gave up its processor without being preempted.
+[[nodiscard]] std::uint64_t thread_sleep_count() noexcept;
 /// Names the calling thread for debuggers and /proc; truncated to 15 characters.
 void name_this_thread(const std::string& name);
 

@@ -19,6 +19,14 @@ namespace headrace::platform {
 #endif
 }
 
+/// As ticks(), once what is before it has been done: a processor reads its counter early.
+[[nodiscard]] inline std::uint64_t ticks_after() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+#endif
+  return ticks();
+}
+
 /// Ticks that a load of the byte takes, including a few instructions: tens from a cache, hundreds
 /// from memory, thousands with a page fault. Zero without such a counter.
 [[nodiscard]] inline std::uint32_t load_ticks(const std::byte* place) noexcept {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <set>
@@ -26,6 +27,8 @@ using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kBlockBytes = std::size_t{64} << 10U;
+/// Some 50 us: for longer, it is recorded how long the thread ran, which costs less than 1 us.
+constexpr std::uint64_t kLongTicks = std::uint64_t{1} << 17U;
 /// Of the head, what all traces of this version have in common.
 constexpr std::string_view kSame =
     R"({"format": "headrace-trace", "version": 1, "records": "binary", )";
@@ -68,6 +71,7 @@ struct Cursor {
   Record* next = nullptr;
   Record* end = nullptr;
   const platform::GrowingFile* file = nullptr;
+  std::uint64_t last_ticks = 0;  ///< End of the last record; 0 before the first one of a block.
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Cursor cursor;
 
@@ -93,8 +97,10 @@ struct AtThreadEnd {
   }
 };
 
-/// Gives the thread room for at least two records. Returns false if there is none.
-[[gnu::noinline]] bool refill(const platform::GrowingFile& file) noexcept {
+/// Gives the thread room for at least three records; this takes time from `begun_ticks` on. Returns
+/// false if there is none.
+[[gnu::noinline]] bool refill(const platform::GrowingFile& file,
+                              std::uint64_t begun_ticks) noexcept {
   thread_local const AtThreadEnd at_end;
   static_cast<void>(at_end);
   if (cursor.file == &file && cursor.next != nullptr) {
@@ -107,7 +113,7 @@ struct AtThreadEnd {
   const bool is_ours = next != nullptr &&
                        reinterpret_cast<std::byte*>(next) > file.bytes().data() &&
                        reinterpret_cast<std::byte*>(next) < &file.bytes().back();
-  if (!is_ours || end_of_block(file, next) - next < 2) {
+  if (!is_ours || end_of_block(file, next) - next < 3) {
     auto& counters =
         *reinterpret_cast<Counters*>(file.bytes().data() + kHeadBytes - sizeof(Counters));
     const std::uint64_t offset =
@@ -121,7 +127,8 @@ struct AtThreadEnd {
   }
   cursor = {.next = next, .end = end_of_block(file, next), .file = &file};
   const auto node = platform::current_node();
-  *cursor.next = {.begin_ticks = platform::ticks(),
+  *cursor.next = {.begin_ticks = begun_ticks,
+                  .end_ticks = platform::ticks(),
                   .id = platform::process_id(),
                   .other = platform::thread_id(),
                   .source_node = node ? static_cast<std::uint8_t>(node->value()) : trace::kNoNode};
@@ -131,13 +138,24 @@ struct AtThreadEnd {
 }
 
 void store(const Record& what) noexcept {
+  // Before what the recorder itself does.
+  const std::uint64_t now = what.end_ticks != 0 ? what.end_ticks : platform::ticks_after();
+  const std::uint64_t begin = what.begin_ticks != 0 ? what.begin_ticks : now;
   const platform::GrowingFile& file = *current.load_relaxed();  // Published with the sink.
-  if (cursor.next == cursor.end || cursor.file != &file) [[unlikely]] {
-    if (!refill(file)) return;
+  if (cursor.end - cursor.next < 2 || cursor.file != &file) [[unlikely]] {
+    if (!refill(file, now)) return;
   }
+  if (now - cursor.last_ticks > kLongTicks) [[unlikely]] {
+    cursor.last_ticks = std::max(begin, cursor.last_ticks);
+    store({.begin_ticks = cursor.last_ticks,
+           .end_ticks = cursor.last_ticks,
+           .id = platform::thread_sleep_count(),
+           .other = static_cast<std::uint64_t>(platform::thread_cpu_time().count()),
+           .kind = Kind::ran});
+  }
+  cursor.last_ticks = now;
   Record& into = *cursor.next++;
-  const std::uint64_t now = what.end_ticks != 0 ? what.end_ticks : platform::ticks();
-  into.begin_ticks = what.begin_ticks != 0 ? what.begin_ticks : now;
+  into.begin_ticks = begin;
   into.end_ticks = now;
   into.id = what.id;
   into.other = what.other;

@@ -25,6 +25,7 @@ enum class Kind : std::uint8_t {
   receive,  ///< Messages up to position `other` are received.
   arrival,  ///< A wait for the message after position `other`.
   room,     ///< A wait for room in the lane `id`.
+  ran,      ///< The thread has run for `other` nanoseconds and slept `id` times until now.
 };
 
 /// One line of the processor, as it is in the file.
