@@ -53,7 +53,7 @@ def advise_data(
     and written) or "chase" (each load depends on the previous one).
     """
     model = _model(machine)
-    found = [_leave(model, "")]
+    found = [_leave(model)]
     for node in _other_nodes(model):
         for devices in _device_counts(machine):
             point = {
@@ -183,7 +183,7 @@ def advise_tables(
     node of all columns; None is the first node.
     """
     model = _model(machine)
-    found = [_leave(model, "", home)]
+    found = [_leave(model, home)]
     # Tables of which only the filter is read have nothing to prefetch, and are not modelled.
     tables = [each for each in tables if each.moved > 0]
     for node in _other_nodes(model, home):
@@ -351,9 +351,9 @@ def _device_counts(machine: Path) -> list[int]:
     return [0, *(each for each in (1, 2, 4, 8) if each <= count)]
 
 
-def _leave(model: dict[str, Any], bound: str, home: int | None = None) -> Advice:
+def _leave(model: dict[str, Any], home: int | None = None) -> Advice:
     own = _node(model, home)
-    return Advice(own["kind"], own["node"], "none", 0, 0, 0.0, bound or "nothing is moved")
+    return Advice(own["kind"], own["node"], "none", 0, 0, 0.0, "nothing is moved")
 
 
 def _advice(node: dict[str, Any], devices: int, result: Result, machine: Path) -> Advice:

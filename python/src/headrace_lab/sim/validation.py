@@ -7,6 +7,7 @@ the model's inputs is derived from the models, not declared (provenance.py).
 """
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,20 +85,28 @@ class Validation:
     @property
     def broken(self) -> list[str]:
         """Messages about missed thresholds."""
-        summary = self.summary
-        sentences = []
-        if summary["error_median"] > ERROR_MEDIAN_MAX:
-            sentences.append(
-                f"the median error of what is held out is {summary['error_median']:.1%}, "
-                f"more than {ERROR_MEDIAN_MAX:.0%}"
-            )
-        sentences += [
-            f"{point.series} at {point.where} is off by {point.error:+.1%}, "
-            f"more than {ERROR_WORST_MAX:.0%}"
-            for point in self.held_out
-            if abs(point.error) > ERROR_WORST_MAX
-        ]
-        return sentences
+        return missed(
+            ("the median error of what is held out", self.summary["error_median"]),
+            ((f"{each.series} at {each.where}", each.error) for each in self.held_out),
+            ERROR_WORST_MAX,
+        )
+
+
+def missed(
+    median: tuple[str, float],
+    errors: Iterable[tuple[str, float]],
+    worst_max: float,
+    beside: str = "",
+) -> list[str]:
+    """Messages about a median and errors that exceed their limits."""
+    return [
+        f"{what} is {how}{error:{sign}.1%}, more than {most:.0%}{beside}"
+        for what, how, error, sign, most in (
+            (median[0], "", median[1], "", ERROR_MEDIAN_MAX),
+            *((what, "off by ", error, "+", worst_max) for what, error in errors),
+        )
+        if abs(error) > most
+    ]
 
 
 def validate() -> Validation:

@@ -25,6 +25,7 @@ from headrace.simulator import Message, Place, Replayed, replay
 _POLICIES = tuple(name for name in _core.policy_names() if name != "by_size")
 _BINS = 200
 _NODE_MAX = 255
+_TIMES = ("time_s", "waited_s", "moving_s", "computing_s")
 _SWEPT = Scenario(
     "replay",
     "",
@@ -145,18 +146,11 @@ def command(
             ],
             summary={
                 "kind": "simulated",
-                "machine": best.machine,
-                "time_s": best.time_s,
-                "waited_s": best.waited_s,
-                "moving_s": best.moving_s,
-                "computing_s": best.computing_s,
-                "bound": best.bound,
-                "operations": head["operations"],
+                **{key: getattr(best, key) for key in ("machine", *_TIMES, "bound")},
+                **{key: head[key] for key in ("operations", "recorded_s", "lost")},
                 "threads": len(head["threads"]),
-                "recorded_s": head["recorded_s"],
                 "recorded_waited_s": head["waited_s"],
                 "cut_off_bytes": int(head["cut_off_bytes"]),
-                "lost": head["lost"],
             },
         )
         return
@@ -233,17 +227,14 @@ def _print(head: dict[str, Any], results: list[Replayed], points: list[dict[str,
         [
             Column("machine", key=True),
             *(Column(key, key=True) for key in points[0]),
-            *figures("time s", "waited s", "moving s", "computing s"),
+            *figures(*(key.replace("_", " ") for key in _TIMES)),
             Column("bound", folds=True),
         ],
         [
             [
                 each.machine,
                 *point.values(),
-                f"{each.time_s:.4g}",
-                f"{each.waited_s:.4g}",
-                f"{each.moving_s:.4g}",
-                f"{each.computing_s:.4g}",
+                *(f"{getattr(each, key):.4g}" for key in _TIMES),
                 each.bound,
             ]
             for each, point in zip(results, points, strict=True)

@@ -19,13 +19,6 @@ _THREADS_MAX = 4096
 _ROWS_MAX = 20
 
 
-def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        _options.refuse(
-            "a query's gain is 'headrace sql SQL --data DIR --plan --simulate MACHINE' now"
-        )
-
-
 @click.command("advise", cls=Command)
 @machine_option("needed with --bytes")
 @_options.option("--bytes", "size", type=_options.Size(1), help="Bytes of node 0 that are read.")
@@ -41,7 +34,6 @@ def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None)
     default="scan",
     help="With --bytes: in order, in order and written back, or each load needs the one before.",
 )
-@click.option("--sql", "--data", "--tables", hidden=True, expose_value=False, callback=_refuse_sql)
 @_options.option(
     "--trace", type=_options.FilePath(), help="A traced program: on which machine, with what."
 )
@@ -74,23 +66,16 @@ def command(
         _options.refuse("give one of --bytes and --trace")
     path = None if machine is None else machine_of(machine)
     if trace is not None:
-        _print_traced(
-            advice.advise_trace(trace, [machine] if machine else machines()), as_json=as_json
-        )
+        traced = advice.advise_trace(trace, [machine] if machine else machines())
+        (_print_json if as_json else _print_traced)(traced, traced[0].machine)
         return
     if path is None or size is None:
         _options.refuse("--bytes is about a --machine; give one")
     ranked = advice.advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
     in_cache_mode = advice.cache_mode_gain(path, size, passes=passes) if pattern == "scan" else None
-    best = ranked[0]
     other = {} if in_cache_mode is None else {"cache_mode_gain": in_cache_mode}
     if as_json:
-        print_document(
-            "sim-advise",
-            machine={"name": machine},
-            results=[asdict(each) for each in ranked],
-            summary={"kind": "simulated", **asdict(best), **other},
-        )
+        _print_json(ranked, machine, **other)
         return
     _print(ranked)
     if in_cache_mode is not None:
@@ -100,16 +85,18 @@ def command(
         )
 
 
-def _print_traced(ranked: list[advice.TraceAdvice], *, as_json: bool) -> None:
-    best = ranked[0]
-    if as_json:
-        print_document(
-            "sim-advise",
-            machine={"name": best.machine},
-            results=[asdict(each) for each in ranked],
-            summary={"kind": "simulated", **asdict(best)},
-        )
-        return
+def _print_json(
+    ranked: list[advice.TraceAdvice] | list[advice.Advice], machine: str | None, **other: float
+) -> None:
+    print_document(
+        "sim-advise",
+        machine={"name": machine},
+        results=[asdict(each) for each in ranked],
+        summary={"kind": "simulated", **asdict(ranked[0]), **other},
+    )
+
+
+def _print_traced(ranked: list[advice.TraceAdvice], _: str) -> None:
     report = Report()
     report.table(
         [
