@@ -189,8 +189,10 @@ std::string measure(const std::string& request) {
     const Stream& first = streams.at(0);
     if (what == "latency") return measure_latency(first.cpu, first.node, first.bytes, effort);
     const CpuId second = streams.at(1).cpu;
-    if (what == "wake" || what == "waking") {
-      return measure_wake(first.cpu, second, first.node, what == "waking", effort);
+    const bool sleeps = what == "wake" || what == "waking";
+    if (sleeps || what == "look" || what == "looking") {
+      return measure_worker({first.cpu, second}, first.node, first.bytes, sleeps,
+                            what.ends_with("ing"), effort);
     }
     if (what == "handover") return measure_handover(first.cpu, second, first.bytes, effort);
     return measure_messages(first.cpu, second, first.bytes, what == "trips", effort);

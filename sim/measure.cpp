@@ -143,13 +143,15 @@ void keep(std::uint64_t value) {
 }
 
 /// The median of the trips, so that trips in which the other thread was preempted do not count.
-template <typename Trip>
-double median_trip_ns(Clock::time_point deadline, const Trip& trip) {
+template <typename Trip, typename Between = void (*)()>
+double median_trip_ns(
+    Clock::time_point deadline, const Trip& trip, const Between& between = [] {}) {
   std::vector<std::uint64_t> ticks;
   do {
+    between();
     const std::uint64_t before = platform::ticks();
     trip();
-    ticks.push_back(platform::ticks() - before);
+    ticks.push_back(platform::ticks_after() - before);
   } while (Clock::now() < deadline);
   const auto middle = ticks.begin() + static_cast<std::ptrdiff_t>(ticks.size() / 2);
   std::nth_element(ticks.begin(), middle, ticks.end());
@@ -385,41 +387,43 @@ Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, b
   return samples;
 }
 
-Result<Samples> measure_wake(CpuId first, CpuId second, NodeId node, bool calls,
-                             const Effort& effort) {
-  engine::EngineOptions options{.threads_per_node = 1,
-                                .nodes = {node},
-                                .path = engine::Path::cpu,
-                                .waiting = engine::Waiting::sleep};
+Result<Samples> measure_worker(const std::array<CpuId, 2>& cpus, NodeId node, std::size_t bytes,
+                               bool sleeps, bool calls, const Effort& effort) {
+  const std::chrono::microseconds between(sleeps ? 100 : 2);
+  engine::EngineOptions options{
+      .threads_per_node = 1,
+      .nodes = {node},
+      .path = engine::Path::cpu,
+      .waiting = sleeps ? engine::Waiting::sleep : engine::Waiting::adaptive};
   options.devices.use = false;
   HEADRACE_TAKE(machine, topo::discover({.find_movers = false}));
   for (topo::Node& each : machine->nodes) {
-    if (each.id == node) each.cpus = {second};
+    if (each.id == node) each.cpus = {cpus[1]};
   }
   HEADRACE_TAKE(mover, engine::Engine::make(*machine, options));
-  std::array<std::byte, 2 * kLine> line{};
-  const std::span bytes(line);
-  Samples samples{.values = {{}}};
-  Result<void> pinned;
-  std::jthread([&] {
-    pinned = platform::pin_this_thread({&first, 1});
-    const auto end = Clock::now() + effort.time_max;
-    while (pinned && samples.round_count < effort.sample_count && Clock::now() < end) {
-      platform::sleep(effort.round_time);
-      engine::Job job;
-      const auto begin = Clock::now();
-      if ((*mover)->submit_copy(job, {.target = bytes.first(kLine), .source = bytes.last(kLine)}) !=
-          engine::Submit::accepted) {
-        continue;
-      }
-      const auto called = Clock::now();
-      while (!job.poll()) platform::pause();
-      samples.values.front().push_back(ns_between(begin, calls ? called : Clock::now()));
-      ++samples.round_count;
-    }
-  }).join();
-  if (!pinned) return fail(std::move(pinned.error()));
-  return samples;
+  HEADRACE_TAKE(source, take_pages(bytes, node));
+  HEADRACE_TAKE(target, take_pages(bytes, node));
+  engine::Job job;
+  bool runs = false;
+  const auto end = [&] {
+    while (runs && !job.poll()) platform::pause();
+  };
+  const Body copy = [&](std::uint32_t, Clock::time_point deadline) {
+    return median_trip_ns(
+        deadline,
+        [&] {
+          runs = (*mover)->submit_copy(job, {.target = target->get().first(bytes),
+                                             .source = source->get().first(bytes)}) ==
+                 engine::Submit::accepted;
+          if (!calls) end();
+        },
+        [&] {
+          end();
+          const auto ended = Clock::now();
+          while (Clock::now() < ended + between) platform::pause();
+        });
+  };
+  return measure_rounds({{cpus[0], copy}}, effort);
 }
 
 }  // namespace headrace::sim

@@ -7,6 +7,7 @@
 // machine and not its scheduler.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -71,11 +72,13 @@ struct Stream {
 [[nodiscard]] Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes,
                                                bool trips, const Effort& effort);
 
-/// A thread on the first processor has an engine's worker copy a line, which sleeps on the second.
+/// A thread on the first processor has an engine's worker on the second copy `bytes`. The worker
+/// sleeps before each copy or, unless `sleeps`, looks for one.
 ///
 /// Returns: nanoseconds until the copy has ended or, if `calls`, of the submission; one series.
 /// Fails: as measure_streams() and engine::Engine::make().
-[[nodiscard]] Result<Samples> measure_wake(CpuId first, CpuId second, NodeId node, bool calls,
-                                           const Effort& effort);
+[[nodiscard]] Result<Samples> measure_worker(const std::array<CpuId, 2>& cpus, NodeId node,
+                                             std::size_t bytes, bool sleeps, bool calls,
+                                             const Effort& effort);
 
 }  // namespace headrace::sim

@@ -197,10 +197,9 @@ double call_rate(const CoreModel& core, double bytes, bool copies) {
 
 }  // namespace
 
-/// A buffer is in the smallest cache whose share per thread it fills to at most kFillMax.
+/// A buffer has the rates of the first level that holds it, shared by the threads.
 CoreRate core_rate(const Model& model, const std::string& access, double span, double bytes,
                    double threads) {
-  constexpr double kFillMax = 0.75;
   const CoreModel& core = model.core;
   const double footprint = access == "copy" ? 2 * span : span;
   const auto of = [&](double read, double fill, double copy) {
@@ -210,7 +209,7 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
   const auto with_call = [&](double rate) { return 1 / (1 / rate + core.call_ns / bytes); };
   for (const LevelModel& level : core.levels) {
     const double share = level.bytes / std::min(threads, level.core_count);
-    if (footprint > kFillMax * share) continue;
+    if (footprint > share) continue;
     const double all =
         of(level.read_all_gb_per_s, level.fill_all_gb_per_s, level.copy_all_gb_per_s);
     return {

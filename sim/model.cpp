@@ -179,6 +179,9 @@ CoreModel parse_core(const Field& field) {
                  .handover_gb_per_s = optional(field, "handover_rate", Kind::rate),
                  .wake_ns = optional(field, "wake", Kind::time),
                  .waking_ns = optional(field, "waking", Kind::time),
+                 .look_ns = optional(field, "look", Kind::time),
+                 .looking_ns = optional(field, "looking", Kind::time),
+                 .asking_ns = optional(field, "asking", Kind::time),
                  .levels = {},
                  .calls = {}};
   for (const Field& level : elements(field["levels"])) {

@@ -50,7 +50,7 @@ struct LinkModel {
   double gb_per_s = 0;
 };
 
-/// A cache, as one core sees it.
+/// A cache of which up to `bytes` are used, as one core sees it.
 struct LevelModel {
   double bytes = 0;
   double core_count = 1;  ///< Cores that share the cache.
@@ -84,6 +84,9 @@ struct CoreModel {
   double handover_gb_per_s = 0;    ///< ... and the rate of further lines.
   double wake_ns = 0;              ///< Until a sleeping thread runs that another wakes ...
   double waking_ns = 0;            ///< ... and the other's time for it.
+  double look_ns = 0;              ///< Until a worker that looks for work has copied a line ...
+  double looking_ns = 0;           ///< ... and the time of the submission to it, ...
+  double asking_ns = 0;            ///< ... or if an engine asks whether its memory is mapped.
   std::vector<LevelModel> levels;  ///< Caches, smallest first.
   std::vector<CallModel> calls;    ///< Smallest first; rates between two are interpolated.
 };

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/waiter.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -17,6 +17,8 @@ namespace headrace::sim {
 /// Threads without a processor wait for one until a thread sleeps, or has had it for so long: the
 /// scheduler of Linux lets a thread finish its slice.
 inline constexpr double kSliceNs = 3e6;
+/// As sysctl_sched_migration_cost.
+inline constexpr double kHotNs = 5e5;
 
 /// How long waits spin, as an engine's do.
 class Looks {
@@ -31,50 +33,74 @@ class Looks {
   engine::WaitHistory history_;
 };
 
-/// The processors of all sockets, if more threads may run than there are.
+/// A thread's processor.
+struct Seat {
+  std::uint32_t number = 0;
+  double since_ns = 0;  ///< Its slice.
+  double left_ns = 0;   ///< When it last had none.
+};
+
+/// The processors of all sockets, if more threads may run than there are. A thread that finds none
+/// free waits for one of them.
 class Processors {
  public:
   explicit Processors(Fluid& fluid) : fluid_(fluid) {}
 
-  void limit(std::uint32_t count) { free_ = count; }
-  /// Calls `run` on a processor: after `delay_ns`, or when another thread leaves one. Returns
-  /// whether one is free.
-  bool take(double& since_ns, double delay_ns, Fluid::Action run) {
-    const bool waits = free_ && *free_ == 0;
-    if (free_ && !waits) --*free_;
-    auto begin = [this, &since_ns, run = std::move(run)] {
-      since_ns = fluid_.now_ns();
-      run();
-    };
-    if (waits) {
-      waiting_.push_back(std::move(begin));
-    } else {
-      fluid_.after(delay_ns, std::move(begin));
-    }
-    return !waits;
+  void limit(std::uint32_t count) {
+    waiting_.resize(count);
+    while (count > 0) free_.push_back(--count);
   }
-  void leave() {
-    if (!free_) return;
-    if (waiting_.empty()) {
-      ++*free_;
+  /// Calls `run` on a processor: after `delay_ns` or, if none is free, when the thread on the
+  /// processor `near` leaves it. Returns whether one is free.
+  bool take(Seat& seat, std::uint32_t near, double delay_ns, Fluid::Action run) {
+    if (limited() && free_.empty()) {
+      waiting_[near].push_back({&seat, std::move(run)});
+      return false;
+    }
+    if (limited()) {
+      seat.number = free_.back();
+      free_.pop_back();
+    }
+    fluid_.after(delay_ns, [this, &seat, run = std::move(run)] {
+      seat.since_ns = fluid_.now_ns();
+      run();
+    });
+    return true;
+  }
+  void leave(Seat& seat) {
+    if (!limited()) return;
+    seat.left_ns = fluid_.now_ns();
+    free_.push_back(seat.number);
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      auto& waiting = waiting_[(seat.number + i) % waiting_.size()];
+      // Linux moves no thread to another processor whose data may still be in the caches.
+      if (waiting.empty() || (i != 0 && fluid_.now_ns() - waiting.front().seat->left_ns < kHotNs)) {
+        continue;
+      }
+      Waiting next = std::move(waiting.front());
+      waiting.pop_front();
+      take(*next.seat, seat.number, 0, std::move(next.run));
       return;
     }
-    fluid_.after(0, std::move(waiting_.front()));
-    waiting_.pop_front();
   }
-  /// For a thread that has had a processor since `since_ns`: lets others have it first if its slice
-  /// is over.
-  void go_on(double& since_ns, Fluid::Action run) {
-    if (waiting_.empty() || fluid_.now_ns() - since_ns < kSliceNs) return run();
-    take(since_ns, 0, std::move(run));
-    leave();
+  /// Lets a thread that waits for this processor have it first if the slice is over.
+  void go_on(Seat& seat, Fluid::Action run) {
+    if (!limited() || waiting_[seat.number].empty() || fluid_.now_ns() - seat.since_ns < kSliceNs) {
+      return run();
+    }
+    waiting_[seat.number].push_back({&seat, std::move(run)});
+    leave(seat);
   }
-  [[nodiscard]] bool limited() const { return free_.has_value(); }
+  [[nodiscard]] bool limited() const { return !waiting_.empty(); }
 
  private:
+  struct Waiting {
+    Seat* seat = nullptr;
+    Fluid::Action run;
+  };
   Fluid& fluid_;
-  std::optional<std::uint32_t> free_;
-  std::deque<Fluid::Action> waiting_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::deque<Waiting>> waiting_;  ///< By processor.
 };
 
 }  // namespace headrace::sim

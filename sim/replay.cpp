@@ -25,6 +25,8 @@ constexpr const char* kTried = "replay the trace";
 constexpr double kPieceBytes = 256 << 10;
 constexpr double kPiecesMax = 64;
 constexpr double kLineBytes = 64;
+/// As of an engine (src/engine/memory_access.hpp).
+constexpr double kAskedBytesMin = 2 << 20;
 /// The program computes for more than this share of its time: nothing else bounds it.
 constexpr double kComputingShare = 0.5;
 
@@ -63,7 +65,7 @@ class Replayer {
     left_count_ = trace_.threads.size() + trace_.operations.size();
     for (std::uint32_t t = 0; t < trace_.threads.size(); ++t) {
       world_.fluid().after(trace_.threads[t].begin_ns * options_.compute_scale, [this, t] {
-        processors_.take(threads_[t].processor_since_ns, 0, [this, t] { go(t); });
+        processors_.take(threads_[t].seat, 0, 0, [this, t] { go(t); });
       });
     }
     world_.fluid().run();
@@ -84,7 +86,7 @@ class Replayer {
     std::uint32_t socket = 0;
     ResourceIndex core = 0;
     double since_ns = 0;
-    double processor_since_ns = 0;
+    Seat seat = {};
     std::uint64_t wait_count = 0;
     bool waits = false;
     bool sleeps = false;
@@ -99,7 +101,7 @@ class Replayer {
   struct Worker {
     ResourceIndex core = 0;
     double idle_since_ns = 0;
-    double processor_since_ns = 0;
+    Seat seat = {};
     std::uint64_t idle_count = 0;
     Looks looks = {};
   };
@@ -238,9 +240,9 @@ class Replayer {
       if (!thread.has_computed && step.asleep_ns + computing_ns > 0) {
         thread.has_computed = true;
         if (step.asleep_ns == 0) return compute(t, computing_ns);
-        processors_.leave();
+        processors_.leave(thread.seat);
         return world_.fluid().after(step.asleep_ns, [this, t, computing_ns] {
-          processors_.take(threads_[t].processor_since_ns, 0,
+          processors_.take(threads_[t].seat, threads_[t].seat.number, 0,
                            [this, t, computing_ns] { compute(t, computing_ns); });
         });
       }
@@ -248,7 +250,7 @@ class Replayer {
       ++thread.next;
       if (!carry_out(t, step)) return;
     }
-    processors_.leave();
+    processors_.leave(thread.seat);
     one_has_ended();
   }
   /// A thread or an operation; what then spins does not count.
@@ -263,7 +265,7 @@ class Replayer {
     world_.fluid().after(looks_.begin_ns(), [this, &thread, number = ++thread.wait_count] {
       if (!thread.waits || thread.wait_count != number) return;
       thread.sleeps = true;
-      processors_.leave();
+      processors_.leave(thread.seat);
     });
   }
   /// What the thread has waited for is there; a thread that sleeps is woken. Returns how long the
@@ -276,18 +278,18 @@ class Replayer {
       world_.fluid().after(handover_ns, std::move(go_on));
       return 0;
     }
-    return wake(thread.processor_since_ns, std::max(wake_ns, handover_ns), std::move(go_on));
+    return wake(thread.seat, std::max(wake_ns, handover_ns), std::move(go_on));
   }
   /// A thread on the processor of another one needs no interrupt to wake.
-  double wake(double& since_ns, double wake_ns, Fluid::Action run) {
-    return processors_.take(since_ns, wake_ns, std::move(run)) ? model_.core.waking_ns : 0;
+  double wake(Seat& seat, double wake_ns, Fluid::Action run) {
+    return processors_.take(seat, waker_, wake_ns, std::move(run)) ? model_.core.waking_ns : 0;
   }
 
   void compute(std::uint32_t t, double time_ns) {
     const double slice_ns = processors_.limited() ? std::min(time_ns, kSliceNs) : time_ns;
     world_.fluid().after(slice_ns, [this, t, left_ns = time_ns - slice_ns] {
       note(threads_[t], Doing::computing);
-      processors_.go_on(threads_[t].processor_since_ns,
+      processors_.go_on(threads_[t].seat,
                         [this, t, left_ns] { left_ns > 0 ? compute(t, left_ns) : go(t); });
     });
   }
@@ -328,12 +330,12 @@ class Replayer {
           go(t);
         });
         return false;
-      case Way::worker: {
-        const double posting_ns = post(index);
-        if (posting_ns == 0) return true;
-        world_.fluid().after(posting_ns, then_go(t, Doing::moving));
+      case Way::worker:
+        world_.fluid().after(asking_ns(what), [this, t, index] {
+          waker_ = threads_[t].seat.number;
+          world_.fluid().after(post(index), then_go(t, Doing::moving));
+        });
         return false;
-      }
       case Way::device:
         if (waits) {
           waiting_[index].push_back(t);
@@ -343,6 +345,12 @@ class Replayer {
         return false;
     }
     return true;
+  }
+
+  /// An engine first asks whether the memory of a long operation is mapped.
+  [[nodiscard]] double asking_ns(const TracedOperation& what) const {
+    const bool asks = what.count == 1 && what.bytes >= kAskedBytesMin;
+    return asks ? std::max(0.0, model_.core.asking_ns - model_.core.looking_ns) : 0;
   }
 
   /// All of its predecessors have ended; no thread submits it.
@@ -430,7 +438,7 @@ class Replayer {
         what.count > 1 ? 1 : std::clamp(std::ceil(what.bytes / kPieceBytes), 1.0, kPiecesMax);
     parts_left_[index] = static_cast<std::uint32_t>(pieces);
     pool.tasks.push_back({index, what.bytes / pieces, parts_left_[index]});
-    return wake(pool);
+    return std::max(wake(pool), std::max(model_.core.looking_ns, model_.core.handover_ns));
   }
   double wake(Pool& pool) {
     const bool looks = !pool.looking.empty();
@@ -441,10 +449,13 @@ class Replayer {
     ++worker.idle_count;
     if (looks) {
       worker.looks.end(world_.fluid().now_ns() - worker.idle_since_ns, true);
-      world_.fluid().after(model_.core.handover_ns, [this, &pool, &worker] { work(pool, worker); });
+      // A waiting thread sees the end later by a line.
+      world_.fluid().after(
+          std::max(model_.core.look_ns - model_.core.handover_ns, model_.core.handover_ns),
+          [this, &pool, &worker] { work(pool, worker); });
       return model_.core.handover_ns;  // Of the line at which it looks.
     }
-    return wake(worker.processor_since_ns, std::max(model_.core.wake_ns, model_.core.handover_ns),
+    return wake(worker.seat, std::max(model_.core.wake_ns, model_.core.handover_ns),
                 [this, &pool, &worker] { work(pool, worker); });
   }
   void work(Pool& pool, Worker& worker) {
@@ -452,17 +463,18 @@ class Replayer {
     const auto [index, bytes, pieces] = pool.tasks.front();
     pool.tasks.pop_front();
     if (pieces > 1) pool.tasks.push_back({index, bytes, pieces - 1});
+    waker_ = worker.seat.number;
     const double waking_ns = pool.tasks.empty() ? 0 : wake(pool);
     world_.fluid().after(waking_ns, [this, &pool, &worker, index, bytes] {
       carry_by(worker.core, index, bytes, [this, &pool, &worker, index] {
         double busy_ns = 0;
         if (--parts_left_[index] == 0) {
           parts_left_.erase(index);
+          waker_ = worker.seat.number;
           busy_ns = end(index, true);
         }
         world_.fluid().after(busy_ns, [this, &pool, &worker] {
-          processors_.go_on(worker.processor_since_ns,
-                            [this, &pool, &worker] { work(pool, worker); });
+          processors_.go_on(worker.seat, [this, &pool, &worker] { work(pool, worker); });
         });
       });
     });
@@ -477,7 +489,7 @@ class Replayer {
                            std::erase(pool.looking, &worker);
                            worker.looks.end(world_.fluid().now_ns() - worker.idle_since_ns, false);
                            pool.sleeping.push_back(&worker);
-                           processors_.leave();
+                           processors_.leave(worker.seat);
                          });
   }
 
@@ -531,6 +543,7 @@ class Replayer {
         woken.push_back(each.second);
         return true;
       });
+      waker_ = threads_[t].seat.number;
       for (const std::uint32_t receiver : woken) {
         unblock(receiver, model_.core.handover_ns / 2, model_.core.wake_ns, [this, receiver] {
           note(threads_[receiver], Doing::waiting);
@@ -644,7 +657,8 @@ class Replayer {
   std::vector<Lane> lanes_;
   std::size_t left_count_ = 0;  ///< Threads and operations that have not ended.
   Processors processors_{world_.fluid()};
-  Looks looks_;  ///< Of threads that wait.
+  std::uint32_t waker_ = 0;  ///< Processor of the thread that wakes another one.
+  Looks looks_;              ///< Of threads that wait.
   std::optional<Receivers> receivers_;
   std::vector<double> undisturbed_ns_;  ///< A thread's pass over its working set.
   std::uint64_t message_count_ = 0;

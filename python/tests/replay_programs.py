@@ -34,7 +34,6 @@ import headrace
 from headrace import _core
 from headrace.simulator import replay
 from headrace_lab.sim import measured
-from headrace_lab.sim.here import STATE_RATIO
 
 SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 PATTERNS = ("wait", "compute", "batch")
@@ -229,13 +228,13 @@ class Records:
         while True:
             line_ns = self._line_ns()
             for known_ns, path in self._found:
-                if 1 / STATE_RATIO < line_ns / known_ns < STATE_RATIO:
+                if 1 / measured.STATE_RATIO < line_ns / known_ns < measured.STATE_RATIO:
                     return path
             machine = headrace.topo()
             model = measured.model_of(machine, measured.measure(machine))
             text = _core.Machine.make_record()[1]
             path = self._stack.enter_context(measured.record_of(text, model))
-            if 1 / STATE_RATIO < line_ns / self._line_ns() < STATE_RATIO:
+            if 1 / measured.STATE_RATIO < line_ns / self._line_ns() < measured.STATE_RATIO:
                 self._found.append((line_ns, path))
 
     @staticmethod

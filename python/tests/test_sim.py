@@ -249,7 +249,7 @@ def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) 
     pairs = measurement.pairs
     assert {each.threads for each in pairs} >= {1}
     assert all(min(each.read_gb_per_s, each.copy_gb_per_s, each.latency_ns) > 0 for each in pairs)
-    assert measurement.compute_gb_per_s > 0
+    assert measurement.values["compute"] > 0
     path = tmp_path / "here.json"
     record = json.loads(text) | {"model": model_of(machine, measurement)}
     path.write_text(json.dumps(record), encoding="utf-8")

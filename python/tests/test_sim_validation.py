@@ -17,7 +17,7 @@ from headrace._apps.sim.provenance import numbers_of, published_series
 from headrace._cli import run_command_line
 from headrace._scenarios import machines
 from headrace.machine import Machine
-from headrace_lab.sim import here
+from headrace_lab.sim import here, measured
 from headrace_lab.sim.measured import Effort, Figure, Sample, Task, hosts, measure_tasks
 from headrace_lab.sim.validation import (
     ERROR_MEDIAN_MAX,
@@ -310,12 +310,12 @@ def test_rounds_of_validation_have_limits(command: Command) -> None:
 
 
 def test_rounds_on_other_processors_of_the_host_do_not_count() -> None:
-    figures = {"line": Figure([300.0, 45.0, 280.0], 9, 1), "copy": Figure([46.0, 24.0, 48.0])}
-    chosen = here.in_one_state(figures)
+    figures = {"handover": Figure([300.0, 45.0, 280.0], 9, 1), "copy": Figure([46.0, 24.0, 48.0])}
+    chosen = measured.in_one_state(figures)
     assert {key: each.values for key, each in chosen.items()} == {
-        "line": [300.0, 280.0],
+        "handover": [300.0, 280.0],
         "copy": [46.0, 48.0],
     }
-    assert (chosen["line"].rounds, chosen["line"].disturbed) == (9, 1)
+    assert (chosen["handover"].rounds, chosen["handover"].disturbed) == (9, 1)
     alone = {"copy": Figure([1.0, 2.0])}
-    assert here.in_one_state(alone)["copy"].values == [1.0, 2.0]
+    assert measured.in_one_state(alone)["copy"].values == [1.0, 2.0]

@@ -311,10 +311,11 @@ def test_more_threads_than_processors_wait_until_one_sleeps(tmp_path: Path) -> N
         return on_few.time_s, on_many.time_s
 
     sockets = len(machine["model"]["sockets"])
-    # A worker gets a processor when the thread that waits for it has spun for 50 us and sleeps.
-    assert times(*[program(64)] * sockets) == pytest.approx((1.05e-3, 1e-3), rel=0.01)
+    # The worker gets a processor when a thread that waits for it has spun for 50 us and sleeps.
+    # That one waits for this processor, which the worker leaves when it has looked for 50 us.
+    assert times(*[program(64)] * sockets) == pytest.approx((1.1e-3, 1e-3), rel=0.01)
     # With twice as many threads it runs after two of them.
-    assert times(*[program(64)] * 2 * sockets) == pytest.approx((2.1e-3, 1e-3), rel=0.01)
+    assert times(*[program(64)] * 2 * sockets) == pytest.approx((2.15e-3, 1e-3), rel=0.01)
     on_few, on_many = times(*[program(1 << 20)] * sockets)
     assert 1.1e-3 < on_few < 1.5e-3
     assert on_many == pytest.approx(1e-3, rel=0.02)

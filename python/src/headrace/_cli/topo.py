@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace topo``: the memory, processors and movers of a machine."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from headrace._cli._topo_report import print_machine
 from headrace._files import Output
 from headrace._samples import machine_path
 from headrace._words import counted
-
-if TYPE_CHECKING:
-    from headrace_lab.sim.measured import Measurement
 
 
 @click.command("topo", cls=Command)
@@ -47,8 +44,7 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
         from headrace_lab.sim import measured  # noqa: PLC0415
 
         with progress("measuring memory") as share:
-            measurement = measured.measure(machine, share)
-        model = {"model": measured.model_of(machine, measurement)}
+            model = {"model": measured.model_of(machine, measured.measure(machine, share))}
     if record is not None:
         machines.record_into(record, **model)
         if record.is_stdout:
@@ -62,43 +58,34 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
             summary=_summary(document),
         )
     elif measure:
-        _print_measurement(Report(), measurement, measured.ROUNDS)
+        _print_measurement(Report(), model["model"], measured.ROUNDS)
     else:
         print_machine(Report(), document)
 
 
-def _print_measurement(report: Report, measurement: "Measurement", rounds: int) -> None:
+def _print_measurement(report: Report, model: dict[str, Any], rounds: int) -> None:
     rates = ("read GB/s", "filled GB/s", "copied GB/s")
     report.table(
         figures("from node", "to node", "threads", *rates, "latency ns"),
         [
-            [
-                str(each.initiator),
-                str(each.target),
-                str(each.threads),
-                f"{each.read_gb_per_s:.1f}",
-                f"{each.fill_gb_per_s:.1f}",
-                f"{each.copy_gb_per_s:.1f}",
-                f"{each.latency_ns:.0f}",
-            ]
-            for each in measurement.pairs
+            [f"{value:.1f}" if isinstance(value, float) else str(value) for value in each.values()]
+            for each in model["measured"]["pairs"]
         ],
     )
     report.say()
     report.table(
-        [Column("one core in"), *figures(*rates)],
+        [Column("one core, of a cache"), *figures("read", "filled", "copied")],
         [
-            [f"L{each.level}", *(f"{each.gb_per_s[name]:.1f}" for name in ("read", "fill", "copy"))]
-            for each in measurement.levels
+            [each[name]["value"] for name in ("bytes", "read", "fill", "copy")]
+            for each in model["core"]["levels"]
         ],
     )
     report.say()
-    if measurement.handover_ns:
-        report.say(f"A line passes from one core to another in {measurement.handover_ns:.0f} ns.")
+    if line := model["core"].get("handover"):
+        report.say(f"A line passes from one core to another in {line['value']}.")
     report.say(
         f"Medians of {counted(rounds, 'round')}. Other work disturbed "
-        f"{measurement.disturbed:.0%} of "
-        "the samples, which are left out."
+        f"{model['measured']['disturbed']:.0%} of the samples, which are left out."
     )
 
 

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,15 @@ from headrace.engine import Engine
 from headrace.machine import Machine
 from headrace_lab.sim import measured
 from headrace_lab.sim.advice import GAIN_MIN
+from headrace_lab.sim.validation import missed
 from headrace_lab.tpch.lineitem import Columns
 from headrace_lab.tpch.q6 import run_q6
 
 ROUNDS = 7
-ERROR_MEDIAN_MAX = 0.10
 ERROR_WORST_MAX = 0.5
 """Of one point; the time of two threads that share a guest's memory varies by nearly as much."""
 REGRET_MAX = 0.10
 """Most that a choice may lose, however much the measurements vary."""
-STATE_RATIO = 2.5
-"""Of the times in which lines pass, between which the machine is in one state."""
 LOADED_SHARE = 0.05
 """Share of disturbed rounds above which the machine counts as loaded."""
 _CALLS = (512, 6 << 10, 96 << 10, 3 << 20, 24 << 20)
@@ -128,19 +126,12 @@ class Comparison:
             if self.disturbed > LOADED_SHARE
             else ""
         )
-        median = self.summary["error_median"]
-        sentences = []
-        if median > ERROR_MEDIAN_MAX:
-            sentences.append(
-                f"the median error on this machine is {median:.1%}, more than "
-                f"{ERROR_MEDIAN_MAX:.0%}{beside}"
-            )
-        sentences += [
-            f"'{point.what}' is off by {point.error:+.1%}, more than {ERROR_WORST_MAX:.0%}{beside}"
-            for point in self.points
-            if abs(point.error) > ERROR_WORST_MAX
-        ]
-        return sentences
+        return missed(
+            ("the median error on this machine", self.summary["error_median"]),
+            ((f"'{point.what}'", point.error) for point in self.points),
+            ERROR_WORST_MAX,
+            beside,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +167,14 @@ def compare(
             rounds=rounds,
             effort=effort,
         )
-    figures = in_one_state(figures)
+    figures = measured.in_one_state(figures)
     measurement = measured.measurement_of(
         machine, {task.key: figures[task.key] for task in calibration}
     )
     model = measured.model_of(machine, measurement)
     with measured.record_of(text, model) as path:
         points = [
-            _point(each, figures[each.task.key], path, measurement.compute_gb_per_s)
+            _point(each, figures[each.task.key], path, measurement.values["compute"])
             for each in questions
         ]
     return Comparison(
@@ -193,22 +184,6 @@ def compare(
         rounds,
         tuple(_decide(questions, points)),
     )
-
-
-def in_one_state(figures: dict[str, measured.Figure]) -> dict[str, measured.Figure]:
-    """Leave out rounds in which lines passed between processors unlike in most.
-
-    A hypervisor moves virtual processors between core complexes. The model has one state.
-    """
-    lines = figures["line"].values if "line" in figures else []
-    middle = sorted(lines)[len(lines) // 2] if lines else 0.0
-    chosen = [1 / STATE_RATIO < line / middle < STATE_RATIO for line in lines]
-    return {
-        key: replace(
-            figure, values=list(itertools.compress(figure.values, chosen)) or figure.values
-        )
-        for key, figure in figures.items()
-    }
 
 
 def _decide(questions: list[_Question], points: list[Point]) -> Iterator[Decision]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 """Rounds per figure, of which it is the median; all others are measured in between."""
+STATE_RATIO = 2.5
+"""Of the times in which lines pass, between which the machine is in one state."""
 CALL_BYTES = 128 << 10
 """Bytes of one call of memset or memcpy through memory: neither short nor so long that the C
 library changes its method."""
@@ -37,8 +39,20 @@ _CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
 """Measured lengths of one thread; others are interpolated."""
 _CACHE_CALL_BYTES = 32 << 10
 _SHORT_CALL_BYTES = 64
-_BLOCK_BYTES = 16 << 10
 _LINE = 64
+_BLOCK_BYTES = 16 << 10
+_BETWEEN = {
+    "handover": ("handover", _LINE),
+    "block": ("handover", _BLOCK_BYTES),
+    "wake": ("wake", _LINE),
+    "waking": ("waking", _LINE),
+    "look": ("look", _LINE),
+    "looking": ("looking", _LINE),
+    "asking": ("looking", 2 << 20),
+}
+"""What is measured between two cores: the kind and the bytes. A sleeping worker of an engine
+copies a line (wake), one that looks for work (look), and of that the submission (waking, looking;
+asking: of so much that an engine asks whether it is mapped)."""
 _QUEUEING_SHARE = 0.39
 _KINDS = {"hbm": "hbm", "cxl": "cxl", "persistent": "optane"}
 _L3_WAYS = 16
@@ -129,6 +143,22 @@ def measure_tasks(
     return figures
 
 
+def in_one_state(figures: dict[str, Figure]) -> dict[str, Figure]:
+    """Leave out rounds in which lines passed between processors unlike in most.
+
+    A hypervisor moves virtual processors between core complexes. The model has one state.
+    """
+    lines = figures["handover"].values if "handover" in figures else []
+    middle = sorted(lines)[len(lines) // 2] if lines else 0.0
+    chosen = [1 / STATE_RATIO < line / middle < STATE_RATIO for line in lines]
+    return {
+        key: replace(
+            figure, values=list(itertools.compress(figure.values, chosen)) or figure.values
+        )
+        for key, figure in figures.items()
+    }
+
+
 def load_of(figures: Iterable[Figure]) -> float:
     """The share of short rounds that other processes disturbed."""
     figures = list(figures)
@@ -149,38 +179,16 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """Bandwidth of a cache to one core ("read", "fill", "copy") and to all ("read_all", ...)."""
-
-    level: int
-    capacity_bytes: int
-    cores: int
-    gb_per_s: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class Measurement:
     """All measurements of a machine.
 
     Attributes:
-        calls: GB/s of one thread with calls of memset ("fill") and memcpy of that many bytes.
-        handover_ns: Half of a round trip of one line between two cores; 0 with one core.
-        handover_gb_per_s: Bandwidth of further lines.
-        wake_ns: Until a sleeping worker of an engine has copied a line.
-        waking_ns: Of the submission that wakes it.
-        compute_gb_per_s: Speed of one core on query 6.
+        values: The medians of calibration_tasks(), by key.
         disturbed: Share of short rounds that other processes disturbed.
     """
 
     pairs: list[Pair]
-    levels: list[Level] = field(default_factory=list)
-    calls: dict[int, dict[str, float]] = field(default_factory=dict)
-    call_ns: float = 5.0
-    handover_ns: float = 0.0
-    handover_gb_per_s: float = 0.0
-    wake_ns: float = 0.0
-    waking_ns: float = 0.0
-    compute_gb_per_s: float = 0.0
+    values: dict[str, float] = field(default_factory=dict)
     disturbed: float = 0.0
 
 
@@ -192,7 +200,8 @@ def measure(
     effort: Effort = Effort(),
 ) -> Measurement:
     tasks = calibration_tasks(machine)
-    return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
+    figures = measure_tasks(tasks, share, rounds=rounds, effort=effort)
+    return measurement_of(machine, in_one_state(figures))
 
 
 @contextmanager
@@ -231,7 +240,7 @@ def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0
 
 def span_of(machine: Machine, threads: int) -> int:
     """Memory of each thread: just more than the caches hold."""
-    last = max((level["capacity_bytes"] for level in _levels(machine)), default=0)
+    last = max((level["used"] for level in _levels(machine)), default=0)
     return min(_SPAN_MAX, max(_SPAN_MIN, 4 * last // threads)) // CALL_BYTES * CALL_BYTES
 
 
@@ -253,12 +262,7 @@ def calibration_tasks(machine: Machine) -> list[Task]:
         _compute_task(),
     ]
     if len(home.cpus) > 1:
-        for key, what, size in (
-            ("wake", "wake", _LINE),
-            ("waking", "waking", _LINE),
-            ("line", "handover", _LINE),
-            ("block", "handover", _BLOCK_BYTES),
-        ):
+        for key, (what, size) in _BETWEEN.items():
             both = [stream("copy", each, home.id, size, size) for each in home.cpus[:2]]
             tasks.append(_task(key, what, both))
     return tasks
@@ -281,11 +285,12 @@ def _cache_tasks(machine: Machine, home: Node) -> Iterator[Task]:
     for level in _levels(machine):
         for access in _ACCESSES:
             for threads in sorted({1, min(level["cores"], len(home.cpus))}):
+                span = level["used"] // (2 if access == "copy" else 1) // threads
                 streams = [
-                    stream(access, cpu, home.id, level["span"], _CACHE_CALL_BYTES)
+                    stream(access, cpu, home.id, span, _CACHE_CALL_BYTES)
                     for cpu in home.cpus[:threads]
                 ]
-                yield _task(f"L{level['level']} {access} {threads}", "streams", streams)
+                yield _task(f"{level['used']} {access} {threads}", "streams", streams)
 
 
 def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
@@ -338,17 +343,14 @@ def make_columns(row_count: int) -> "Columns":
 
 def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
     """Collect the results of calibration_tasks()."""
-
-    def of(key: str) -> float:
-        return figures[key].median
-
+    values = {key: each.median for key, each in figures.items()}
     pairs = [
         Pair(
             initiator.id,
             target.id,
             threads,
             *(
-                of(f"{initiator.id}>{target.id} {what}")
+                values[f"{initiator.id}>{target.id} {what}"]
                 for what in (*(f"{access} {threads}" for access in _ACCESSES), "latency")
             ),
         )
@@ -356,37 +358,7 @@ def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
         for target in machine.nodes
         for threads in sorted({1, len(initiator.cpus)})
     ]
-    core_count = len(hosts(machine)[0].cpus)
-    levels = [
-        Level(
-            level["level"],
-            level["capacity_bytes"],
-            level["cores"],
-            {
-                access + all_: of(f"L{level['level']} {access} {threads}")
-                for all_, threads in (("", 1), ("_all", min(level["cores"], core_count)))
-                for access in _ACCESSES
-            },
-        )
-        for level in _levels(machine)
-    ]
-    calls = {n: {access: of(f"call {n} {access}") for access in ("fill", "copy")} for n in _CALLS}
-    line, block, wake, waking = (
-        of(key) if key in figures else 0.0 for key in ("line", "block", "wake", "waking")
-    )
-    more = max(block - line, block / 10)  # Noise must not make it 0 or less.
-    return Measurement(
-        pairs,
-        levels,
-        calls,
-        _SHORT_CALL_BYTES / of("call"),
-        line,
-        (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
-        wake,
-        waking,
-        of("compute"),
-        load_of(figures.values()),
-    )
+    return Measurement(pairs, values, load_of(figures.values()))
 
 
 def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
@@ -394,23 +366,15 @@ def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
 
 
 def _levels(machine: Machine) -> list[dict[str, int]]:
-    """The caches to measure, with a span that fits each."""
+    """The caches to measure, each half full and full."""
     found = []
     below = 0
     cpus = sum(len(node.cpus) for node in machine.nodes)
     for each in sorted(machine.document["cpu_caches"], key=lambda cache: int(cache["level"])):
         capacity, cores = each["capacity_bytes"], max(1, cpus // max(1, each["instance_count"]))
-        span = capacity // (8 if cores > 1 else 4)
-        # The source of a copy, half of the span, must not fit the level below.
-        if each["level"] > 1 and span > 2 * below:
-            found.append(
-                {
-                    "level": each["level"],
-                    "capacity_bytes": capacity,
-                    "cores": cores,
-                    "span": span // _CACHE_CALL_BYTES * _CACHE_CALL_BYTES or _CACHE_CALL_BYTES,
-                }
-            )
+        # The source of a copy must not fit the level below.
+        if each["level"] > 1 and capacity // (8 if cores > 1 else 4) > 2 * below:
+            found += [{"used": used, "cores": cores} for used in (capacity // 2, capacity)]
         below = capacity
     return found
 
@@ -424,36 +388,46 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
     nodes = [_node(machine, node.id, sockets, of) for node in machine.nodes]
     first = of[home, home, 1]
     lines = first.read_gb_per_s * first.latency_ns / _LINE
+    values = measurement.values
+    core_count = len(hosts(machine)[0].cpus)
     core = {
         **_rates({"copy": first.copy_gb_per_s, "fill": first.fill_gb_per_s}),
-        "call": _measured(measurement.call_ns, "ns"),
+        "call": _measured(_SHORT_CALL_BYTES / values.get("call", 12.8), "ns"),
         "overlapped": _assumed("512 B"),
         "exposed": _assumed("90 ns"),
         "outstanding_lines": _measured(lines, ""),
         "queueing_share": _assumed(str(_QUEUEING_SHARE)),
         "levels": [
             {
-                "bytes": {"value": f"{each.capacity_bytes} B", "source": "discovered"},
-                "cores": {"value": str(each.cores), "source": "discovered"},
-                **_rates(each.gb_per_s),
+                "bytes": {"value": f"{each['used']} B", "source": "chosen"},
+                "cores": {"value": str(each["cores"]), "source": "discovered"},
+                **_rates(
+                    {
+                        access + all_: values[f"{each['used']} {access} {threads}"]
+                        for all_, threads in (("", 1), ("_all", min(each["cores"], core_count)))
+                        for access in _ACCESSES
+                    }
+                ),
             }
-            for each in measurement.levels
+            for each in (_levels(machine) if values else [])
         ],
         "calls": [
-            {"bytes": {"value": f"{byte_count} B", "source": "chosen"}, **_rates(gb_per_s)}
-            for byte_count, gb_per_s in measurement.calls.items()
+            {
+                "bytes": {"value": f"{size} B", "source": "chosen"},
+                **_rates({access: values[f"call {size} {access}"] for access in ("fill", "copy")}),
+            }
+            for size in (_CALLS if values else [])
         ],
     }
-    for key, value, unit in (
-        ("compute", measurement.compute_gb_per_s, "GB/s"),
-        ("handover", measurement.handover_ns, "ns"),
-        ("handover_rate", measurement.handover_gb_per_s, "GB/s"),
-        ("wake", measurement.wake_ns, "ns"),
-        ("waking", measurement.waking_ns, "ns"),
-    ):
-        if value > 0:
-            core[key] = _measured(value, unit)
-    injection = _nic(machine, first.latency_ns, measurement.handover_ns)
+    if values:
+        core["compute"] = _measured(values["compute"], "GB/s")
+    line_ns = values.get("handover", 0.0)
+    if block_ns := values.get("block"):
+        more_ns = max(block_ns - line_ns, block_ns / 10)  # Noise must not make it 0 or less.
+        core["handover_rate"] = _measured((_BLOCK_BYTES - _LINE) / more_ns, "GB/s")
+    times = (key for key in _BETWEEN if key in values and key != "block")
+    core |= {key: _measured(values[key], "ns") for key in times}
+    injection = _nic(machine, first.latency_ns, line_ns)
     return {
         "nodes": nodes,
         "sockets": [
