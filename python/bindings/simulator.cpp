@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
 
+#include <chrono>
+#include <future>
 #include <stdexcept>
 #include <tuple>
 
@@ -40,12 +42,20 @@ NicFunction function_of(const nanobind::callable& place) {
   };
 }
 
-/// Answers a request in which `place` is the NIC.
+/// Answers a request in which `place` is the NIC. Meanwhile Python's handlers of signals run; an
+/// exception of one waits for the answer.
 template <std::string (*kAnswer)(const std::string& request, const NicFunction& nic)>
 std::string with_nic(const std::string& request, const nanobind::callable& place) {
+  using headrace::python::without_gil;
   const NicFunction nic = function_of(place);
-  const headrace::python::GilReleased released;
-  return kAnswer(request, nic);
+  auto answer = std::async(std::launch::async, [&] { return kAnswer(request, nic); });
+  while (without_gil([&] { return answer.wait_for(std::chrono::milliseconds(200)); }) !=
+         std::future_status::ready) {
+    if (PyErr_CheckSignals() == 0) continue;
+    without_gil([&] { answer.wait(); });
+    throw nanobind::python_error();
+  }
+  return answer.get();
 }
 
 }  // namespace

@@ -454,6 +454,27 @@ def test_a_wrong_trace_is_refused_by_name(
         one(write(tmp_path / "t", records, **head))
 
 
+def test_a_signal_ends_a_replay_at_once(tmp_path: Path) -> None:
+    records = [record(RUN, 100 * i, 100 * i + 50, name=i, size=1 << 20) for i in range(1, 50_000)]
+    program = f"""
+import os, signal
+from headrace.simulator import replay
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+print("begins", flush=True)
+replay({write(tmp_path / "t", records)!r}, [{{"machine": "spr-4dsa"}}] * 10_000)
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        try:
+            assert running.stdout is not None
+            running.stdout.readline()
+            time.sleep(1)
+            running.terminate()
+            assert running.wait(TIME_LIMIT_S / 2) == 3
+        finally:
+            running.kill()
+
+
 def test_the_command_compares_machines_and_draws(tmp_path: Path, command: Command) -> None:
     jobs = [
         each
