@@ -8,9 +8,10 @@ this machine's measured record, and compared with what traces of the program wit
 the time in submissions and waits, the median of the rounds. The same median of as many further
 runs, in turns with the first, says what the measure is worth.
 
-A run that other work disturbs says nothing about the model. So of several runs the least disturbed
-count: by the time in which threads of the program waited for a processor, but at most the time in
-which other programs had one. As root all runs have the highest priority that is not real-time.
+A run that other work disturbs says nothing about the model, and other work only adds time. So of
+several runs the fastest count. How much they were disturbed is printed: the time in which threads
+of the program waited for a processor, but at most the time in which other programs had one. As
+root all runs have the highest priority that is not real-time.
 """
 
 import json
@@ -137,9 +138,9 @@ def _moves(program: Program, engine: headrace.Engine, turns: threading.Barrier) 
 
 @dataclass(frozen=True, order=True)
 class _Run:
-    disturbed: float
     moved_s: float
     """In submissions and waits, over all threads."""
+    disturbed: float
     trace: bytes
 
 
@@ -158,7 +159,7 @@ def _run(program: Program, workers: int, trace: Path) -> _Run:
     records = np.frombuffer(whole, np.uint64, offset=HEAD_BYTES).reshape(-1, RECORD_WORDS)
     chosen = records[np.isin(records[:, -1] >> np.uint64(56), KINDS)]
     moved_s = float((chosen[:, 1] - chosen[:, 0]).sum()) / float(ticks)
-    return _Run(float(done.stdout), moved_s, whole)
+    return _Run(moved_s, float(done.stdout), whole)
 
 
 @dataclass(frozen=True)
