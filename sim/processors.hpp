@@ -53,11 +53,11 @@ class Processors {
   /// Calls `run` on a processor: after `delay_ns` or, if none is free, when the thread on the
   /// processor `near` leaves it. Returns whether one is free.
   bool take(Seat& seat, std::uint32_t near, double delay_ns, Fluid::Action run) {
-    if (limited() && free_.empty()) {
-      waiting_[near].push_back({&seat, std::move(run)});
-      return false;
-    }
     if (limited()) {
+      if (free_.empty()) {
+        waiting_[near].push_back({&seat, std::move(run)});
+        return false;
+      }
       seat.number = free_.back();
       free_.pop_back();
     }

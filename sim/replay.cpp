@@ -25,8 +25,7 @@ constexpr const char* kTried = "replay the trace";
 constexpr double kPieceBytes = 256 << 10;
 constexpr double kPiecesMax = 64;
 constexpr double kLineBytes = 64;
-/// As of an engine (src/engine/memory_access.hpp).
-constexpr double kAskedBytesMin = 2 << 20;
+constexpr double kAskedBytesMin = 2 << 20;  ///< src/engine/memory_access.hpp
 /// The program computes for more than this share of its time: nothing else bounds it.
 constexpr double kComputingShare = 0.5;
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advice: where to place data on a machine, which mover to use, and the expected gain."""
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -276,6 +277,9 @@ def _simulate(
 ) -> list[Result]:
     model = _model(machine)
     own = _node(model, home)["node"]
+    # A core's speed on the query, if it was measured.
+    measured = model["core"].get("compute")
+    compute = {} if measured is None else {"compute": float(measured["value"].split()[0])}
     points = [
         {
             "b": own,
@@ -288,7 +292,7 @@ def _simulate(
             "scanned": table.scanned,
             "moved": table.moved,
             "shared": table.shared,
-            **_compute_of(model),
+            **compute,
         }
         for table in tables
     ]
@@ -297,12 +301,6 @@ def _simulate(
 
 def _longest(results: list[Result]) -> Result:
     return max(results, key=lambda each: each.figures["on_ms"])
-
-
-def _compute_of(model: dict[str, Any]) -> dict[str, float]:
-    """The parameter for a core's speed on the query, if it was measured."""
-    measured = model["core"].get("compute")
-    return {} if measured is None else {"compute": float(measured["value"].split()[0])}
 
 
 def _model(machine: Path) -> dict[str, Any]:
@@ -370,10 +368,8 @@ def _chunk_bytes(machine: Path) -> int:
     sizes = [1 << shift for shift in range(12, 23)]
     points = [{"bytes": size, "mode": "sync"} for size in sizes]
     rates = [each.figures["gb_per_s"] for each in run("submission", points, machine=str(machine))]
-    for size, rate in zip(sizes, rates, strict=True):
-        if rate >= _RATE_SHARE * rates[-1]:
-            return size
-    return sizes[-1]
+    fast = (rate >= _RATE_SHARE * rates[-1] for rate in rates)
+    return next(itertools.compress(sizes, fast))
 
 
 def _ranked(found: list[Advice]) -> list[Advice]:

@@ -127,7 +127,8 @@ class Comparison:
             else ""
         )
         return missed(
-            ("the median error on this machine", self.summary["error_median"]),
+            "on this machine",
+            self.summary["error_median"],
             ((f"'{point.what}'", point.error) for point in self.points),
             ERROR_WORST_MAX,
             beside,

@@ -86,26 +86,23 @@ class Validation:
     def broken(self) -> list[str]:
         """Messages about missed thresholds."""
         return missed(
-            ("the median error of what is held out", self.summary["error_median"]),
+            "of what is held out",
+            self.summary["error_median"],
             ((f"{each.series} at {each.where}", each.error) for each in self.held_out),
             ERROR_WORST_MAX,
         )
 
 
 def missed(
-    median: tuple[str, float],
-    errors: Iterable[tuple[str, float]],
-    worst_max: float,
-    beside: str = "",
+    where: str, median: float, errors: Iterable[tuple[str, float]], most: float, beside: str = ""
 ) -> list[str]:
-    """Messages about a median and errors that exceed their limits."""
+    """Messages about a median, and errors of more than `most`."""
+    limits = [(f"the median error {where} is {median:.1%}", median, ERROR_MEDIAN_MAX)]
+    limits += [(f"{what} is off by {error:+.1%}", error, most) for what, error in errors]
     return [
-        f"{what} is {how}{error:{sign}.1%}, more than {most:.0%}{beside}"
-        for what, how, error, sign, most in (
-            (median[0], "", median[1], "", ERROR_MEDIAN_MAX),
-            *((what, "off by ", error, "+", worst_max) for what, error in errors),
-        )
-        if abs(error) > most
+        f"{what}, more than {limit:.0%}{beside}"
+        for what, error, limit in limits
+        if abs(error) > limit
     ]
 
 

@@ -2,6 +2,7 @@
 """Parses sweeps into the points to run."""
 
 import itertools
+import math
 from collections.abc import Iterable
 
 from headrace import _core
@@ -39,9 +40,7 @@ def points_of(scenario: Scenario, texts: Iterable[str]) -> list[dict[str, str]]:
         sweeps[key] = _values(known[key], values, tried)
     if not sweeps:
         sweeps = {each.name: list(each.values) for each in scenario.parameters}
-    count = 1
-    for each in sweeps.values():
-        count *= len(each)
+    count = math.prod(map(len, sweeps.values()))
     if count > POINTS_MAX:
         raise InvalidArgumentError(
             "sweep", f"that is {count} points, more than {POINTS_MAX}", "sweep fewer values"
