@@ -16,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace headrace::platform {
 namespace {
@@ -52,26 +53,46 @@ void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
 Result<LocalSocket> LocalSocket::listen(const std::string& path,
                                         std::optional<std::uint32_t> group) {
   const std::string tried = fmt::format("listen at '{}'", path);
-  Descriptor lock(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.get() < 0) return file_failure(errno, tried);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return fail(Code::capacity_exceeded, tried, "another process listens there",
-                "connect to that one, or end it first");
-  }
+  const std::string lock_path = std::filesystem::absolute(path).string() + ".lock";
+  Descriptor lock;
   struct stat status{};
+  struct stat locked{};
+  do {  // Again if a listener has removed the file at its end.
+    lock = Descriptor(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock.get() < 0) return file_failure(errno, tried);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      return fail(Code::capacity_exceeded, tried, "another process listens there",
+                  "connect to that one, or end it first");
+    }
+  } while (::fstat(lock.get(), &locked) != 0 || ::stat(lock_path.c_str(), &status) != 0 ||
+           status.st_dev != locked.st_dev || status.st_ino != locked.st_ino);
+  LocalSocket made(-1);
+  made.lock_ = std::move(lock);
+  made.lock_path_ = lock_path;
   if (::stat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode)) return file_failure(EEXIST, tried);
     ::unlink(path.c_str());
   }
   HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
+  made.descriptor_ = std::move(*bound);
+  made.path_ = std::filesystem::absolute(path).string();
   // No client can connect before listen().
   if ((group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) ||
-      ::chmod(path.c_str(), group ? 0660 : 0600) != 0 || ::listen(bound->get(), SOMAXCONN) != 0) {
+      ::chmod(path.c_str(), group ? 0660 : 0600) != 0 ||
+      ::listen(made.descriptor(), SOMAXCONN) != 0) {
     return file_failure(errno, tried);
   }
-  LocalSocket socket(bound->release());
-  socket.lock_ = std::move(lock);
-  return socket;
+  return made;
+}
+
+LocalSocket::~LocalSocket() {
+  if (lock_.get() < 0) return;
+  hide();
+  ::unlink(lock_path_.c_str());
+}
+
+void LocalSocket::hide() const noexcept {
+  if (!path_.empty()) ::unlink(path_.c_str());
 }
 
 Result<LocalSocket> LocalSocket::connect(const std::string& path) {

@@ -23,8 +23,8 @@ void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
 /// Threading: confined, except for end().
 class LocalSocket {
  public:
-  /// Replaces a socket without a listener. A listener holds the lock of `path`.lock. Members of
-  /// `group` may connect, as well as this user.
+  /// Replaces a socket without a listener. A listener holds the lock of `path`.lock, and removes
+  /// both at its end. Members of `group` may connect, as well as this user.
   ///
   /// Fails: capacity_exceeded if another process listens; invalid_argument for another kind of file
   ///        or a long path; not_found, permission_denied, io_failed.
@@ -36,6 +36,13 @@ class LocalSocket {
   ///        another PID namespace; permission_denied; as connect().
   [[nodiscard]] static Result<void> end_listener(const std::string& path,
                                                  std::chrono::nanoseconds time_max);
+  ~LocalSocket();
+  LocalSocket(LocalSocket&&) noexcept = default;
+  LocalSocket& operator=(LocalSocket&&) noexcept = default;
+  LocalSocket(const LocalSocket&) = delete;
+  LocalSocket& operator=(const LocalSocket&) = delete;
+  /// Of a listener: removes the socket, so that no client comes any more.
+  void hide() const noexcept;
   /// Fails: not_found without a listener; invalid_argument, permission_denied, io_failed.
   [[nodiscard]] static Result<LocalSocket> connect(const std::string& path);
   /// Nothing if none waits.
@@ -59,7 +66,9 @@ class LocalSocket {
  private:
   explicit LocalSocket(int descriptor) : descriptor_(descriptor) {}
   Descriptor descriptor_;
-  Descriptor lock_;
+  Descriptor lock_;  ///< Of a listener.
+  std::string path_;
+  std::string lock_path_;
 };
 
 }  // namespace headrace::platform

@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -60,7 +59,7 @@ struct ServerState final : Server {
     is_ending.store_relaxed(true);  // Ordered by the event.
     wake.signal();
     if (talker.joinable()) talker.join();
-    std::remove(options.socket.c_str());
+    listener.hide();
     store.reset();  // It reads the memory of clients.
   }
   /// As of StoreState: in a child of fork() the socket and the thread are its parent's.
@@ -312,11 +311,14 @@ Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const Serve
   detail::SharedShape shape{.block_bytes = options.store.block_bytes.count()};
   shape.stride_bytes = detail::Tier::stride_of(shape.block_bytes);
   shape.cell_count = memory.capacity.count() / shape.block_bytes;
-  if (!memory.path.empty() || memory.node || shape.cell_count == 0 || options.clients_max == 0 ||
-      options.clients_max > 64) {
+  if (!memory.path.empty() || memory.node) {
+    return fail(Code::invalid_argument, kServing, "its first tier is a file, or on one node",
+                "name memory on any node first");
+  }
+  if (shape.cell_count == 0 || options.clients_max == 0 || options.clients_max > 64) {
     return fail(Code::invalid_argument, kServing,
-                "its first tier is not memory on any node, or clients_max is not 1 to 64",
-                "name memory first, for one block or more");
+                "no block fits into its first tier, or clients_max is not 1 to 64",
+                "ask for room for one block or more, and for 1 to 64 clients");
   }
   shape.place_count = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(kPlacesBytes / shape.stride_bytes, 1, kRequestsMax));

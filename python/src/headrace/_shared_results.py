@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +79,6 @@ class SharedResults:
         self._store.close()
         with self._lock:
             if self._server is not None:
-                Path(f"{self._path}.lock").unlink(missing_ok=True)
                 self._server.close()
         self._engine.close()
 

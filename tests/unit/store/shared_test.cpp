@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <thread>
 
 #include "headrace/base/atomic.hpp"
@@ -514,6 +515,11 @@ TEST_F(Shared, RefusesASecondServerAndMoreClientsThanItTakes) {
   chosen.socket = folder_.file("large");
   chosen.store.tiers[0].capacity = gib(1U << 20U);
   EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::out_of_memory);
+  server_.reset();
+  for (const char* name : {"socket", "other", "large"}) {
+    EXPECT_FALSE(std::filesystem::exists(folder_.file(name))) << name;
+    EXPECT_FALSE(std::filesystem::exists(folder_.file(name) + ".lock")) << name;
+  }
   chosen.store.tiers.erase(chosen.store.tiers.begin());
   EXPECT_EQ(Server::make(*engine_, chosen).error().code, Code::invalid_argument);
 }
