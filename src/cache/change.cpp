@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Change: the right to change the bytes of a region. It may outlive the cache.
+#include <memory>
 #include <utility>
 
 #include "core.hpp"
@@ -18,15 +19,8 @@ Change::Change(Change&& other) noexcept
 
 Change& Change::operator=(Change&& other) noexcept {
   if (this == &other) return *this;
-  end();
-  data_ = other.data_;
-  entry_ = std::move(other.entry_);
-  core_ = std::exchange(other.core_, nullptr);
-  ticket_ = other.ticket_;
-  range_address_ = other.range_address_;
-  range_byte_count_ = other.range_byte_count_;
-  number_ = other.number_;
-  return *this;
+  std::destroy_at(this);
+  return *std::construct_at(this, std::move(other));
 }
 
 Change::~Change() {
