@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <set>
 #include <thread>
 
 #include "headrace/store/shared.hpp"
@@ -36,7 +36,7 @@ struct ServerState final : Server {
     platform::SharedMap memory;
     detail::SharedCells::Reader reader;
     ClientStatistics statistics;
-    std::map<std::string, std::uint32_t> pins = {};
+    std::multiset<std::string> pins = {};
     std::uint64_t waiting = 0;  ///< Requests not yet answered.
     bool is_gone = false;
   };
@@ -240,19 +240,22 @@ void ServerState::settle(Client& client, Wish wish, const std::string& key,
   detail::Texts texts;
   std::size_t number = 0;
   bool is_known = true;
-  const auto pin = client.pins.find(key);
   if (wish == Wish::remove) answer.outcome = store->remove(key);
   if (wish == Wish::clear) number = store->clear();
+  for (const std::shared_ptr<Client>& each : clients) {
+    // The pins of a block end with it.
+    if (wish == Wish::remove && answer.outcome == Outcome::done) each->pins.erase(key);
+    if (number != 0) each->pins.clear();
+  }
   if (wish == Wish::length) is_known = (number = store->length(key).value_or(0)) != 0;
   if (wish == Wish::pin) {
-    is_known = client.statistics.pins < cells->shape.lease_count && store->pin(key);
-    if (is_known) ++client.pins[key];
-    client.statistics.pins += is_known ? 1 : 0;
+    is_known = client.pins.size() < cells->shape.lease_count && store->pin(key);
+    if (is_known) client.pins.insert(key);
   }
   if (wish == Wish::unpin) {
+    const auto pin = client.pins.find(key);
     is_known = pin != client.pins.end() && store->unpin(key);
-    client.statistics.pins -= is_known ? 1 : 0;
-    if (is_known && --pin->second == 0) client.pins.erase(pin);
+    if (pin != client.pins.end()) client.pins.erase(pin);
   }
   if (wish == Wish::keys) {
     for (const std::string& each : store->keys()) texts.add(each);
@@ -280,9 +283,7 @@ void ServerState::reply(Client& client, std::span<const detail::AnswerHead> answ
 
 void ServerState::drop(Client& client) {
   store->share(nullptr, &client.reader);
-  for (const auto& [key, count] : client.pins) {
-    for (std::uint32_t i = 0; i < count; ++i) store->unpin(key);
-  }
+  for (const std::string& key : client.pins) store->unpin(key);
   client.socket.end();
 }
 
@@ -291,6 +292,7 @@ StoreStatistics ServerState::totals() const {
   for (const std::shared_ptr<Client>& client : clients) {
     ClientStatistics& each = all.clients.emplace_back(client->statistics);
     each.reads_in_place = client->reader.reads_seen;
+    each.pins = client->pins.size();
     each.leases = static_cast<std::uint64_t>(std::ranges::count_if(
         client->reader.words->leases, [](const auto& lease) { return lease.load_relaxed() != 0; }));
   }
