@@ -62,6 +62,8 @@ class LocalSocket {
   /// Drops the descriptor, which ForkGuard has closed already.
   void forget() { static_cast<void>(descriptor_.release()); }
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+  /// That of the lock of a listener.
+  [[nodiscard]] int lock() const { return lock_.get(); }
 
  private:
   explicit LocalSocket(int descriptor) : descriptor_(descriptor) {}

@@ -39,6 +39,9 @@ struct ServerState final : Server {
     std::multiset<std::string> pins = {};
     std::uint64_t waiting = 0;  ///< Requests not yet answered.
     bool is_gone = false;
+    // In a child of fork(), which would keep the connection from ending.
+    Atomic<std::uint32_t> forked{0};
+    const platform::ForkGuard guard{socket.descriptor(), forked, 1};
   };
   /// A packet of puts, gets, or a flush in flight.
   struct Request {
@@ -64,7 +67,7 @@ struct ServerState final : Server {
   }
   /// As of StoreState: in a child of fork() the socket and the thread are its parent's.
   static void operator delete(ServerState* state, std::destroying_delete_t /*how*/) {
-    if (state->store != nullptr && state->store->is_forked()) return;
+    if (state->forked.load_relaxed() != 0) return;  // One thread.
     state->~ServerState();
     ::operator delete(state);
   }
@@ -92,6 +95,9 @@ struct ServerState final : Server {
 
   const ServeOptions options;
   LocalSocket listener;
+  Atomic<std::uint32_t> forked{0};
+  const platform::ForkGuard listener_guard{listener.descriptor(), forked, 1};
+  const platform::ForkGuard lock_guard{listener.lock(), forked, 1};
   platform::EventDescriptor wake;
   const std::unique_ptr<detail::SharedCells> cells;
   std::unique_ptr<StoreState> store;
@@ -174,10 +180,10 @@ void ServerState::welcome(LocalSocket socket) {
   if (!socket.send(std::as_bytes(std::span(&hello, 1)), {}, files)) return;
   const auto& words = *reinterpret_cast<const detail::ClientWords*>(memory->bytes().data());
   const std::uint32_t peer = socket.peer();
-  clients.push_back(std::make_shared<Client>(Client{.socket = std::move(socket),
-                                                    .memory = std::move(*memory),
-                                                    .reader = {.words = &words},
-                                                    .statistics = {.process = peer}}));
+  clients.emplace_back(new Client{.socket = std::move(socket),
+                                  .memory = std::move(*memory),
+                                  .reader = {.words = &words},
+                                  .statistics = {.process = peer}});
   store->share(&clients.back()->reader, nullptr);
 }
 

@@ -37,5 +37,44 @@ TEST_F(Shared, APinEndsWithItsBlock) {
   EXPECT_EQ(get(*b, 1), 2U);
 }
 
+TEST_F(Shared, AChildOfForkKeepsNothingOfAServer) {
+  std::array<int, 2> over{};
+  ASSERT_EQ(::pipe(over.data()), 0);
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const auto fork_idle = [&] {
+    if (::fork() != 0) return;
+    ::close(over[1]);
+    char end = 0;
+    ::_exit(static_cast<int>(::read(over[0], &end, 1)));
+  };
+  const pid_t process = ::fork();
+  if (process == 0) {
+    const auto engine = test::worker_engine();
+    const auto server = Server::make(*engine, options());
+    const auto mine = connect(*engine, options().socket).value();
+    if (::write(ready[1], "r", 1) != 1) ::_exit(1);
+    while ((*server)->served().statistics().blocks == 0) std::this_thread::yield();
+    fork_idle();
+    if (::write(ready[1], "f", 1) != 1) ::_exit(1);
+    while (true) ::pause();
+  }
+  std::array<char, 2> bytes{};
+  ASSERT_EQ(::read(ready[0], &bytes[0], 1), 1);
+  make_engine();
+  const auto store = client();
+  EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+  ASSERT_EQ(::read(ready[0], &bytes[1], 1), 1);
+  kill(process);
+  EXPECT_EQ(name(put(*store, 2, 1)), "closed");
+  serve();
+  EXPECT_EQ(put(*store, 2, 1), Outcome::done);
+  fork_idle();
+  server_.reset();
+  serve();
+  EXPECT_EQ(put(*client(), 3, 1), Outcome::done);
+  ::close(over[1]);
+}
+
 }  // namespace
 }  // namespace headrace::store
