@@ -76,6 +76,7 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path,
   HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
   made.descriptor_ = std::move(*bound);
   made.path_ = std::filesystem::absolute(path).string();
+  made.bound_ = SharedFile::identity_at(made.path_);
   // No client can connect before listen().
   if ((group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) ||
       ::chmod(path.c_str(), group ? 0660 : 0600) != 0 ||
@@ -88,11 +89,15 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path,
 LocalSocket::~LocalSocket() {
   if (lock_.get() < 0) return;
   hide();
-  ::unlink(lock_path_.c_str());
+  struct stat ours{};
+  const auto there = SharedFile::identity_at(lock_path_);
+  const bool is_ours = ::fstat(lock_.get(), &ours) == 0 && there && there->inode == ours.st_ino;
+  if (is_ours) ::unlink(lock_path_.c_str());
 }
 
 void LocalSocket::hide() const noexcept {
-  if (!path_.empty()) ::unlink(path_.c_str());
+  // If its folder was emptied, another may listen there by now.
+  if (bound_ && SharedFile::identity_at(path_) == bound_) ::unlink(path_.c_str());
 }
 
 Result<LocalSocket> LocalSocket::connect(const std::string& path) {

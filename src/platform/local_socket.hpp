@@ -10,6 +10,7 @@
 
 #include "headrace/base/result.hpp"
 #include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/shared_file.hpp"
 
 struct pollfd;
 
@@ -70,6 +71,7 @@ class LocalSocket {
   Descriptor descriptor_;
   Descriptor lock_;  ///< Of a listener.
   std::string path_;
+  std::optional<SharedFile::Identity> bound_;
   std::string lock_path_;
 };
 

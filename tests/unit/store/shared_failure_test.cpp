@@ -76,5 +76,19 @@ TEST_F(Shared, AChildOfForkKeepsNothingOfAServer) {
   ::close(over[1]);
 }
 
+TEST_F(Shared, AServerThatEndsLeavesTheSocketOfAnother) {
+  make_engine();
+  serve();
+  ASSERT_EQ(::rename(folder_.file("socket").c_str(), folder_.file("moved").c_str()), 0);
+  ASSERT_EQ(::unlink(folder_.file("socket.lock").c_str()), 0);
+  const auto other = Server::make(*engine_, options());
+  ASSERT_TRUE(other.has_value());
+  server_.reset();
+  EXPECT_EQ(Server::make(*engine_, options()).error().code, Code::capacity_exceeded);
+  const auto store = client();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+}
+
 }  // namespace
 }  // namespace headrace::store
