@@ -114,14 +114,15 @@ void ServerState::talk() {
   // What it has taken is answered before its end.
   for (std::size_t first = 0; !is_ending.load_relaxed() || !requests.empty(); ++first) {
     std::vector<pollfd> watched;
-    const auto watch = [&](int descriptor) {
-      watched.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    const auto watch = [&](int descriptor, bool takes) {  // Else it only watches for its end.
+      watched.push_back(
+          {.fd = descriptor, .events = static_cast<short>(takes ? POLLIN : 0), .revents = 0});
     };
-    watch(wake.descriptor());
+    watch(wake.descriptor(), true);
     const bool takes = !is_ending.load_relaxed();
-    watch(takes ? listener.descriptor() : -1);
+    watch(listener.descriptor(), takes);
     for (const std::shared_ptr<Client>& client : clients) {
-      watch(takes && client->waiting < kRequestsMax ? client->socket.descriptor() : -1);
+      watch(client->socket.descriptor(), takes && client->waiting < kRequestsMax);
     }
     // A put may wait for a client to end a lease.
     platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
@@ -131,7 +132,9 @@ void ServerState::talk() {
     // A few requests of each in turn, from another one first each time.
     for (std::size_t i = 0; i < clients.size(); ++i) {
       const std::size_t at = (first + i) % clients.size();
-      const bool has_sent = watched[2 + at].revents != 0 && !clients[at]->is_gone;
+      const auto [fd, events, revents] = watched[2 + at];
+      if (revents != 0 && events == 0) clients[at]->is_gone = true;
+      const bool has_sent = revents != 0 && !clients[at]->is_gone;
       for (std::size_t taken = has_sent ? 0 : kTurn;
            taken < kTurn && clients[at]->waiting < kRequestsMax;) {
         const std::size_t count = listen_to(clients[at]);

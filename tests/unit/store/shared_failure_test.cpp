@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
 
+#include <thread>
+
 #include "shared_stage.hpp"
+#include "store/shared.hpp"
 
 namespace headrace::store {
 namespace {
+
+using std::chrono::milliseconds;
 
 TEST_F(Shared, APinEndsWithItsBlock) {
   make_engine();
@@ -88,6 +93,33 @@ TEST_F(Shared, AServerThatEndsLeavesTheSocketOfAnother) {
   const auto store = client();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+}
+
+TEST_F(Shared, AServerThatEndsSeesTheEndOfClients) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.clients_max = 2;
+  serve(chosen);
+  const auto store = client();
+  auto holder = detail::SharedLink::make(chosen.socket, std::chrono::hours(1)).value();
+  for (std::uint64_t key = 0; key < kBlocks; ++key) {
+    ASSERT_EQ(put(*store, key, 1), Outcome::done);
+    EXPECT_TRUE(key < kBlocks / 4 ? holder->find(std::to_string(key)).has_value()
+                                  : server_->served().pin(std::to_string(key)));
+  }
+  for (std::uint64_t key = 0; key < kBlocks / 4; ++key) store->remove(std::to_string(key));
+  const auto bytes = block_bytes(100, 1, kBlockBytes);
+  const PutBlock last{.key = "100", .source = bytes};
+  const Transfer waits = store->put({&last, 1});
+  EXPECT_EQ(store->statistics().clients.at(1).leases, kBlocks / 4) << "it has taken the put";
+  EXPECT_FALSE(waits.poll());
+  std::thread ending([&] { server_.reset(); });
+  const ConnectOptions brief{.deadline = milliseconds(20)};
+  while (connect(*engine_, chosen.socket, brief).error().code == Code::capacity_exceeded) continue;
+  holder.reset();
+  waits.wait();
+  EXPECT_EQ(name(waits.ends().front().outcome), "done");
+  ending.join();
 }
 
 }  // namespace
