@@ -240,6 +240,7 @@ StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_
   if (here.free_count < here.low_water) here.take_back();
   if (here.free_count < here.low_water) {
     may_wait = make_room(tier, work);
+    if (!here.leased.empty()) wake_flusher();  // It looks whether clients still read them.
     if (here.free_count == 0) return 0;
   }
   const SlotNumber slot = here.take_free();

@@ -16,6 +16,8 @@ namespace {
 /// Intervals between polls of devices, and between retries at a full engine.
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kFullInterval{1};
+/// Between looks whether clients still read in place what a put waits for.
+constexpr std::chrono::milliseconds kLeasedInterval{10};
 /// Each round takes a flush of the disk, so one waits this long for blocks that are being written,
 /// and longer if it would only free slots.
 constexpr std::chrono::milliseconds kGatherMax{2};
@@ -45,6 +47,10 @@ bool StoreState::has_unflushed(bool on_disks) const {
     if (!tier->fresh.empty() || frees) return true;
   }
   return false;
+}
+
+bool StoreState::awaits_clients() const {
+  return !tiers_[0]->leased.empty() && !tiers_[0]->waiting.empty();
 }
 
 bool StoreState::is_idle() const {
@@ -92,6 +98,7 @@ void StoreState::keep() {
       unsent_.pop_front();
     }
     expire(work);
+    if (awaits_clients()) serve_waiting(work);
     mutex_.unlock();
     finish(work);
     mutex_.lock();
@@ -105,6 +112,7 @@ void StoreState::keep() {
     flusher_sleeps_ = true;
     const std::chrono::nanoseconds time_max = polls              ? kPollInterval
                                               : !unsent_.empty() ? kFullInterval
+                                              : awaits_clients() ? kLeasedInterval
                                                                  : interval_;
     static_cast<void>(flusher_wake_.wait_for(mutex_, time_max));
     flusher_sleeps_ = false;

@@ -124,10 +124,9 @@ void ServerState::talk() {
     for (const std::shared_ptr<Client>& client : clients) {
       watch(client->socket.descriptor(), takes && client->waiting < kRequestsMax);
     }
-    // A put may wait for a client to end a lease.
+    // The end of a flush does not wake it.
     platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
     if (watched[0].revents != 0) wake.reset();
-    if (!requests.empty()) store->share(nullptr, nullptr);
     answer_ended();
     // A few requests of each in turn, from another one first each time.
     for (std::size_t i = 0; i < clients.size(); ++i) {

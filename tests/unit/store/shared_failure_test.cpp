@@ -122,5 +122,27 @@ TEST_F(Shared, AServerThatEndsSeesTheEndOfClients) {
   ending.join();
 }
 
+TEST_F(Shared, APutOfTheServersProcessWaitsForTheEndOfAView) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.clients_max = 1;
+  serve(chosen);
+  const auto store = client();
+  std::vector<BlockView> views;
+  for (std::uint64_t key = 0; key < kBlocks; ++key) {
+    ASSERT_EQ(put(*store, key, 1), Outcome::done);
+    if (key % 2 == 0) views.push_back(store->view(std::to_string(key)));
+    EXPECT_TRUE(key % 2 == 0 || store->pin(std::to_string(key)));
+  }
+  for (std::uint64_t key = 0; key < kBlocks; key += 2) store->remove(std::to_string(key));
+  const auto bytes = block_bytes(100, 1, kBlockBytes);
+  const PutBlock last{.key = "100", .source = bytes};
+  const Transfer waits = server_->served().put({&last, 1});
+  EXPECT_FALSE(waits.wait_for(milliseconds(50)));
+  views.clear();
+  waits.wait();
+  EXPECT_EQ(name(waits.ends().front().outcome), "done");
+}
+
 }  // namespace
 }  // namespace headrace::store
