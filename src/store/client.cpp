@@ -35,7 +35,7 @@ class ClientState final : public Store {
               std::shared_ptr<SharedLink> link, platform::EventDescriptor wake)
       : engine_(engine),
         path_(std::move(path)),
-        options_(options),
+        deadline_(detail::bounded(options.deadline)),
         wake_(std::move(wake)),
         link_(std::move(link)) {}
   [[gnu::noinline]] ~ClientState() override {
@@ -167,7 +167,7 @@ class ClientState final : public Store {
 
   engine::Engine& engine_;
   const std::string path_;
-  const ConnectOptions options_;
+  const nanoseconds deadline_;
   const std::uint32_t fork_count_ = (platform::watch_forks(), platform::fork_count());
   const platform::EventDescriptor wake_;
   std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
@@ -224,7 +224,7 @@ Transfer ClientState::submit(const BatchPointer& batch, std::vector<Item> items)
   if (is_forked()) {
     for (const Item& item : items) end(item, {.outcome = Outcome::closed}, ended);
   } else if (!items.empty()) {
-    const nanoseconds expires = steady_clock().now() + options_.deadline;
+    const nanoseconds expires = steady_clock().now() + deadline_;
     std::size_t bytes_max = kInlineBytesMax;
     Packet packet;
     const Lock lock(mutex_);
@@ -328,12 +328,12 @@ void ClientState::talk() {
     watched[0] = {.fd = wake_.descriptor(), .events = POLLIN, .revents = 0};
     watched[1] = {
         .fd = link == nullptr ? -1 : link->socket.descriptor(), .events = POLLIN, .revents = 0};
-    platform::poll_until(watched, options_.deadline / 4);
+    platform::poll_until(watched, deadline_ / 4);
     if (watched[0].revents != 0) wake_.reset();
     receive();
     const nanoseconds now = steady_clock().now();
     if (now < next) continue;
-    next = now + options_.deadline / 4;
+    next = now + deadline_ / 4;
     expire(now);
   } while (send_waiting());
 }
@@ -466,7 +466,7 @@ bool ClientState::send_waiting() {
 }
 
 void ClientState::connect_again() {
-  auto made = SharedLink::make(path_, std::min<nanoseconds>(options_.deadline, kReconnectMax));
+  auto made = SharedLink::make(path_, std::min(deadline_, kReconnectMax));
   Ended ended;
   {
     const Lock lock(mutex_);
@@ -515,7 +515,7 @@ Result<int> ClientState::event_descriptor() {
 
 Result<std::unique_ptr<Store>> connect(engine::Engine& engine, const std::string& socket,
                                        const ConnectOptions& options) {
-  HEADRACE_TAKE(link, SharedLink::make(socket, options.deadline));
+  HEADRACE_TAKE(link, SharedLink::make(socket, detail::bounded(options.deadline)));
   HEADRACE_TAKE(wake, platform::EventDescriptor::make());
   auto client =
       std::make_unique<ClientState>(engine, socket, options, std::move(*link), std::move(*wake));

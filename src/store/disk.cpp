@@ -67,7 +67,7 @@ Result<std::unique_ptr<Disk>> Disk::make(const platform::SharedFile& file, const
 }
 
 Disk::Disk(const Head& head, const TierOptions& options, std::span<std::byte> pages)
-    : deadline_(options.deadline),
+    : deadline_(bounded(options.deadline)),
       pages_(pages),
       slots_{.bytes = pages.first(head.data_offset), .head = head},
       medium_(*this, slots_),

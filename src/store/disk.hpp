@@ -3,6 +3,7 @@
 // memory, and its requests. Not here: what the requests are for (transfers.cpp, flusher.cpp).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -17,6 +18,12 @@
 #include "layout.hpp"
 
 namespace headrace::store::detail {
+
+/// A limit of time that can be added to a clock's, and has a quarter.
+[[nodiscard]] constexpr std::chrono::nanoseconds bounded(std::chrono::milliseconds time) {
+  constexpr std::chrono::milliseconds kMax = std::chrono::hours(24 * 365 * 100);
+  return std::clamp(time, std::chrono::milliseconds(1), kMax);
+}
 
 /// Threading: shared; buffers confined, under the mutex of the store.
 /// Ownership: requests that the kernel still has when it is destroyed keep their memory for ever.
@@ -43,7 +50,7 @@ class Disk {
 
   [[nodiscard]] const Slots& slots() const { return slots_; }
   [[nodiscard]] Medium& medium() { return medium_; }
-  [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
+  [[nodiscard]] std::chrono::nanoseconds deadline() const { return deadline_; }
   [[nodiscard]] const std::string& note() const { return io_->note(); }
   /// Whether a request to the table has not been answered in time, and still is not.
   [[nodiscard]] bool hangs() const {
@@ -74,7 +81,7 @@ class Disk {
   /// False if the disk does not answer before the deadline.
   bool run(const std::shared_ptr<Batch>& batch);
 
-  const std::chrono::milliseconds deadline_;
+  const std::chrono::nanoseconds deadline_;
   const std::span<std::byte> pages_;  ///< The copy of the table, then the buffers.
   const Slots slots_;
   Medium medium_;

@@ -68,7 +68,7 @@ Result<void> StoreState::start_threads() {
   }
   for (std::size_t tier = 0; tier < disks_.size(); ++tier) {
     if (disks_[tier] == nullptr) continue;
-    interval_ = std::min<std::chrono::nanoseconds>(interval_, disks_[tier]->deadline() / 4);
+    interval_ = std::min(interval_, disks_[tier]->deadline() / 4);
     disks_[tier]->start(
         [this, tier](std::span<platform::BlockRequest* const> ended) { end_ios(tier, ended); });
     auto thread = platform::start_thread(tried, &StoreState::keep_disk, this, tier);

@@ -95,7 +95,7 @@ Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::siz
                 "end that one first, or name another file");
   }
   // The kernel ends the requests of a killed process as slowly as the disk answers.
-  HEADRACE_TAKE_WITHIN(tried, locked, lock_soon(*file, kOwnerLock, options.deadline));
+  HEADRACE_TAKE_WITHIN(tried, locked, lock_soon(*file, kOwnerLock, bounded(options.deadline)));
   if (!*locked) {
     return fail(Code::capacity_exceeded, tried,
                 "the disk still has requests of a store that has ended",

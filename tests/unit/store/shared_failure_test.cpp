@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
+#include <time.h>
 
 #include <thread>
 
@@ -142,6 +143,29 @@ TEST_F(Shared, APutOfTheServersProcessWaitsForTheEndOfAView) {
   views.clear();
   waits.wait();
   EXPECT_EQ(name(waits.ends().front().outcome), "done");
+}
+
+TEST_F(Shared, ADeadlineMayBeAsLongOrShortAsItsTypeAllows) {
+  make_engine();
+  ServeOptions chosen = options();
+  chosen.store.tiers.push_back({.capacity = Bytes(kBlocks * kBlockBytes),
+                                .path = folder_.file("f"),
+                                .deadline = milliseconds::max()});
+  serve(chosen);
+  const auto store = client({.deadline = milliseconds::max()});
+  ASSERT_NE(store, nullptr);
+  const auto bytes = block_bytes(1, 1, kBlockBytes);
+  EXPECT_EQ(name(store->put("1", bytes, 1).outcome), "done");
+  EXPECT_EQ(get(*store, 1), 1U);
+  const auto brief = client({.deadline = milliseconds(3)});
+  const auto used = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto before = used();
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_LT(used() - before, milliseconds(200)) << "a client that waits takes a processor";
 }
 
 }  // namespace
