@@ -18,6 +18,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "headrace/base/clock.hpp"
+
 namespace headrace::platform {
 namespace {
 
@@ -44,10 +46,14 @@ Result<Descriptor> socket_at(const std::string& path, const std::string& tried, 
 }  // namespace
 
 void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
-  const auto left = std::max(time_max, std::chrono::nanoseconds(0)).count();
-  const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
-  for (pollfd& each : watched) each.revents = 0;
-  static_cast<void>(::ppoll(watched.data(), watched.size(), &limit, nullptr));
+  const auto until = steady_clock().now() + time_max;
+  int count = 0;
+  do {
+    const auto left = std::max(until - steady_clock().now(), std::chrono::nanoseconds(0)).count();
+    const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
+    for (pollfd& each : watched) each.revents = 0;
+    count = ::ppoll(watched.data(), watched.size(), &limit, nullptr);
+  } while (count < 0 && errno == EINTR);
 }
 
 Result<LocalSocket> LocalSocket::listen(const std::string& path,

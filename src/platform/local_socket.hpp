@@ -16,7 +16,7 @@ struct pollfd;
 
 namespace headrace::platform {
 
-/// As poll(); a signal may end it early.
+/// As poll(), but no signal ends it.
 void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
 
 /// A Unix socket of packets. No call blocks.

@@ -168,5 +168,35 @@ TEST_F(Shared, ADeadlineMayBeAsLongOrShortAsItsTypeAllows) {
   EXPECT_LT(used() - before, milliseconds(200)) << "a client that waits takes a processor";
 }
 
+extern "C" void ignore_signal(int) {}
+
+TEST_F(Shared, ASignalEndsNoWaitForAServer) {
+  struct sigaction ignore{};
+  ignore.sa_handler = ignore_signal;
+  ASSERT_EQ(::sigaction(SIGUSR1, &ignore, nullptr), 0);
+  const pid_t server = serve_elsewhere();
+  make_engine();
+  ::kill(server, SIGSTOP);
+  ::waitpid(server, nullptr, WUNTRACED);
+  const auto interrupt = [server, self = ::pthread_self()] {
+    for (int i = 0; i < 50; ++i) {
+      std::this_thread::sleep_for(milliseconds(2));
+      ::pthread_kill(self, SIGUSR1);
+    }
+    ::kill(server, SIGCONT);
+  };
+  std::thread first(interrupt);
+  EXPECT_NE(client(), nullptr);
+  first.join();
+  ::kill(server, SIGSTOP);
+  ::waitpid(server, nullptr, WUNTRACED);
+  std::thread second(interrupt);
+  ServeOptions next = options();
+  next.replace_within = milliseconds::max();
+  serve(next);
+  second.join();
+  ::waitpid(server, nullptr, 0);
+}
+
 }  // namespace
 }  // namespace headrace::store
