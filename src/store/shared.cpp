@@ -136,7 +136,11 @@ Result<std::shared_ptr<SharedLink>> SharedLink::make(const std::string& path,
     return fail(Code::capacity_exceeded, tried, "the server has as many clients as it can take",
                 "end one, or serve with a larger clients_max");
   }
-  if (!is_known || count != sizeof(hello) || files.size() != 2) {
+  if (is_known && files.size() != 2) {
+    return fail(Code::capacity_exceeded, tried, "this process has no free descriptors",
+                "close some, or raise the limit (ulimit -n)");
+  }
+  if (!is_known || count != sizeof(hello)) {
     return fail(Code::version_mismatch, tried, "the server is of another version",
                 "use one build of Headrace for the server and its clients");
   }

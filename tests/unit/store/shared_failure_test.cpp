@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
+#include <poll.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <thread>
@@ -164,7 +166,7 @@ TEST_F(Shared, ADeadlineMayBeAsLongOrShortAsItsTypeAllows) {
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   };
   const auto before = used();
-  std::this_thread::sleep_for(milliseconds(400));
+  ::poll(nullptr, 0, 400);
   EXPECT_LT(used() - before, milliseconds(200)) << "a client that waits takes a processor";
 }
 
@@ -180,7 +182,7 @@ TEST_F(Shared, ASignalEndsNoWaitForAServer) {
   ::waitpid(server, nullptr, WUNTRACED);
   const auto interrupt = [server, self = ::pthread_self()] {
     for (int i = 0; i < 50; ++i) {
-      std::this_thread::sleep_for(milliseconds(2));
+      ::poll(nullptr, 0, 2);
       ::pthread_kill(self, SIGUSR1);
     }
     ::kill(server, SIGCONT);
@@ -196,6 +198,22 @@ TEST_F(Shared, ASignalEndsNoWaitForAServer) {
   serve(next);
   second.join();
   ::waitpid(server, nullptr, 0);
+}
+
+TEST_F(Shared, AClientWithoutDescriptorsSaysSo) {
+  const pid_t server = serve_elsewhere();
+  make_engine();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(0);  // The lowest that is free: that of the socket.
+  ::close(next);
+  const rlimit one{.rlim_cur = static_cast<rlim_t>(next) + 2, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &one);
+  const auto made = connect(*engine_, folder_.file("socket"));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(name(made.error().code), "capacity_exceeded") << made.error().message();
+  kill(server);
 }
 
 }  // namespace
