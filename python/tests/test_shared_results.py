@@ -78,3 +78,22 @@ def test_results_that_two_processes_put_are_not_mixed(
     (other,) = {each for each in store.keys() if each.endswith(b" 0")} - {key}  # noqa: SIM118
     store.put(key, store.get(other))
     assert pair[0].result("key", lambda: short) == short
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+def test_what_cannot_be_unpickled_is_computed(pair: tuple[SharedResults, SharedResults]) -> None:
+    for each in pair:
+        assert isinstance(each.result("key", Unreadable), Unreadable)
+
+
+def test_a_result_after_the_end_serves_nothing_again(
+    pair: tuple[SharedResults, SharedResults],
+) -> None:
+    for each in reversed(pair):
+        each.close()
+        assert each.result("key", lambda: 7) == 7
+    assert not Path(pair[0]._path).exists()  # noqa: SLF001

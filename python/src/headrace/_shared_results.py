@@ -62,7 +62,7 @@ class SharedResults:
             return self._found(key)
         except NotFoundError:
             pass
-        except Error as problem:  # The server has ended or is stopped.
+        except Exception as problem:  # noqa: BLE001 - No server, or pickle raises anything.
             _log.warning("results are not shared: %s", problem)
             with suppress(Error):
                 self._serve()
@@ -78,6 +78,7 @@ class SharedResults:
         """Leave the store, and end it if served here; tables in place stay valid."""
         self._store.close()
         with self._lock:
+            self._capacity = 0  # No store has this, so none is served from now on.
             if self._server is not None:
                 self._server.close()
         self._engine.close()
