@@ -320,6 +320,22 @@ def test_options_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
         plugin.HeadraceL2Adapter({"tiers": [{"room": 1}], "block_bytes": 4096})
 
 
+def test_a_task_after_the_end_is_refused_and_writes_to_no_other_file(
+    plugin: Any, tmp_path: Path
+) -> None:
+    options = {"tiers": [16 * OBJECT_BYTES], "block_bytes": OBJECT_BYTES}
+    adapter = plugin.HeadraceL2Adapter(options)
+    adapter.close()
+    paths = [tmp_path / str(number) for number in range(8)]
+    with contextlib.ExitStack() as opened:
+        for path in paths:  # They get the descriptors of the adapter.
+            opened.enter_context(path.open("wb", buffering=0))
+        for submit in (adapter.submit_store_task, adapter.submit_load_task):
+            with pytest.raises(headrace.ClosedError):
+                submit([key_of(1)], [MemoryObj(1)])
+    assert [path.stat().st_size for path in paths] == [0] * 8
+
+
 def test_tasks_end_in_a_process_with_thousands_of_open_files(plugin: Any) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 2048:

@@ -227,6 +227,8 @@ class HeadraceL2Adapter(L2AdapterInterface):
 
     def _new_task(self) -> int:
         with self._lock:
+            if self._closing:  # The descriptors of events may be other files' now.
+                raise ClosedError("start a task", "the adapter was closed", "make another")
             self._next_task += 1
             return self._next_task
 
