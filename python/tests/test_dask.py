@@ -443,6 +443,28 @@ def test_what_was_read_for_a_task_goes_to_no_other_task() -> None:
         running.close()
 
 
+class Panic(BaseException):
+    """As what libraries in Rust raise, such as polars."""
+
+
+def test_a_reading_that_panics_ahead_is_left_to_its_task() -> None:
+    no_tasks = headrace.dask._View(None)  # noqa: SLF001
+    decoding = headrace.dask.Prefetch(ahead="decode")
+    running = headrace.dask._Running(decoding, headrace.topo(), None, no_tasks)  # noqa: SLF001
+
+    def panic() -> None:
+        raise Panic
+
+    try:
+        reading = headrace.dask._Reading(Task("read", panic))  # noqa: SLF001
+        running._open(headrace.dask._Wanted((), 0, "task", reading))  # noqa: SLF001
+        with pytest.raises(Panic):
+            running.take(reading)
+        assert running.statistics().inputs_failed == 1
+    finally:
+        running.close()
+
+
 def tasks_known(dask_scheduler: distributed.Scheduler) -> int:
     return len(dask_scheduler.tasks)
 

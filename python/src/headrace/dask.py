@@ -517,7 +517,8 @@ class _Running:
                 return
             self.opening = identity
         opened = None
-        with suppress(Exception):  # The task opens it again and raises the error.
+        # The task opens it again and raises the error; panics of Rust are not Exceptions.
+        with suppress(BaseException):
             opened = self._opened(wanted.data, wanted.key)
         with self.lock:
             self.opening = None
