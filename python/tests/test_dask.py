@@ -465,6 +465,22 @@ def test_a_reading_that_panics_ahead_is_left_to_its_task() -> None:
         running.close()
 
 
+def test_a_file_that_replaces_a_shared_one_is_decoded(tmp_path: Path) -> None:
+    no_tasks = headrace.dask._View(None)  # noqa: SLF001
+    sharing = headrace.dask.Prefetch(share="16MiB")
+    running = headrace.dask._Running(sharing, headrace.topo(), None, no_tasks)  # noqa: SLF001
+    path, other, found = tmp_path / "n.parquet", tmp_path / "other", []
+    try:
+        for number in (1, 2):
+            pq.write_table(pa.table({"n": [number]}), other)
+            os.utime(other, ns=(0, 0))  # Both files have the same length, too.
+            other.replace(path)
+            found.append(running.decoded(Partition(str(path)))["n"].to_pylist())
+    finally:
+        running.close()
+    assert found == [[1], [2]]
+
+
 def tasks_known(dask_scheduler: distributed.Scheduler) -> int:
     return len(dask_scheduler.tasks)
 

@@ -555,7 +555,8 @@ def _decoding(data: Any) -> tuple[object, Callable[[], Any]]:
     with suppress(OSError):
         if data.path.endswith(".parquet"):
             known = Path(data.path).stat()
-            return (data, known.st_mtime_ns, known.st_size), data.table
+            # Not the time of modification: a file that replaces this one may keep it.
+            return (data, known.st_ino, known.st_ctime_ns, known.st_size), data.table
     return None, data.table
 
 
