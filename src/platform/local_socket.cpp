@@ -18,8 +18,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "headrace/base/clock.hpp"
-
 namespace headrace::platform {
 namespace {
 
@@ -46,20 +44,21 @@ Result<Descriptor> socket_at(const std::string& path, const std::string& tried, 
 }  // namespace
 
 void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
-  const auto until = steady_clock().now() + time_max;
-  int count = 0;
-  do {
-    const auto left = std::max(until - steady_clock().now(), std::chrono::nanoseconds(0)).count();
+  const auto until = std::chrono::steady_clock::now() + time_max;
+  while (true) {
+    const std::chrono::nanoseconds now_left = until - std::chrono::steady_clock::now();
+    const auto left = std::max(now_left, std::chrono::nanoseconds(0)).count();
     const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
-    for (pollfd& each : watched) each.revents = 0;
-    count = ::ppoll(watched.data(), watched.size(), &limit, nullptr);
-  } while (count < 0 && errno == EINTR);
+    if (::ppoll(watched.data(), watched.size(), &limit, nullptr) >= 0 || errno != EINTR) return;
+  }
 }
 
 Result<LocalSocket> LocalSocket::listen(const std::string& path,
                                         std::optional<std::uint32_t> group) {
   const std::string tried = fmt::format("listen at '{}'", path);
-  const std::string lock_path = std::filesystem::absolute(path).string() + ".lock";
+  LocalSocket made(-1);
+  made.path_ = std::filesystem::absolute(path).string();
+  const std::string lock_path = made.path_ + ".lock";
   Descriptor lock;
   struct stat status{};
   struct stat locked{};
@@ -72,16 +71,13 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path,
     }
   } while (::fstat(lock.get(), &locked) != 0 || ::stat(lock_path.c_str(), &status) != 0 ||
            status.st_dev != locked.st_dev || status.st_ino != locked.st_ino);
-  LocalSocket made(-1);
   made.lock_ = std::move(lock);
-  made.lock_path_ = lock_path;
   if (::stat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode)) return file_failure(EEXIST, tried);
     ::unlink(path.c_str());
   }
   HEADRACE_TAKE(bound, socket_at(path, tried, ::bind));
   made.descriptor_ = std::move(*bound);
-  made.path_ = std::filesystem::absolute(path).string();
   made.bound_ = SharedFile::identity_at(made.path_);
   // No client can connect before listen().
   if ((group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) ||
@@ -96,9 +92,10 @@ LocalSocket::~LocalSocket() {
   if (lock_.get() < 0) return;
   hide();
   struct stat ours{};
-  const auto there = SharedFile::identity_at(lock_path_);
+  const std::string lock_path = path_ + ".lock";
+  const auto there = SharedFile::identity_at(lock_path);
   const bool is_ours = ::fstat(lock_.get(), &ours) == 0 && there && there->inode == ours.st_ino;
-  if (is_ours) ::unlink(lock_path_.c_str());
+  if (is_ours) ::unlink(lock_path.c_str());
 }
 
 void LocalSocket::hide() const noexcept {

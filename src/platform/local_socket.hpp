@@ -72,7 +72,6 @@ class LocalSocket {
   Descriptor lock_;  ///< Of a listener.
   std::string path_;
   std::optional<SharedFile::Identity> bound_;
-  std::string lock_path_;
 };
 
 }  // namespace headrace::platform

@@ -21,8 +21,8 @@ namespace headrace::store::detail {
 
 /// A limit of time that can be added to a clock's, and has a quarter.
 [[nodiscard]] constexpr std::chrono::nanoseconds bounded(std::chrono::milliseconds time) {
-  constexpr std::chrono::milliseconds kMax = std::chrono::hours(24 * 365 * 100);
-  return std::clamp(time, std::chrono::milliseconds(1), kMax);
+  return std::clamp<std::chrono::milliseconds>(time, std::chrono::milliseconds(1),
+                                               std::chrono::years(30));
 }
 
 /// Threading: shared; buffers confined, under the mutex of the store.

@@ -49,10 +49,6 @@ bool StoreState::has_unflushed(bool on_disks) const {
   return false;
 }
 
-bool StoreState::awaits_clients() const {
-  return !tiers_[0]->leased.empty() && !tiers_[0]->waiting.empty();
-}
-
 bool StoreState::is_idle() const {
   for (const std::unique_ptr<Tier>& tier : tiers_) {
     if (!tier->waiting.empty() || !tier->unwritten.empty()) return false;
@@ -98,7 +94,7 @@ void StoreState::keep() {
       unsent_.pop_front();
     }
     expire(work);
-    if (awaits_clients()) serve_waiting(work);
+    serve_waiting(work);
     mutex_.unlock();
     finish(work);
     mutex_.lock();
@@ -110,9 +106,10 @@ void StoreState::keep() {
     }
     if (has_unflushed(false) || (is_ending_ && is_idle())) continue;
     flusher_sleeps_ = true;
+    const bool awaits_clients = !tiers_[0]->leased.empty() && !tiers_[0]->waiting.empty();
     const std::chrono::nanoseconds time_max = polls              ? kPollInterval
                                               : !unsent_.empty() ? kFullInterval
-                                              : awaits_clients() ? kLeasedInterval
+                                              : awaits_clients   ? kLeasedInterval
                                                                  : interval_;
     static_cast<void>(flusher_wake_.wait_for(mutex_, time_max));
     flusher_sleeps_ = false;

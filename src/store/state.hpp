@@ -305,8 +305,6 @@ class StoreState final : public Store {
   [[nodiscard]] Result<void> start_threads();
   /// In tiers that the flusher flushes, or also in those on disks.
   [[nodiscard]] bool has_unflushed(bool on_disks) const HEADRACE_REQUIRES(mutex_);
-  /// Whether a put may wait for memory that clients read in place.
-  [[nodiscard]] bool awaits_clients() const HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
   /// Makes the tier's new blocks durable, and frees its retired slots.
   void flush(std::size_t tier);
