@@ -431,12 +431,14 @@ void StoreState::end_written(const detail::Unwritten& written, Outcome outcome, 
 }
 
 Transfer StoreState::flush() {
+  constexpr PutBlock kNone;
+  if (is_forked()) return put({&kNone, 1}, 0, {});  // Ends as closed.
   BatchPointer batch;
   Work work;
   {
     const Lock lock(mutex_);
     std::vector<std::pair<std::size_t, detail::Unwritten>> found;
-    for (Block* const block : is_forked() ? std::vector<Block*>() : index_.all()) {
+    for (Block* const block : index_.all()) {
       const std::size_t tier = block->fastest();
       std::size_t below = tier;
       while (below != kTiersMax && tiers_[below]->file == nullptr) below = block->next_below(below);

@@ -351,7 +351,10 @@ TEST_P(InMemory, AChildOfForkIsRefused) {
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<std::byte> bytes(kBlockBytes);
+    const Transfer flushed = store_->flush();
+    flushed.wait();
     const bool refused = store_->get("a", bytes).outcome == Outcome::closed &&
+                         !flushed.all_done() && flushed.ends().size() == 1 &&
                          store_->put("b", bytes).outcome == Outcome::closed &&
                          !store_->length("a").has_value() && store_->keys().empty();
     store_.reset();
