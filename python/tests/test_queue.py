@@ -83,6 +83,7 @@ def test_time_limits_end_waits() -> None:
         for timeout in (0, 0.05):
             with pytest.raises(TimeoutError):
                 producer.put(bytes(8), timeout)
+        assert consumer.get(float("inf")) == bytes(8)
 
 
 def test_a_message_that_is_too_long_is_refused() -> None:

@@ -29,6 +29,7 @@ Writing = Literal["cache", "memory", "header"]
 
 # Waits are split into slices, between which Python handles signals.
 _SLICE_NS = 200_000_000
+_WAIT_S_MAX = 1e9
 
 
 class PeerLostError(Error, ConnectionError):
@@ -374,7 +375,7 @@ async def _await(
 
 
 def _limit(timeout: float | None) -> float | None:
-    return None if timeout is None else time.monotonic() + timeout
+    return None if timeout is None else time.monotonic() + min(timeout, _WAIT_S_MAX)
 
 
 def _slice_ns(limit: float | None) -> int:
