@@ -211,6 +211,17 @@ def test_a_cursor_reads_the_tables_from_its_first_statement_on() -> None:
                 assert work(cursor) == [(ROWS,)]
 
 
+def test_a_cursor_takes_a_new_table_beside_a_pending_result_and_after_it_left_one() -> None:
+    with headrace.sql.connect(prefetch="on") as connection, connection.cursor() as cursor:
+        connection.register("facts", FACTS)
+        connection.register("few", FACTS.slice(0, 3))
+        assert cursor.execute("SELECT count(*) FROM facts").fetchone() == (ROWS,)
+        assert cursor.execute("SELECT count(*) FROM few").fetchall() == [(3,)]
+        cursor.unregister("few")
+        connection.register("few", FACTS.slice(0, 2))
+        assert cursor.execute("SELECT count(*) FROM few").fetchall() == [(2,)]
+
+
 @pytest.mark.parametrize("name", ["chosen", "IF NOT EXISTS chosen", "main.chosen", '"chosen"'])
 def test_views_and_macros_are_prefetched(name: str) -> None:
     with headrace.sql.connect(prefetch="on") as connection:

@@ -162,11 +162,13 @@ class Connection(Closing):
         self.need(*self._shared.all_tables())
         return self._opened
 
-    def need(self, *texts: object) -> None:
-        """Register the tables that texts name, if this is a cursor that lacks them."""
+    def need(self, *texts: object, ends: bool = False) -> None:
+        """Register the tables that texts name and this cursor lacks; `ends` a pending result."""
         for text in texts if not self._owner else ():
             for name, source in self._shared.sources_in(str(getattr(text, "query", text))):
                 if name not in self._registered:
+                    if ends:
+                        self._opened.abort()
                     self._opened.register(name, source)
                     self._registered.add(name)
 
@@ -218,6 +220,7 @@ class Connection(Closing):
         """Unregister a table and drop its copies."""
         self.need(view_name)
         self._opened.unregister(view_name)
+        self._registered.discard(view_name)
         self._leave()
         self._shared.remove(view_name)
         return self
@@ -231,7 +234,7 @@ class Connection(Closing):
 
     def execute(self, query: object, parameters: object = None) -> Any:
         """Run a statement; read its result with the `fetch` methods. None if there is none."""
-        self.need(query)
+        self.need(query, ends=True)
         run = self._opened.execute
         return self if self._run(query, parameters, run, query, parameters) is not None else None
 
