@@ -517,8 +517,7 @@ class _Running:
                 return
             self.opening = identity
         opened = None
-        # The task opens it again and raises the error; panics of Rust are not Exceptions.
-        with suppress(BaseException):
+        with suppress(BaseException):  # Also panics of Rust: the task opens it again and raises.
             opened = self._opened(wanted.data, wanted.key)
         with self.lock:
             self.opening = None

@@ -407,8 +407,7 @@ class Store(Closing):
             length = self._native.length(key)
             target = bytearray(length or 1)
             transfer = self.get_many([key], [target])
-            # Another thread replaced it by a longer one.
-            if transfer.outcomes == ["wrong_length"]:
+            if transfer.outcomes == ["wrong_length"]:  # Another thread put a longer one.
                 continue
             transfer.check()
             return bytes(memoryview(target)[: transfer.byte_counts[0]])
@@ -539,8 +538,7 @@ class Store(Closing):
             loop.remove_reader(self._native.descriptor())
         self._native.close()
         if loop is not None and not loop.is_closed():
-            # The descriptor no longer wakes tasks that await transfers.
-            loop.call_soon_threadsafe(self._wake_ended)
+            loop.call_soon_threadsafe(self._wake_ended)  # The descriptor no longer does.
         if self._own_engine:
             self._engine.close()
 
