@@ -299,7 +299,7 @@ StoreStatistics ServerState::totals() const {
   StoreStatistics all = store->statistics();
   for (const std::shared_ptr<Client>& client : clients) {
     ClientStatistics& each = all.clients.emplace_back(client->statistics);
-    each.reads_in_place = client->reader.reads_seen;
+    each.reads_in_place = client->reader.words->read_count.load_relaxed();  // As a hint.
     each.pins = client->pins.size();
     each.leases = static_cast<std::uint64_t>(std::ranges::count_if(
         client->reader.words->leases, [](const auto& lease) { return lease.load_relaxed() != 0; }));

@@ -14,7 +14,7 @@
 
 #if defined(__SANITIZE_THREAD__)
 /// The servers in other processes are forked, and have threads.
-extern "C" [[gnu::visibility("default")]] inline const char* __tsan_default_options() {
+extern "C" [[gnu::visibility("default"), gnu::used]] inline const char* __tsan_default_options() {
   return "die_after_fork=0";
 }
 #endif
