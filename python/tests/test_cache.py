@@ -416,6 +416,20 @@ def test_a_source_that_is_no_array_cannot_be_resized_or_closed_while_it_is_held(
     mapped.close()
 
 
+def test_one_owner_of_the_same_memory_is_held(cache: headrace.Cache) -> None:
+    column, owners = pa.chunked_array([np.arange(1000)]), []
+    for _ in range(3):
+        owner = column.chunk(0)  # Each time another object.
+        ready(cache, owner.to_numpy())
+        owners.append(weakref.ref(owner))
+        del owner
+    gc.collect()
+    assert [each() is not None for each in owners] == [True, False, False]
+    cache.clear()
+    gc.collect()
+    assert owners[0]() is None
+
+
 def test_a_change_is_in_the_source_once_it_is_written_back(cache: headrace.Cache) -> None:
     source = np.zeros((16, 1024))
     with cache.change(source) as view:

@@ -288,7 +288,7 @@ class Cache(Closing):
             placement == "fastest" and not machine.has_faster_node()
         )
         self._watched: dict[int, weakref.ref[npt.NDArray[Any]]] = {}
-        self._held: dict[int, object] = {}
+        self._held: dict[int | tuple[int, int], object] = {}
         self._native = _core.Cache.make(
             machine.native(),
             self.engine.native(),
@@ -477,7 +477,11 @@ class Cache(Closing):
             # We cannot observe when another owner frees its memory, so keep the owner alive.
             holder = base if base is not None else owner
             identity = holder.obj if isinstance(holder, memoryview) else holder
-            self._held.setdefault(id(identity), holder)
+            if id(identity) not in self._held:
+                # Arrow and DLPack make another owner of the same memory each time: one is enough.
+                region = owner.ctypes.data, owner.nbytes
+                if self._held.setdefault(region, holder) is holder:
+                    self._held[id(identity)] = holder
             return
         key = id(owner)
         if key in self._watched:
