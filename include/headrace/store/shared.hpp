@@ -3,7 +3,8 @@
 // own. Clients read blocks in the first tier, which is memory, without a message to the server.
 //
 // Specification: as in store.hpp, except that a client's get takes effect between its submission
-//   and its end, and that its flush has one end.
+//   and its end, and that its flush has one end. A client's on_done may only start transfers: its
+//   thread takes the server's answers, for which other calls wait.
 // Damage: clients cannot write to the memory of blocks. Whatever a client does, it loses at worst
 //   its own requests and the blocks that it may replace or remove.
 // Leases: a client that reads blocks in place keeps their memory until it ends. All clients can
