@@ -481,6 +481,18 @@ def test_a_file_that_replaces_a_shared_one_is_decoded(tmp_path: Path) -> None:
     assert found == [[1], [2]]
 
 
+def test_a_text_file_that_changed_behind_its_head_is_read_again(
+    client: distributed.Client, tmp_path: Path
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(ahead="decode", share="16MiB"))
+    found = []
+    for number in ("1", "2"):  # Dask reads 256 kB to learn the columns, and compares them.
+        (tmp_path / "n.csv").write_text("n\n" + "0\n" * 200_000 + number)
+        found.append(dd.read_csv(tmp_path / "n.csv").n.sum().compute())
+    headrace.dask.uninstall(client)
+    assert found == [1, 2]
+
+
 def tasks_known(dask_scheduler: distributed.Scheduler) -> int:
     return len(dask_scheduler.tasks)
 

@@ -547,8 +547,9 @@ def _identity(data: object) -> object:
 def _decoding(data: Any) -> tuple[object, Callable[[], Any]]:
     """The name of an input among shared ones, None if it is not shared; and how to decode it."""
     if isinstance(data, _Reading):
-        # The keys of Dask's functions have a digest of their arguments; others are the user's.
-        return data.run.key if _is_producer(data.run) else None, data.run
+        # Others than Dask's keys may be the user's. That of a CSV block has its file's time.
+        keys = [each.key for each in (data.run, *data.run.args) if isinstance(each, Task)]
+        return keys if _is_producer(data.run) else None, data.run
     if not isinstance(data, Partition):
         return None, lambda: data
     with suppress(OSError):
