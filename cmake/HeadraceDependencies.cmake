@@ -21,7 +21,7 @@ endif()
 add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wundef
   $<$<COMPILE_LANGUAGE:CXX>:-Wold-style-cast> $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
-  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
 # With HEADRACE_UNITY, what is shipped has the same flags in every preset; the other presets find its warnings.
 set(werror $<$<AND:$<BOOL:${HEADRACE_WERROR}>,$<NOT:$<BOOL:${HEADRACE_UNITY}>>>:-Werror>)
 target_compile_options(headrace_flags INTERFACE ${werror})
