@@ -160,7 +160,7 @@ bool lost_record_returns() {
     OnDevice<R> disk(recorder, file.bytes, drive, left);
     disk.medium.stop_flushing();
     // The first one by a checkpoint.
-    for (detail::SlotNumber slot : {1, 2, 3}) {
+    for (detail::SlotNumber slot : {1U, 2U, 3U}) {
       const detail::SlotHeader header = detail::slot_header(slot, "1", kDataBytes, 1, std::nullopt);
       disk.medium.store(disk.table.data() + (file.header(slot) - file.bytes.data()),
                         std::as_bytes(std::span(&header, 1)));
