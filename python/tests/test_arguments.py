@@ -190,6 +190,7 @@ def test_old_names_are_refused_with_the_new_one() -> None:
         (("sql", "--repeat", "3", "SELECT 1"), "--repeat is --rounds now"),
         (("report", "--out", "page.html"), "--out is --output now"),
         (("tune", "--seconds", "3"), "--seconds is --time now"),
+        (("sim", "advise", "--sql", "file", "--data", "folder"), "--plan --simulate MACHINE' now"),
         (("tune", "--time", "90"), "with its unit: ms, s, min or h"),
     ],
 )

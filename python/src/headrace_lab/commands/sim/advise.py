@@ -19,6 +19,13 @@ _THREADS_MAX = 4096
 _ROWS_MAX = 20
 
 
+def _refuse_sql(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        _options.refuse(
+            "a query's gain is 'headrace sql SQL --data DIR --plan --simulate MACHINE' now"
+        )
+
+
 @click.command("advise", cls=Command)
 @machine_option("needed with --bytes")
 @_options.option("--bytes", "size", type=_options.Size(1), help="Bytes of node 0 that are read.")
@@ -34,6 +41,7 @@ _ROWS_MAX = 20
     default="scan",
     help="With --bytes: in order, in order and written back, or each load needs the one before.",
 )
+@click.option("--sql", "--data", "--tables", hidden=True, expose_value=False, callback=_refuse_sql)
 @_options.option(
     "--trace", type=_options.FilePath(), help="A traced program: on which machine, with what."
 )
