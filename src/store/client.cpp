@@ -50,7 +50,7 @@ class ClientState final : public Store {
   static void operator delete(ClientState* state, std::destroying_delete_t /*how*/) {
     if (state->is_forked()) return;
     state->~ClientState();
-    ::operator delete(state, std::align_val_t{alignof(ClientState)});
+    ::operator delete(state);
   }
   [[nodiscard]] Result<void> start() {
     HEADRACE_TAKE(started, platform::start_thread("connect to a shared store", [this] { talk(); }));
