@@ -112,10 +112,8 @@ class Index {
 
   /// Call before add(), which then cannot fail.
   void reserve_one() {
-    // At least two buckets per entry keep chains at one link. Small tables have four: there a hit
-    // takes a fifth less time, because fewer chains are of a length that is not predicted.
-    const std::uint64_t per_entry = bits_ < kSparseBits ? 4 : 2;
-    if (per_entry * count() >= std::uint64_t{1} << bits_) grow();
+    // At least two buckets per entry keep chains at one link.
+    if (2 * std::uint64_t{count()} >= std::uint64_t{1} << bits_) grow();
   }
   void add(std::uint32_t number, EntryState& entry);
   void remove(std::uint32_t number, const EntryState& entry);
@@ -127,7 +125,6 @@ class Index {
 
  private:
   static constexpr std::uint32_t kFirstBits = 4;
-  static constexpr std::uint32_t kSparseBits = 14;
   /// Each table is four times as large as the one before: rehashing waits for memory at each step,
   /// and so does a miss that passes other entries, of which there are then fewer.
   static constexpr std::uint32_t kGrowthBits = 2;

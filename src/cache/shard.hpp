@@ -164,6 +164,9 @@ class Shard {
   /// Calls `visit(slot, word, entry)` for every lease of an entry that the caller marked.
   template <typename Visit>
   void for_each_leaving(Visit visit);
+  [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
+    return footprint_bytes(entry.region().byte_count, core_.granule_bytes);
+  }
 
   Core& core_;
   const std::uint16_t number_;

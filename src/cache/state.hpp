@@ -22,10 +22,23 @@
 
 namespace headrace::cache {
 
-using detail::Core, detail::DeferredEvents, detail::DirtyRanges, detail::EntryList,
-    detail::EntryState, detail::InFlightMoves, detail::Lookup, detail::Newcomer, detail::Phase,
-    detail::Placements, detail::Places, detail::Reader, detail::Region, detail::Reservation,
-    detail::Shard, detail::Slot, detail::ThreadCounts;
+using detail::Core;
+using detail::DeferredEvents;
+using detail::DirtyRanges;
+using detail::EntryList;
+using detail::EntryState;
+using detail::InFlightMoves;
+using detail::Lookup;
+using detail::Newcomer;
+using detail::Phase;
+using detail::Placements;
+using detail::Places;
+using detail::Reader;
+using detail::Region;
+using detail::Reservation;
+using detail::Shard;
+using detail::Slot;
+using detail::ThreadCounts;
 
 /// Threading: shared. The machine, the policies and the list of shards are constant.
 class CacheState {
@@ -49,11 +62,8 @@ class CacheState {
     void operator()(Core* core) const { core->let_go(); }
   };
 
-  /// Shards of a node: one for each kStripedBytes of its capacity, but kStripeMin if each then has
-  /// an eighth of kStripedBytes, at most kStripeMax, and one more. An eviction takes an eighth of
-  /// one at most: with more of them than this it would be less than a 64th of the node.
+  /// Shards of a node: one for each kStripedBytes of its capacity, at most kStripeMax and one more.
   static constexpr std::uint64_t kStripedBytes = std::uint64_t{64} << 20U;
-  static constexpr std::uint64_t kStripeMin = 8;
   static constexpr std::uint64_t kStripeMax = 32;
   static constexpr std::uint32_t kStripeBits = 22;
 
