@@ -110,11 +110,19 @@ class TransferHandle {
 using TierTuple = std::tuple<std::uint64_t, std::optional<NodeId>, std::string, std::string,
                              std::uint64_t, std::optional<std::uint32_t>>;
 
+/// Whether a handler of signals, such as that of Ctrl-C, has raised an exception.
+bool is_interrupted() {
+  const GilAcquired acquired;
+  return PyErr_CheckSignals() != 0;
+}
+
 /// The store that `open(engine)`, which runs without the GIL, makes, or one that it serves.
 template <typename Made, typename Open>
 std::shared_ptr<StoreHandle> open_store(const std::shared_ptr<EngineHandle>& engine,
                                         const Open& open) {
-  std::shared_ptr<Made> owner = value_of(without_gil([&] { return open(engine->engine()); }));
+  auto made = without_gil([&] { return open(engine->engine()); });
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  std::shared_ptr<Made> owner = value_of(std::move(made));
   if constexpr (std::is_same_v<Made, store::Store>) {
     return std::make_shared<StoreHandle>(engine, std::move(owner));
   } else {
@@ -151,14 +159,16 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
                                     .store = std::move(options),
                                     .clients_max = clients_max,
                                     .group = group,
-                                    .replace_within = std::chrono::milliseconds(replace_within_ms)};
+                                    .replace_within = std::chrono::milliseconds(replace_within_ms),
+                                    .is_interrupted = is_interrupted};
   return open_store<store::Server>(
       engine, [&](engine::Engine& with) { return store::Server::make(with, serving); });
 }
 
 std::shared_ptr<StoreHandle> connect(const std::shared_ptr<EngineHandle>& engine,
                                      const std::string& socket, std::uint64_t deadline_ms) {
-  const store::ConnectOptions options{.deadline = std::chrono::milliseconds(deadline_ms)};
+  const store::ConnectOptions options{.deadline = std::chrono::milliseconds(deadline_ms),
+                                      .is_interrupted = is_interrupted};
   return open_store<store::Store>(
       engine, [&](engine::Engine& with) { return store::connect(with, socket, options); });
 }

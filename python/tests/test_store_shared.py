@@ -284,6 +284,32 @@ def test_a_stopped_server_times_out(tmp_path: Path, command_path: Path) -> None:
         server.send_signal(signal.SIGCONT)
 
 
+def test_ctrl_c_ends_the_wait_for_a_server(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    handled: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        handled.append(number)
+        if len(handled) > 1:
+            raise KeyboardInterrupt
+
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent,
+        headrace.Engine() as engine,
+    ):
+        silent.bind(path)
+        silent.listen()
+        before = signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                headrace.Store.connect(path, deadline_s=60, engine=engine)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert handled == [signal.SIGALRM] * 2
+
+
 def test_json_of_the_benchmark_has_its_ratios(here: Here) -> None:
     made = json.loads(here("bench", "store", "--processes", "2", "--rounds", "1", "--json").stdout)
     Draft202012Validator(schema_of("bench-store")).validate(made)

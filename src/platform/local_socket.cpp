@@ -43,13 +43,15 @@ Result<Descriptor> socket_at(const std::string& path, const std::string& tried, 
 
 }  // namespace
 
-void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max) {
+void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max,
+                bool (*is_interrupted)()) {
   const auto until = std::chrono::steady_clock::now() + time_max;
   while (true) {
     const std::chrono::nanoseconds now_left = until - std::chrono::steady_clock::now();
     const auto left = std::max(now_left, std::chrono::nanoseconds(0)).count();
     const timespec limit{.tv_sec = left / 1'000'000'000, .tv_nsec = left % 1'000'000'000};
     if (::ppoll(watched.data(), watched.size(), &limit, nullptr) >= 0 || errno != EINTR) return;
+    if (is_interrupted != nullptr && is_interrupted()) return;
   }
 }
 
@@ -108,7 +110,8 @@ Result<LocalSocket> LocalSocket::connect(const std::string& path) {
   return LocalSocket(made->release());
 }
 
-Result<void> LocalSocket::end_listener(const std::string& path, std::chrono::nanoseconds time_max) {
+Result<void> LocalSocket::end_listener(const std::string& path, std::chrono::nanoseconds time_max,
+                                       bool (*is_interrupted)()) {
   const std::string tried = fmt::format("end the server at '{}'", path);
   const auto connected = connect(path);
   if (!connected) {
@@ -126,7 +129,7 @@ Result<void> LocalSocket::end_listener(const std::string& path, std::chrono::nan
     return errno == ESRCH ? Result<void>() : file_failure(errno, tried);
   }
   pollfd ended{.fd = watched.get(), .events = POLLIN, .revents = 0};
-  poll_until({&ended, 1}, time_max);
+  poll_until({&ended, 1}, time_max, is_interrupted);
   if (ended.revents != 0) return {};
   return fail(Code::capacity_exceeded, tried,
               fmt::format("process {} was sent SIGTERM, and has not ended in time", process),

@@ -16,8 +16,9 @@ struct pollfd;
 
 namespace headrace::platform {
 
-/// As poll(), but no signal ends it.
-void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max);
+/// As poll(), but a signal ends it only if `is_interrupted`, which may be null, then says so.
+void poll_until(std::span<pollfd> watched, std::chrono::nanoseconds time_max,
+                bool (*is_interrupted)() = nullptr);
 
 /// A Unix socket of packets. No call blocks.
 ///
@@ -36,7 +37,8 @@ class LocalSocket {
   /// Fails: capacity_exceeded if it has not ended in time; unsupported if it is this process, or in
   ///        another PID namespace; permission_denied; as connect().
   [[nodiscard]] static Result<void> end_listener(const std::string& path,
-                                                 std::chrono::nanoseconds time_max);
+                                                 std::chrono::nanoseconds time_max,
+                                                 bool (*is_interrupted)() = nullptr);
   ~LocalSocket();
   LocalSocket(LocalSocket&&) noexcept = default;
   LocalSocket& operator=(LocalSocket&&) noexcept = default;

@@ -515,7 +515,8 @@ Result<int> ClientState::event_descriptor() {
 
 Result<std::unique_ptr<Store>> connect(engine::Engine& engine, const std::string& socket,
                                        const ConnectOptions& options) {
-  HEADRACE_TAKE(link, SharedLink::make(socket, detail::bounded(options.deadline)));
+  HEADRACE_TAKE(
+      link, SharedLink::make(socket, detail::bounded(options.deadline), options.is_interrupted));
   HEADRACE_TAKE(wake, platform::EventDescriptor::make());
   auto client =
       std::make_unique<ClientState>(engine, socket, options, std::move(*link), std::move(*wake));

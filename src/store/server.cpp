@@ -335,8 +335,8 @@ Result<std::unique_ptr<Server>> Server::make(engine::Engine& engine, const Serve
   shape.lease_count = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(shape.cell_count / (2 * std::uint64_t{options.clients_max}), 256));
   if (options.replace_within.count() != 0) {
-    HEADRACE_TRY(
-        LocalSocket::end_listener(options.socket, detail::bounded(options.replace_within)));
+    HEADRACE_TRY(LocalSocket::end_listener(options.socket, detail::bounded(options.replace_within),
+                                           options.is_interrupted));
   }
   HEADRACE_TAKE_WITHIN(kServing, socket, LocalSocket::listen(options.socket, options.group));
   HEADRACE_TAKE_WITHIN(kServing, event, platform::EventDescriptor::make());

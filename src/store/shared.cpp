@@ -116,11 +116,12 @@ bool SharedCells::is_leased(Cell cell) const {
 }
 
 Result<std::shared_ptr<SharedLink>> SharedLink::make(const std::string& path,
-                                                     std::chrono::nanoseconds time_max) {
+                                                     std::chrono::nanoseconds time_max,
+                                                     bool (*is_interrupted)()) {
   const std::string tried = "connect to a shared store";
   HEADRACE_TAKE_WITHIN(tried, socket, platform::LocalSocket::connect(path));
   pollfd watched{.fd = socket->descriptor(), .events = POLLIN, .revents = 0};
-  platform::poll_until({&watched, 1}, time_max);
+  platform::poll_until({&watched, 1}, time_max, is_interrupted);
   Welcome hello;
   hello.magic = 0;
   std::vector<platform::Descriptor> files;

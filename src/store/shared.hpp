@@ -218,7 +218,8 @@ class SharedLink {
 
   /// Fails: as store::connect.
   [[nodiscard]] static Result<std::shared_ptr<SharedLink>> make(const std::string& path,
-                                                                std::chrono::nanoseconds time_max);
+                                                                std::chrono::nanoseconds time_max,
+                                                                bool (*is_interrupted)() = nullptr);
 
   SharedLink& operator=(SharedLink&&) = delete;
   /// With the last view, if that outlives the store.

@@ -32,6 +32,9 @@
 
 namespace headrace::store {
 
+/// Asked after each signal during a wait, on the thread that waits; if true, the wait ends.
+using IsInterrupted = bool();
+
 struct ServeOptions {
   std::string socket;  ///< Path. Its permissions say who may connect: at first only this user.
   StoreOptions store;  ///< The first tier must be memory on any node.
@@ -40,6 +43,7 @@ struct ServeOptions {
   /// Not 0: the process that serves at the socket, of any version, is ended by SIGTERM, and has
   /// this time for it. Clients connect to this server by themselves.
   std::chrono::milliseconds replace_within{0};
+  IsInterrupted* is_interrupted = nullptr;  ///< Null: the wait for that process goes on.
 };
 
 /// Serves a store until its destruction, in a thread of its own. Borrows the engine.
@@ -64,6 +68,7 @@ struct ConnectOptions {
   /// A request that the server has not answered after this time, or a quarter more, ends as
   /// timed_out. A put may still take effect.
   std::chrono::milliseconds deadline = std::chrono::seconds(30);
+  IsInterrupted* is_interrupted = nullptr;  ///< Null: the wait for the server goes on.
 };
 
 /// Connects to the server at `socket`, which is trusted. Borrows the engine. Runs one thread.
