@@ -160,9 +160,6 @@ static void a_store_is_shared(headrace_engine* engine, const char* path) {
   headrace_store_free(client);
   EXPECT(memcmp(view.bytes, "second one", 10) == 0);
   headrace_view_end(&view);
-  char lock[80];
-  snprintf(lock, sizeof lock, "%s.lock", path);
-  EXPECT(unlink(lock) == 0);
 }
 
 static void bytes_of_a_file_are_durable(const char* path) {
