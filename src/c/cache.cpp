@@ -9,9 +9,16 @@
 
 namespace {
 
-using headrace::Bytes, headrace::Code, headrace::fail, headrace::NodeId, headrace::Result,
-    headrace::c::make_for_c, headrace::c::object_of, headrace::c::read_options,
-    headrace::cache::Cache, headrace::cache::Entry;
+using headrace::Bytes;
+using headrace::Code;
+using headrace::fail;
+using headrace::NodeId;
+using headrace::Result;
+using headrace::c::make_for_c;
+using headrace::c::object_of;
+using headrace::c::read_options;
+using headrace::cache::Cache;
+using headrace::cache::Entry;
 
 static_assert(sizeof(Entry) <= sizeof(headrace_entry) && alignof(Entry) <= alignof(headrace_entry));
 

@@ -31,8 +31,12 @@
 namespace headrace::bench {
 namespace {
 
-using engine::DsaQueue, engine::Engine, engine::Job, engine::Mover, engine::Operation,
-    engine::Submit;
+using engine::DsaQueue;
+using engine::Engine;
+using engine::Job;
+using engine::Mover;
+using engine::Operation;
+using engine::Submit;
 
 constexpr std::size_t kBytes = std::size_t{256} << 10U;
 static_assert(kBytes > engine::kInlineBytesMax);

@@ -56,11 +56,20 @@ void* operator new(std::size_t byte_count) {
 
 namespace {
 
-using headrace::bench::die, headrace::bench::must, headrace::bench::run_counted,
-    headrace::engine::Batch, headrace::engine::Channel, headrace::engine::Completion,
-    headrace::engine::DsaQueue, headrace::engine::Engine, headrace::engine::Job,
-    headrace::engine::Mover, headrace::engine::Operation, headrace::engine::Path,
-    headrace::engine::Submit, headrace::engine::Ticket;
+using headrace::bench::die;
+using headrace::bench::must;
+using headrace::bench::run_counted;
+using headrace::engine::Batch;
+using headrace::engine::Channel;
+using headrace::engine::Completion;
+using headrace::engine::DsaQueue;
+using headrace::engine::Engine;
+using headrace::engine::Job;
+using headrace::engine::Mover;
+using headrace::engine::Operation;
+using headrace::engine::Path;
+using headrace::engine::Submit;
+using headrace::engine::Ticket;
 namespace dsa = headrace::dsa;
 
 constexpr std::size_t kBytes = 4096;

@@ -44,8 +44,16 @@
 namespace headrace::bench {
 namespace {
 
-using engine::Batch, engine::Channel, engine::Completion, engine::Engine, engine::Job,
-    engine::JobState, engine::Operation, engine::OperationKind, engine::Submit, engine::Ticket;
+using engine::Batch;
+using engine::Channel;
+using engine::Completion;
+using engine::Engine;
+using engine::Job;
+using engine::JobState;
+using engine::Operation;
+using engine::OperationKind;
+using engine::Submit;
+using engine::Ticket;
 
 constexpr std::uint64_t kPattern = 0x5a5a'5a5a'5a5a'5a5aU;
 constexpr std::size_t kLineBytes = 64;
