@@ -54,6 +54,8 @@ TEST_F(Shared, AChildOfForkKeepsNothingOfAServer) {
     if (::fork() != 0) return;
     ::close(over[1]);
     char end = 0;
+    // It has closed by now what it shall not keep; its parent may be faster.
+    if (::write(ready[1], "f", 1) != 1) ::_exit(1);
     ::_exit(static_cast<int>(::read(over[0], &end, 1)));
   };
   const pid_t process = ::fork();
@@ -64,7 +66,6 @@ TEST_F(Shared, AChildOfForkKeepsNothingOfAServer) {
     if (::write(ready[1], "r", 1) != 1) ::_exit(1);
     while ((*server)->served().statistics().blocks == 0) std::this_thread::yield();
     fork_idle();
-    if (::write(ready[1], "f", 1) != 1) ::_exit(1);
     while (true) ::pause();
   }
   std::array<char, 2> bytes{};
@@ -78,6 +79,7 @@ TEST_F(Shared, AChildOfForkKeepsNothingOfAServer) {
   serve();
   EXPECT_EQ(put(*store, 2, 1), Outcome::done);
   fork_idle();
+  ASSERT_EQ(::read(ready[0], &bytes[1], 1), 1);
   server_.reset();
   serve();
   EXPECT_EQ(put(*client(), 3, 1), Outcome::done);
