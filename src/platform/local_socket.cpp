@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 namespace headrace::platform {
 namespace {
@@ -59,7 +60,8 @@ Result<LocalSocket> LocalSocket::listen(const std::string& path,
                                         std::optional<std::uint32_t> group) {
   const std::string tried = fmt::format("listen at '{}'", path);
   LocalSocket made(-1);
-  made.path_ = std::filesystem::absolute(path).string();
+  std::error_code is_gone;  // The current directory: then opening says so.
+  made.path_ = std::filesystem::absolute(path, is_gone).string();
   const std::string lock_path = made.path_ + ".lock";
   Descriptor lock;
   struct stat status{};

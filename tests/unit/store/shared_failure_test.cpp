@@ -2,6 +2,7 @@
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <thread>
@@ -98,6 +99,19 @@ TEST_F(Shared, AServerThatEndsLeavesTheSocketOfAnother) {
   const auto store = client();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(put(*store, 1, 1), Outcome::done);
+}
+
+TEST_F(Shared, ACurrentDirectoryThatIsGoneIsAnError) {
+  const std::string gone = folder_.file("gone");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::mkdir(gone.c_str(), 0700) != 0 || ::chdir(gone.c_str()) != 0) ::_exit(1);
+    ::rmdir(gone.c_str());
+    ::_exit(platform::LocalSocket::listen("socket").error().code == Code::not_found ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Shared, AServerThatEndsSeesTheEndOfClients) {
