@@ -481,6 +481,7 @@ def test_a_file_that_replaces_a_shared_one_is_decoded(tmp_path: Path) -> None:
     assert found == [[1], [2]]
 
 
+@pytest.mark.alone
 def test_a_text_file_that_changed_behind_its_head_is_read_again(
     client: distributed.Client, tmp_path: Path
 ) -> None:
@@ -503,6 +504,7 @@ def shared(client: distributed.Client) -> dict[str, int]:
     return {name: each.inputs_shared for name, each in headrace.dask.statistics(client).items()}
 
 
+@pytest.mark.alone
 def test_a_worker_reads_what_another_one_has_decoded(files: list[str], tmp_path: Path) -> None:
     parts = [Partition(path, ("n",)) for path in files]
     share = f"{16 * (2 + (os.cpu_count() or 1))}MiB"  # Each client reads 8 blocks in place.
