@@ -41,6 +41,12 @@ class Error(Exception):
 
     code: ClassVar[str] = "unsupported"
 
+    def __init_subclass__(cls) -> None:
+        """Derive the code from the name of the class, unless it states one."""
+        if "code" not in vars(cls):
+            words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
+            cls.code = "_".join(words).lower()
+
     def __init__(self, tried: str, cause: str, remedy: str = "", os_errno: int = 0) -> None:
         super().__init__(f"cannot {tried}: {cause}")
         self.tried = tried
@@ -68,85 +74,57 @@ class _SystemError(Error, OSError):
 class InvalidArgumentError(Error, ValueError):
     """An argument is invalid."""
 
-    code = "invalid_argument"
-
 
 class NotFoundError(Error, LookupError):
     """The named object does not exist."""
-
-    code = "not_found"
 
 
 class OutOfRangeError(Error, OverflowError):
     """A value does not fit: a result its type, a message its queue or buffer."""
 
-    code = "out_of_range"
-
 
 class IoFailedError(_SystemError):
     """A file could not be read or written."""
-
-    code = "io_failed"
 
 
 class CorruptDataError(Error, ValueError):
     """A file or shared memory is damaged, or has another format than expected."""
 
-    code = "corrupt_data"
-
 
 class VersionMismatchError(Error, ValueError):
     """A file has a version that this build cannot read."""
-
-    code = "version_mismatch"
 
 
 class TypeMismatchError(Error, TypeError):
     """A value has the wrong type."""
 
-    code = "type_mismatch"
-
 
 class ClosedError(Error, RuntimeError):
     """The object has been closed."""
-
-    code = "closed"
 
 
 class HardwareAbsentError(Error, RuntimeError):
     """The machine lacks the requested hardware."""
 
-    code = "hardware_absent"
-
 
 class OutOfMemoryError(Error, MemoryError):
     """There is not enough memory of the requested kind or on the requested node."""
-
-    code = "out_of_memory"
 
 
 class CapacityExceededError(Error, RuntimeError):
     """A configured limit has been reached."""
 
-    code = "capacity_exceeded"
-
 
 class PermissionDeniedError(_SystemError, PermissionError):
     """The process lacks the permission."""
-
-    code = "permission_denied"
 
 
 class UnsupportedError(Error, RuntimeError):
     """This machine or build does not support the request."""
 
-    code = "unsupported"
-
 
 _BY_CODE: dict[str, type[Error]] = {
-    kind.code: kind
-    for kind in (*Error.__subclasses__(), *_SystemError.__subclasses__())
-    if "code" in vars(kind)
+    kind.code: kind for kind in (*Error.__subclasses__(), *_SystemError.__subclasses__())
 }
 
 

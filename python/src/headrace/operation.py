@@ -420,8 +420,6 @@ class JobFailedError(Error, RuntimeError):
         completion: The completion, with details such as `dif_errors`; None if not known.
     """
 
-    code = "job_failed"
-
     def __init__(
         self,
         tried: str,
