@@ -108,11 +108,6 @@ def one_of(
     return name
 
 
-def not_picklable(what: str, why: str) -> TypeMismatchError:
-    """The error of `pickle` and `multiprocessing` for objects bound to their process."""
-    return TypeMismatchError(f"pickle {what}", why, "make one in each process")
-
-
 def byte_count(value: object, tried: str, least: int = 1) -> int:
     """Accept a number of bytes, or a text such as "64MiB"."""
     if isinstance(value, str):

@@ -1,9 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of objects that must be closed: a context manager."""
+"""Bases of objects: those that must be closed, and those that belong to one process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+
+from headrace.errors import TypeMismatchError
+
+
+class OfOneProcess:
+    """Refused by `pickle` and `multiprocessing`."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        tried = f"pickle this {type(self).__name__}"
+        cause = "it uses memory, threads or roles of this process"
+        raise TypeMismatchError(tried, cause, "make one in each process")
 
 
 class Closing(ABC):

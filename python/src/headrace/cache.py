@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,11 @@ from headrace._arguments import (
     Eviction,
     byte_count,
     instance_of,
-    not_picklable,
     whole_number,
 )
 from headrace._buffers import as_array_if_tensor, flat_bytes
 from headrace._cache_policies import Mover, Placement, Places, parse_mover, parse_placement
-from headrace._closing import Closing
+from headrace._closing import Closing, OfOneProcess
 from headrace.engine import Engine, Policy
 from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
@@ -82,7 +81,7 @@ class CacheStatistics:
     bytes_cached: int
 
 
-class Entry(_core.Exporter):
+class Entry(OfOneProcess, _core.Exporter):
     """A handle on one cached region. It keeps the source alive.
 
     The copy is freed after the entry has left the cache and its last handle is gone.
@@ -109,9 +108,6 @@ class Entry(_core.Exporter):
         if not self.cached:
             return "<headrace.Entry: the source>"
         return f"<headrace.Entry: a copy on node {self.node}{', changed' * self.changed}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("an entry", "it is a handle on memory of this process")
 
     def wait(self) -> None:
         """Block until the move has ended; other Python threads run meanwhile."""
@@ -177,7 +173,7 @@ class Entry(_core.Exporter):
         return self.view().__dlpack_device__()
 
 
-class Change:
+class Change(OfOneProcess):
     """Exclusive write access to a region; use it in a `with` block.
 
     Threading: confined.
@@ -207,9 +203,6 @@ class Change:
         self._view.flags.writeable = False
         self._native.end()
 
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a change", "it writes memory of this process")
-
     def __enter__(self) -> npt.NDArray[Any]:
         return self._view
 
@@ -217,7 +210,7 @@ class Change:
         self.end()
 
 
-class Cache(Closing):
+class Cache(Closing, OfOneProcess):
     """Keeps copies of regions on the nodes that will read them, moved asynchronously.
 
     A region is identified by its address. When NumPy frees an array, the cache drops its entries;
@@ -448,9 +441,6 @@ class Cache(Closing):
     def __repr__(self) -> str:
         copies = _core.bytes_text(self.statistics.bytes_cached)
         return f"<headrace.Cache: {copies} in copies, by {self.engine!r}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a cache", "its copies are memory of this process")
 
     def native(self) -> _core.Cache:
         """The cache of the extension module."""

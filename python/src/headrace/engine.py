@@ -11,7 +11,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NoReturn,
     Self,
     TypedDict,
     Unpack,
@@ -25,13 +24,12 @@ from headrace._arguments import (
     byte_count,
     instance_of,
     node_list,
-    not_picklable,
     one_of,
     seconds,
     whole_number,
 )
 from headrace._buffers import Memory
-from headrace._closing import Closing
+from headrace._closing import Closing, OfOneProcess
 from headrace.engine_statistics import DeviceStatistics, EngineStatistics, OperationStatistics
 from headrace.errors import ClosedError, InvalidArgumentError, TypeMismatchError
 from headrace.job import Job
@@ -117,7 +115,7 @@ class _Submission(TypedDict, total=False):
     then: Then | None
 
 
-class Engine(Closing):
+class Engine(Closing, OfOneProcess):
     """Moves bytes by DSA devices and by worker threads pinned to NUMA nodes.
 
     Use it as a context manager, or call `close`: running jobs then end as stopped or done.
@@ -408,9 +406,6 @@ class Engine(Closing):
 
     def __repr__(self) -> str:
         return f"<headrace.Engine: {', '.join(self.movers)}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("an engine", "its threads and queues belong to one process")
 
     def native(self) -> _core.Engine:
         """The engine of the extension module."""

@@ -4,10 +4,11 @@
 import weakref
 from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from headrace import _core
-from headrace._arguments import not_picklable, seconds
+from headrace._arguments import seconds
+from headrace._closing import OfOneProcess
 from headrace.operation import Completion, checked, completion_of
 
 if TYPE_CHECKING:  # Loading it takes longer than all of headrace.
@@ -20,7 +21,7 @@ _ASK_LATER_S = 1e-3
 """The shortest sleep of the asyncio selectors."""
 
 
-class Job:
+class Job(OfOneProcess):
     """A submitted operation or batch; made by `Engine.submit` and `Engine.submit_batch`.
 
     The engine keeps the buffers alive until the job has ended, even if this handle is dropped.
@@ -105,9 +106,6 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<headrace.Job: {self.state}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a job", "it belongs to an engine of this process")
 
     def native(self) -> _core.Job:
         """The job of the extension module."""

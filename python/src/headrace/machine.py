@@ -7,10 +7,11 @@ None stands for a figure that neither firmware nor measurement gives.
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from headrace import _core
-from headrace._arguments import not_picklable, path_text
+from headrace._arguments import path_text
+from headrace._closing import OfOneProcess
 from headrace._files import Output
 
 _PATH_TRIED = "take the path of a record"
@@ -109,7 +110,7 @@ class DsaDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(OfOneProcess):
     """A machine as seen by one process: with a restricted cpuset, what the process may use.
 
     Threading: immutable.
@@ -151,9 +152,6 @@ class Machine:
     def faster_nodes(self, initiator: int) -> list[int]:
         """Nodes faster for the processors of `initiator` than their local memory, best first."""
         return self._native.faster_nodes(initiator)
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a machine", "it is a view of this process")
 
     def native(self) -> _core.Machine:
         """The machine of the extension module."""

@@ -3,11 +3,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from headrace import _core
-from headrace._arguments import instance_of, not_picklable, whole_number
+from headrace._arguments import instance_of, whole_number
 from headrace._buffers import ByteArray, Memory, flat_bytes, require_one_order
+from headrace._closing import OfOneProcess
 from headrace._words import counted
 from headrace.errors import Error, InvalidArgumentError
 
@@ -120,7 +121,7 @@ class DifTarget:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class Operation(OfOneProcess):
     """An operation on memory; made by one of the class methods.
 
     Devices and processors produce the same bytes and results. An operation keeps its buffers alive
@@ -325,9 +326,6 @@ class Operation:
     def cache_flush(cls, target: Memory) -> Self:
         """Write the lines of `target` back to memory and drop them from the caches."""
         return cls("cache_flush", target=_written(target))
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("an operation", "it works on memory of this process")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, NoReturn, Self, TypeVar
 
 from headrace import _core
-from headrace._arguments import byte_count, not_picklable, path_text
+from headrace._arguments import byte_count, path_text
 from headrace._buffers import readable
-from headrace._closing import Closing
+from headrace._closing import Closing, OfOneProcess
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
 
 Granularity = Literal["byte", "line", "page"]
@@ -210,7 +210,7 @@ class Ring:
 _Native = TypeVar("_Native", _core.RingProducer, _core.RingConsumer)
 
 
-class _RingEnd(Closing, Generic[_Native]):
+class _RingEnd(Closing, OfOneProcess, Generic[_Native]):
     __slots__ = ("_native",)
 
     def __init__(self, native: _Native) -> None:
@@ -230,9 +230,6 @@ class _RingEnd(Closing, Generic[_Native]):
     def recovered(self) -> RingState:
         """The state that recovery found when this end attached."""
         return RingState(**self._native.recovered())
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("an end of a ring", "its role belongs to this process")
 
     def close(self) -> None:
         """Release the role. Idempotent."""

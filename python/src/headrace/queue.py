@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
-from typing import Any, ClassVar, Literal, Never, NoReturn, Self
+from typing import Any, ClassVar, Literal, Never, Self
 
 from headrace import _core
-from headrace._arguments import byte_count, not_picklable
+from headrace._arguments import byte_count
 from headrace._buffers import flat_bytes, readable
-from headrace._closing import Closing
+from headrace._closing import Closing, OfOneProcess
 from headrace.errors import (
     ClosedError,
     CorruptDataError,
@@ -203,7 +203,7 @@ def _from_duplicate(duplicate: Any) -> Queue:  # noqa: ANN401 - multiprocessing 
         os.close(descriptor)
 
 
-class QueueProducer(Closing):
+class QueueProducer(Closing, OfOneProcess):
     """The producing end. Use it as a context manager, or call `close`, to detach.
 
     Threading: shared; calls are serialised.
@@ -214,9 +214,6 @@ class QueueProducer(Closing):
 
     def __init__(self, native: _core.MessageProducer) -> None:
         self._native = native
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a producer", "its place in the queue belongs to this process")
 
     def put(self, message: object, timeout: float | None = None) -> None:
         """Send a message; waits while the queue is full.
@@ -268,7 +265,7 @@ class QueueProducer(Closing):
         self._native.close()
 
 
-class QueueConsumer(Closing):
+class QueueConsumer(Closing, OfOneProcess):
     """The consuming end. Use it as a context manager, or call `close`, to detach.
 
     Iterating, also with `async for`, receives messages until the queue has ended.
@@ -280,9 +277,6 @@ class QueueConsumer(Closing):
 
     def __init__(self, native: _core.MessageConsumer) -> None:
         self._native = native
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a consumer", "its place in the queue belongs to this process")
 
     def get(self, timeout: float | None = None) -> bytes:
         """Receive a message; waits while the queue is empty.

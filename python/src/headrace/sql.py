@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from headrace._arguments import PrefetchMode, not_picklable
-from headrace._closing import Closing
+from headrace._arguments import PrefetchMode
+from headrace._closing import Closing, OfOneProcess
 from headrace._gain import Learned
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
 from headrace._prefetched import ColumnRead, Explained, ExplainedColumn, Prefetched, ScanRead
@@ -80,7 +80,7 @@ def wrap(
     return Connection(connection, shared, owner=True)
 
 
-class Connection(Closing):
+class Connection(Closing, OfOneProcess):
     """A DuckDB connection whose queries prefetch the registered Arrow tables that they read.
 
     It has all methods of `duckdb.DuckDBPyConnection`, and `isinstance` takes it for one. Before a
@@ -147,9 +147,6 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         return f"<headrace.sql.Connection: prefetch {self.prefetch}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a connection", "its queries run in threads of this process")
 
     @property  # type: ignore[misc] # It cannot be set.
     def __class__(self) -> Any:

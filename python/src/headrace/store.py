@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,13 +17,12 @@ from headrace._arguments import (
     NODE_MAX,
     byte_count,
     instance_of,
-    not_picklable,
     path_text,
     seconds,
     whole_number,
 )
 from headrace._buffers import Memory, flat_bytes
-from headrace._closing import Closing
+from headrace._closing import Closing, OfOneProcess
 from headrace.engine import Engine
 from headrace.errors import (
     CapacityExceededError,
@@ -164,7 +163,7 @@ class StoreStatistics:
     clients: tuple[ClientStatistics, ...] = ()
 
 
-class StoreTransfer:
+class StoreTransfer(OfOneProcess):
     """A submitted batch; `await` it, poll it, or wait for it.
 
     `await` raises what `check` raises; `await transfer.ended()` raises nothing.
@@ -184,9 +183,6 @@ class StoreTransfer:
         if not self.poll():
             return "<headrace.StoreTransfer: running>"
         return f"<headrace.StoreTransfer: {', '.join(sorted(set(self.outcomes)))}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a transfer", "it uses memory of this process")
 
     def poll(self) -> bool:
         """Whether every block has ended; never blocks."""
@@ -253,7 +249,7 @@ def _error(outcome: str, tried: str) -> Error:
     return _ERRORS[outcome](tried, f"{outcome}: {cause}", remedy.rstrip("."))
 
 
-class Store(Closing):
+class Store(Closing, OfOneProcess):
     """Keeps blocks by key in tiers of memory and files, copied by the engine.
 
     A put takes effect when it ends, a get when it is submitted. A full tier moves unpinned, unused
@@ -384,9 +380,6 @@ class Store(Closing):
             if self._own_engine:
                 self._engine.close()
             raise
-
-    def __reduce__(self) -> NoReturn:
-        raise not_picklable("a store", "its memory and its thread belong to this process")
 
     def put(self, key: Key, block: Memory, tier: int = 0) -> None:
         """Put a block and wait until it is stored; in a file, until it is durable.
