@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace._arguments import NODE_MAX, node_list, one_of, whole_number
 from headrace.engine import POLICIES, Engine, MoverInfo, Policy
@@ -70,25 +71,9 @@ def parse_mover(mover: Policy | Mover | None, engine: Engine) -> object:
     known = {info.name: info for info in engine.mover_infos}
     choose = mover
 
-    def ask(
-        names: list[str],
-        loads: list[int],
-        source_node: int | None,
-        target_node: int | None,
-        caller_node: int | None,
-        byte_count: int,
-        sequence: int,
-    ) -> list[int]:
-        context = MoveContext(
-            tuple(known[name] for name in names),
-            tuple(loads),
-            source_node,
-            target_node,
-            caller_node,
-            byte_count,
-            sequence,
-        )
-        chosen = choose(context)
+    def ask(names: list[str], loads: list[int], *others: Any) -> list[int]:  # noqa: ANN401
+        movers = tuple(known[name] for name in names)
+        chosen = choose(MoveContext(movers, tuple(loads), *others))
         indexes = list(chosen) if isinstance(chosen, Iterable) else [chosen]
         tried = "take the choice of a mover policy"
         if not indexes:
