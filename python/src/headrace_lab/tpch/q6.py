@@ -4,19 +4,13 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-import numpy as np
-
-from headrace._arguments import instance_of, prefetch_mode, whole_number
 from headrace.cache import Cache
-from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.machine import Machine, topo
 from headrace_lab import _lab
 from headrace_lab.tpch.lineitem import Columns
 
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_MIN = 4096
-_THREADS = 1 << 16
-"""More than any machine has processors; the system refuses threads much sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +74,13 @@ def run_q6(
         thread_count: Workers; None is one per processor that this process may use.
         record_timeline: Whether to record events.
     """
-    prefetch_mode(prefetch)
-    for name, array in columns.arrays().items():
-        _check_column(name, array)
-        if cache is not None:
-            instance_of(cache, Cache, "take the cache of query 6").guard(array)
-    chunk_bytes = whole_number(chunk_bytes, "take the bytes per chunk of query 6", 1)
-    if thread_count is not None:
-        thread_count = whole_number(thread_count, "take the thread count of query 6", 1, _THREADS)
     if machine is None:
-        machine = cache.machine if cache is not None else topo()
-    instance_of(machine, Machine, "take the machine of query 6")
+        machine = topo() if cache is None else cache.machine
+    for array in columns.arrays().values() if cache is not None else ():
+        cache.guard(array)
     found = _lab.run_q6(
         machine.native(),
-        cache.native() if cache is not None else None,
+        None if cache is None else cache.native(),
         columns.ship_date,
         columns.discount,
         columns.quantity,
@@ -101,23 +88,7 @@ def run_q6(
         prefetch=prefetch,
         chunk_bytes=chunk_bytes,
         thread_count=thread_count or 0,
-        record_timeline=bool(record_timeline),
+        record_timeline=record_timeline,
     )
     found["timeline"] = tuple(Event(**event) for event in found["timeline"])
     return Q6Run(**found)
-
-
-def _check_column(name: str, array: object) -> None:
-    tried = f"take {name} as a column of query 6"
-    wanted = np.dtype(np.int32 if name == "l_shipdate" else np.int64)
-    remedy = f"pass numpy.ascontiguousarray(..., dtype=numpy.{wanted})"
-    if not isinstance(array, np.ndarray):
-        raise TypeMismatchError(tried, f"it is a {type(array).__name__} and no array", remedy)
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeMismatchError(tried, "it is masked, and the query has no nulls", remedy)
-    if array.dtype != wanted:
-        raise TypeMismatchError(tried, f"it is of {array.dtype}, wanted is {wanted}", remedy)
-    if array.ndim != 1:
-        raise InvalidArgumentError(tried, f"it has {array.ndim} dimensions", "pass one of them")
-    if not array.flags.c_contiguous:
-        raise InvalidArgumentError(tried, "it is not contiguous", remedy)
