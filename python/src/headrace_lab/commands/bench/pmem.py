@@ -26,7 +26,6 @@ _QUOTED = {
     "optimised_over_naive_2k": (2048, "enqueue"),
     "optimised_over_naive_4k": (4096, "enqueue"),
 }
-_INTERLEAVED = (2048, 4096)
 # From this length, stores and not the fence bound an enqueue.
 _BANDWIDTH_BYTES_MIN = 2048
 
@@ -84,7 +83,6 @@ def command(rounds: int, directory: str | None) -> _measure.Outcome:
         results={
             **measured,
             "ratios": {length: _measure.documents_of(each) for length, each in ratios.items()},
-            "interleaving": _interleaving(lengths),
         },
         summary=summary,
         show=lambda report: _print_report(report, lengths, ratios, measured, rounds),
@@ -108,23 +106,6 @@ def _ratios(times: Rings) -> dict[str, Figure]:
         "over_stream": _measure.speed_ratio(enqueue("optimised"), enqueue("store_stream")),
         "over_fenced": _measure.speed_ratio(enqueue("optimised"), enqueue("store_stream_fenced")),
     }
-
-
-def _interleaving(lengths: dict[int, Rings]) -> list[dict[str, object]]:
-    """Balcer's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
-
-    A batch writes several DIMMs at the same time, whatever the length of its entries.
-    """
-    return [
-        {
-            "entry_bytes": length,
-            "ring": name,
-            "enqueue_gb_per_s": length / median(lengths[length][name]["enqueue_ns"]),
-        }
-        for length in _INTERLEAVED
-        if length in lengths
-        for name in ("optimised", "optimised_batch8", "libpmem_balcer")
-    ]
 
 
 def memory_folder() -> str:
@@ -177,15 +158,10 @@ def _print_report(
         [Column(""), *figures(*map(_core.bytes_text, ratios))],
         [[label, *(each[key].text for each in ratios.values())] for key, label in labels.items()],
     )
-    rates = ", ".join(
-        f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
-        for row in _interleaving(lengths)
-    )
     costs = ", ".join(
         f"{name} {median(times):.1f} ns" for name, times in measured["flush_ns"].items()
     )
     report.say(f"A line stored and flushed, 16 to a fence: {costs}.")
-    report.say(f"Interleaving (which DRAM hides): {rates}.")
     report.say(
         f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; rings take turns."
     )
