@@ -10,15 +10,20 @@ from headrace._cache_policies import Placement
 from headrace._cli._report import Column, Report, Styled, figures
 from headrace._files import Output
 from headrace._words import counted
+from headrace_lab.commands.bench._measure import times_document
 from headrace_lab.tpch.study import DUCKDB, Study
 
 _NOTES_MAX = 3
+_COUNTS = ("bytes_moved", "bytes_by_device", "fallbacks", "hit_rate", "evictions")
+_SETTINGS = ("prefetch", "chunk_bytes", "thread_count", "path")
+_PLAIN = ("row_count", "rows_selected", "movers", "engine_notes", "copy_node", "bytes_by_device")
 
 
 def summary_of(study: Study) -> dict[str, Any]:
     """The key figures; times are those of the chosen mode."""
     chosen = study.chosen
     baseline = study.answer_baseline
+    movers = _movers(study, study.settings.prefetch) if chosen.bytes_moved else ["none"]
     return {
         "answer": float(study.answer),
         "answer_duckdb": None if baseline is None else float(baseline),
@@ -27,13 +32,9 @@ def summary_of(study: Study) -> dict[str, Any]:
         "off_vs_duckdb": study.time_ratio("off", DUCKDB),
         "auto_vs_off": study.time_ratio("off", "auto"),
         "on_vs_off": study.time_ratio("off", "on"),
-        "bytes_moved": chosen.bytes_moved,
-        "bytes_by_device": chosen.bytes_by_device,
-        "fallbacks": chosen.fallbacks,
-        "hit_rate": chosen.hit_rate,
-        "evictions": chosen.evictions,
+        **{name: getattr(chosen, name) for name in _COUNTS},
         "path": study.settings.path,
-        "mover": _mover(study),
+        "mover": ", ".join(movers),
         "copies_by_node": chosen.copies_by_node,
     }
 
@@ -43,44 +44,28 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
     baseline = study.answer_baseline
     return {
         "file": str(path),
-        "row_count": study.row_count,
-        "rows_selected": study.rows_selected,
+        **{name: getattr(study, name) for name in _PLAIN},
         "answer": str(study.answer),
         "answer_duckdb": None if baseline is None else str(baseline),
         "duckdb_version": study.baseline_version,
         "settings": {
-            "prefetch": settings.prefetch,
-            "chunk_bytes": settings.chunk_bytes,
-            "thread_count": settings.thread_count,
+            **{name: getattr(settings, name) for name in _SETTINGS},
             "round_count": len(study.chosen.runs),
             "capacity_bytes": study.capacity_bytes,
             "placement": study.placement,
-            "path": settings.path,
         },
         "modes": {
             mode: {
-                "time_ns_median": series.median_ns,
-                "time_ns_min": min(series.times_ns),
-                "time_ns_max": max(series.times_ns),
-                "times_ns": series.times_ns,
+                **times_document(series.times_ns),
+                **{
+                    name: getattr(series, name)
+                    for name in ("prefetched", *_COUNTS)
+                    if mode != DUCKDB
+                },
             }
-            | (
-                {}
-                if mode == DUCKDB
-                else {
-                    "prefetched": series.prefetched,
-                    "bytes_moved": series.bytes_moved,
-                    "bytes_by_device": series.bytes_by_device,
-                    "fallbacks": series.fallbacks,
-                    "hit_rate": series.hit_rate,
-                    "evictions": series.evictions,
-                }
-            )
             for mode, series in study.series.items()
         },
-        "movers": study.movers,
         "devices": {name: asdict(totals) for name, totals in study.device_statistics.items()},
-        "engine_notes": study.engine_notes,
         "thresholds": asdict(study.thresholds),
         "operations": {
             kind: asdict(totals)
@@ -95,8 +80,6 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
         "column_nodes": [
             {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
         ],
-        "copy_node": study.copy_node,
-        "bytes_by_device": study.bytes_by_device,
         "memory_bytes_peak": study.memory_bytes_peak,
         "timelines": {
             mode: [asdict(event) for event in run.timeline] for mode, run in study.timelines.items()
@@ -254,12 +237,6 @@ def _movers(study: Study, mode: str) -> list[str]:
     processors = [name for name in study.movers if name not in study.device_statistics]
     by_processors = series.bytes_by_device < series.bytes_moved or series.fallbacks > 0
     return (processors if by_processors else []) + (devices if series.bytes_by_device else [])
-
-
-def _mover(study: Study) -> str:
-    if not study.chosen.bytes_moved:
-        return "none"
-    return ", ".join(_movers(study, study.settings.prefetch))
 
 
 def _text(placement: Placement) -> str:

@@ -17,6 +17,10 @@ from headrace_lab.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, sh
 _ROWS_PRINTED = 10
 _PLANNED = ("table", "filter_columns", "other_columns", "movable_bytes")
 _SETTINGS = ("prefetch", "path", "thread_count", "round_count")
+_TOTALS = (
+    *("share_from_copies", "share_first_run", "bytes_moved", "bytes_by_device", "copies_by_node"),
+    *("peak_bytes", "peak_limit_bytes"),
+)
 
 
 def summary_of(study: Study) -> dict[str, Any]:
@@ -30,13 +34,7 @@ def summary_of(study: Study) -> dict[str, Any]:
         "on_vs_off": study.ratio("on", "off"),
         "on_cpu_vs_duckdb": study.ratio("on", DUCKDB, cpu=True),
         "storage_vs_duckdb": study.ratio(STORAGE, DUCKDB),
-        "share_from_copies": study.share_from_copies,
-        "share_first_run": study.share_first_run,
-        "bytes_moved": study.bytes_moved,
-        "bytes_by_device": study.bytes_by_device,
-        "copies_by_node": study.copies_by_node,
-        "peak_bytes": study.peak_bytes,
-        "peak_limit_bytes": study.peak_limit_bytes,
+        **{name: getattr(study, name) for name in _TOTALS},
     }
 
 
@@ -180,7 +178,16 @@ def print_report(study: Study) -> None:
     names = {DUCKDB: "DuckDB", STORAGE: "its storage", **{each: each for each in ("off", "auto")}}
     heads = [names.get(mode, mode) + (" *" if mode == chosen else "") for mode in MODES]
     columns = (Column("ms"), *figures(*heads, "copies", "first run"), Column("same"))
-    rows = [[name, *_row(each)] for name, each in study.queries.items()]
+    rows = [
+        [
+            name,
+            *(f"{each.median_ns(mode) / 1e6:.1f}" for mode in MODES),
+            _percent(share(each.repeated)),
+            _percent(share([each.first] if each.first is not None else [])),
+            "yes" if each.is_equal else "no",
+        ]
+        for name, each in study.queries.items()
+    ]
     if len(rows) > 1:
         sums = [sum(each.median_ns(mode) for each in study.queries.values()) for mode in MODES]
         shares = (study.share_from_copies, study.share_first_run)
@@ -201,7 +208,13 @@ def print_report(study: Study) -> None:
     )
     report.say()
     if len(study.queries) > 1:
-        _print_ratios(report, study)
+        ratios = [
+            [name, *(_ratio(each.spread(mode)) for mode in PREFETCH_MODES)]
+            for name, each in study.queries.items()
+        ]
+        report.table((Column("query"), *figures(*PREFETCH_MODES)), ratios)
+        report.say("Times DuckDB's on the same tables: median of the rounds and its 95 % interval.")
+        report.say()
     for mode in PREFETCH_MODES:
         low, high = study.spread(mode, DUCKDB).bounds
         name, worst = study.worst(mode)
@@ -237,28 +250,9 @@ def print_report(study: Study) -> None:
         report.say(f"Note: {note}.")
 
 
-def _print_ratios(report: Report, study: Study) -> None:
-    rows = [
-        [name, *(_ratio(each.spread(mode)) for mode in PREFETCH_MODES)]
-        for name, each in study.queries.items()
-    ]
-    report.table((Column("query"), *figures(*PREFETCH_MODES)), rows)
-    report.say("Times DuckDB's on the same tables: median of the rounds and its 95 % interval.")
-    report.say()
-
-
 def _ratio(figure: Figure) -> str:
     low, high = figure.bounds
     return f"{figure.median:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _row(query: QueryStudy) -> list[str]:
-    return [
-        *(f"{query.median_ns(mode) / 1e6:.1f}" for mode in MODES),
-        _percent(share(query.repeated)),
-        _percent(share([query.first] if query.first is not None else [])),
-        "yes" if query.is_equal else "no",
-    ]
 
 
 def _percent(value: float | None) -> str:
