@@ -27,7 +27,7 @@ from headrace_lab.commands.bench.pmem import measure_rings, memory_folder
 from headrace_lab.families import FAMILIES, measure
 from headrace_lab.families.facts import Facts, gather_facts
 from headrace_lab.families.points import LeftOut, Place
-from headrace_lab.report.cards import Card, cards_of
+from headrace_lab.report.cards import cards_of
 from headrace_lab.report.guidelines import BROKEN, HOLDS, Guideline, Measured, guidelines_of
 from headrace_lab.report.page import page_of
 
@@ -36,6 +36,8 @@ _EMULATED = (
     "The devices of this machine are emulated: their figures, which are marked, say nothing "
     "about real devices."
 )
+_PARTIAL = "This report is partial: the measurement was stopped early."
+_NOT_PINNED = f"Memory was not locked: {{}}; {measure.PIN_REMEDY}."
 _TRIED = "write the report to '{}'"
 
 
@@ -91,19 +93,52 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
                 has_tiers=len({node.tier for node in facts.nodes}) > 1,
             )
         )
-        page = _page(
-            machine,
-            facts,
-            cards,
-            guidelines,
-            measured=measured,
-            was_ended=was_ended,
-            not_pinned=_not_pinned(outcomes),
+        not_pinned = next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
+        diagnosis = diagnose(gather())
+        page = page_of(
+            title=f"Headrace report: {machine.cpu_model}",
+            machine={"measured": measured, **_described(machine, facts)},
+            headline=diagnosis.headline,
+            findings=_findings(diagnosis.findings),
+            cards=cards,
+            guidelines=guidelines,
+            remarks=[
+                (kind, text)
+                for kind, text in (
+                    ("unpinned", not_pinned and _NOT_PINNED.format(not_pinned)),
+                    ("partial", was_ended and _PARTIAL),
+                    ("emulated", facts.emulated and _EMULATED),
+                )
+                if text
+            ],
         ).encode()
         output.write(page)
-    _publish(
-        machine, outcomes, cards, guidelines, (output.path, len(page), rounds), as_json=as_json
-    )
+    verdicts = Counter(each.verdict.state for each in guidelines)
+    summary: dict[str, Any] = {
+        "figures": len(cards),
+        "figures_measured": sum(not card.absent for card in cards),
+        "guidelines": len(guidelines),
+        "guidelines_judged": verdicts[HOLDS] + verdicts[BROKEN],
+        "bytes": len(page),
+        "emulated": any(each.emulated for each in outcomes.values()),
+        "partial": any(each.partial for each in outcomes.values()),
+        "memory_pinned": not not_pinned,
+    }
+    if as_json:
+        print_document(
+            "report",
+            machine=machine.document,
+            results={
+                "path": output.path,
+                "round_count": rounds,
+                "measured": [each.document() for each in outcomes.values()],
+                "figures": [card.document() for card in cards],
+                "guidelines": [each.document() for each in guidelines],
+            },
+            summary=summary,
+        )
+    else:
+        _print(guidelines, summary, not_pinned, output.path)
     return EXIT_INTERRUPTED if was_ended else EXIT_OK
 
 
@@ -147,53 +182,22 @@ def _copies() -> Figures:
             yield place, [each["measured"]["ratio"]]
 
 
-def _not_pinned(outcomes: dict[str, measure.Outcome]) -> str:
-    """Return the first reason why memory was not locked."""
-    return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
-
-
-def _page(
-    machine: Machine,
-    facts: Facts,
-    cards: list[Card],
-    guidelines: list[Guideline],
-    *,
-    measured: str,
-    was_ended: bool,
-    not_pinned: str,
-) -> str:
-    diagnosis = diagnose(gather())
-    remarks = []
-    if not_pinned:
-        remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {measure.PIN_REMEDY}."))
-    if was_ended:
-        remarks.append(("partial", "This report is partial: the measurement was stopped early."))
-    if facts.emulated:
-        remarks.append(("emulated", _EMULATED))
+def _described(machine: Machine, facts: Facts) -> dict[str, str]:
     nodes = ", ".join(
         f"node {node.id}: {node.tier}, {_core.bytes_text(node.capacity_bytes)}, "
         f"{len(node.cpus)} processors"
         for node in machine.nodes
     )
     queues = ", ".join(f"{each.name} ({each.mode})" for each in facts.queues)
-    return page_of(
-        title=f"Headrace report: {machine.cpu_model}",
-        machine={
-            "measured": measured,
-            "processor": machine.cpu_model,
-            "memory": nodes,
-            "caches": ", ".join(
-                f"L{each.level}: {each.instance_count} x {_core.bytes_text(each.capacity_bytes)}"
-                for each in machine.cpu_caches
-            ),
-            "DSA work queues": queues or f"none: {facts.no_queue}",
-        },
-        headline=diagnosis.headline,
-        findings=_findings(diagnosis.findings),
-        cards=cards,
-        guidelines=guidelines,
-        remarks=remarks,
-    )
+    return {
+        "processor": machine.cpu_model,
+        "memory": nodes,
+        "caches": ", ".join(
+            f"L{each.level}: {each.instance_count} x {_core.bytes_text(each.capacity_bytes)}"
+            for each in machine.cpu_caches
+        ),
+        "DSA work queues": queues or f"none: {facts.no_queue}",
+    }
 
 
 def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
@@ -206,41 +210,9 @@ def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
     return [(", ".join(checks), state, found) for (state, _), (found, *checks) in rows.items()]
 
 
-def _publish(
-    machine: Machine,
-    outcomes: dict[str, measure.Outcome],
-    cards: list[Card],
-    guidelines: list[Guideline],
-    written: tuple[str, int, int],
-    *,
-    as_json: bool,
+def _print(
+    guidelines: list[Guideline], summary: dict[str, Any], not_pinned: str, path: str
 ) -> None:
-    path, byte_count, rounds = written
-    verdicts = Counter(each.verdict.state for each in guidelines)
-    summary: dict[str, Any] = {
-        "figures": len(cards),
-        "figures_measured": sum(not card.absent for card in cards),
-        "guidelines": len(guidelines),
-        "guidelines_judged": verdicts[HOLDS] + verdicts[BROKEN],
-        "bytes": byte_count,
-        "emulated": any(each.emulated for each in outcomes.values()),
-        "partial": any(each.partial for each in outcomes.values()),
-        "memory_pinned": not _not_pinned(outcomes),
-    }
-    if as_json:
-        print_document(
-            "report",
-            machine=machine.document,
-            results={
-                "path": path,
-                "round_count": rounds,
-                "measured": [each.document() for each in outcomes.values()],
-                "figures": [card.document() for card in cards],
-                "guidelines": [each.document() for each in guidelines],
-            },
-            summary=summary,
-        )
-        return
     report = Report()
     judged = [each for each in guidelines if each.verdict.state in {HOLDS, BROKEN}]
     report.table(
@@ -250,10 +222,10 @@ def _publish(
     if untold := [each.name for each in guidelines if each not in judged]:
         report.say(f"{len(untold)} cannot be told here: {', '.join(untold)}.")
     report.say()
-    if not_pinned := _not_pinned(outcomes):
-        report.say(f"Memory was not locked: {not_pinned}; {measure.PIN_REMEDY}.", "yellow")
+    if not_pinned:
+        report.say(_NOT_PINNED.format(not_pinned), "yellow")
     ended = " It is partial: the measurement was stopped early." if summary["partial"] else ""
     report.say(
-        f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "
-        f"measured here, {len(guidelines)} guidelines.{ended}"
+        f"The page is in {path}: {summary['figures']} figures, {summary['figures_measured']} of "
+        f"them measured here, {len(guidelines)} guidelines.{ended}"
     )

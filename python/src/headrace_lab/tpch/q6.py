@@ -76,8 +76,9 @@ def run_q6(
     """
     if machine is None:
         machine = topo() if cache is None else cache.machine
-    for array in columns.arrays().values() if cache is not None else ():
-        cache.guard(array)
+    if cache is not None:
+        for array in columns.arrays().values():
+            cache.guard(array)
     found = _lab.run_q6(
         machine.native(),
         None if cache is None else cache.native(),
