@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import Error
@@ -29,24 +30,27 @@ def temporary_folder(prefix: str, parent: str | Path | None = None) -> Iterator[
         yield Path(name)
 
 
+@contextmanager
+def child_process(
+    command: Sequence[str],
+    **options: Any,  # noqa: ANN401 - As of Popen.
+) -> Iterator["subprocess.Popen[Any]"]:
+    """Start a program, which is killed at the end of the block."""
+    with ExitStack() as ending:
+        with held():
+            child = subprocess.Popen(command, **options)  # noqa: S603 - Programs of the package.
+            ending.enter_context(undone_at_signals(partial(kill_child, child.pid)))
+            ending.enter_context(child)
+            ending.callback(child.kill)
+        yield child
+
+
 def run_child(
     command: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a program and capture its output."""
-    with ExitStack() as ending:
-        with held():
-            child = subprocess.Popen(  # noqa: S603 - Programs and arguments of the package.
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=env,
-            )
-            ending.enter_context(undone_at_signals(partial(kill_child, child.pid)))
-            ending.enter_context(child)
-            ending.callback(child.kill)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with child_process(command, **pipes, text=True, errors="replace", env=env) as child:
         out, err = child.communicate(timeout=timeout_s)
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from types import FrameType
 from typing import Any
 
 from headrace import _core
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.machine import refuse_in_guest
-from headrace._signals import held, kill_child, undone_at_signals
+from headrace._temporary import child_process
 from headrace.errors import Error
 from headrace_lab.families.facts import Facts
 from headrace_lab.families.points import LeftOut, Place, Point, plan_of
@@ -163,24 +162,15 @@ def _records(
     with tempfile.TemporaryFile("w+") as input_file, tempfile.TemporaryFile("w+") as complaints:
         input_file.write(requests)
         input_file.seek(0)
-        try:
-            with held():
-                child = stop.child = subprocess.Popen(  # noqa: S603 - Our own program.
-                    [program, str(rounds), str(ROUND_MS)],
-                    stdin=input_file,
-                    stdout=subprocess.PIPE,
-                    stderr=complaints,
-                    text=True,
-                )
-        except OSError as problem:
-            raise Error(
-                TRIED, f"{program} does not start", "run make setup", problem.errno or 0
-            ) from problem
-        with child, undone_at_signals(partial(kill_child, child.pid)):
+        files = {"stdin": input_file, "stdout": subprocess.PIPE, "stderr": complaints}
+        words = [program, str(rounds), str(ROUND_MS)]
+        with child_process(words, **files, text=True) as child:
+            stop.child = child
             for line in child.stdout or ():
                 # The last line of a killed program may be truncated.
                 if line.endswith("}\n"):
                     yield json.loads(line)
+            child.wait()
         if child.returncode != 0 and not stop.asked:
             complaints.seek(0)
             last = complaints.read().strip().rpartition("\n")[2]

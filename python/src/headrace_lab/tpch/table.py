@@ -20,8 +20,8 @@ from pathlib import Path
 
 from headrace import _core
 from headrace._files import is_there
-from headrace._signals import held, kill_child, undone_at_signals
-from headrace._temporary import temporary_folder
+from headrace._signals import undone_at_signals
+from headrace._temporary import child_process, temporary_folder
 from headrace.errors import CapacityExceededError, Error, IoFailedError, NotFoundError
 
 SCALE_FACTOR_MIN = 0.001
@@ -143,20 +143,13 @@ def _generate(
     progress: Callable[[int], None],
 ) -> None:
     complaints = work / "complaints"
-    with ExitStack() as left_behind:
-        stderr = left_behind.enter_context(complaints.open("wb"))
-        with held():
-            child = subprocess.Popen(  # noqa: S603 - Found above, with arguments of our own.
-                [*arguments, "--quiet", "--output-dir", str(work)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                # Its own process group, so that only the parent gets the terminal's SIGINT.
-                process_group=0,
-            )
-            left_behind.enter_context(undone_at_signals(partial(kill_child, child.pid)))
-            left_behind.callback(child.wait)
-            left_behind.callback(child.kill)
+    nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    words = [*arguments, "--quiet", "--output-dir", str(work)]
+    with (
+        complaints.open("wb") as stderr,
+        # Its own process group, so that only the parent gets the terminal's SIGINT.
+        child_process(words, **nothing, stderr=stderr, process_group=0) as child,
+    ):
         while child.poll() is None:
             progress(_written_bytes(work))
             time.sleep(0.05)

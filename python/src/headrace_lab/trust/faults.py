@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace._signals import held, kill_child, undone_at_signals
-from headrace._temporary import temporary_folder
+from headrace._signals import held, undone_at_signals
+from headrace._temporary import child_process, temporary_folder
 from headrace_lab.trust.stores import BLOCK, block
 
 COUNTS = ("wrong_bytes", "acknowledged_lost", "hangs", "crashes")
@@ -57,16 +57,10 @@ class Trial:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Open the store in a new process for the block."""
-        with held():
-            self._child = subprocess.Popen(  # noqa: S603 - Our own program.
-                [sys.executable, "-m", f"{__package__}.stores", self._name, str(self.folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+        words = [sys.executable, "-m", f"{__package__}.stores", self._name, str(self.folder)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with child_process(words, **pipes) as self._child:
             self.process_id = self._child.pid
-            kill = partial(kill_child, self.process_id)
-        with undone_at_signals(kill):
             try:
                 yield
                 self.ask("close", [])
