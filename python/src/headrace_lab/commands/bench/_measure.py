@@ -44,14 +44,6 @@ class _ThreadCounts(_options.Value[tuple[int, ...]]):
         return counts
 
 
-def _curves_option() -> _options.Decorator:
-    return _options.option(
-        "--threads",
-        type=_ThreadCounts(),
-        help="Also measure with as many threads at once, each on a processor of its own.",
-    )
-
-
 def find_program(
     name: str, tried: str, folder: str = "_bench", remedy: str = "reinstall the package"
 ) -> str:
@@ -197,7 +189,8 @@ def benchmark(
 
         function: Callable[..., object] = run
         if curves:
-            function = _curves_option()(function)
+            text = "Also measure with as many threads at once, each on a processor of its own."
+            function = _options.option("--threads", type=_ThreadCounts(), help=text)(function)
         plot_or_not = _options.plot_option("the figures") if plots else _no_plot
         for each in (_options.json_option, plot_or_not, *reversed(options)):
             function = each(function)

@@ -84,7 +84,15 @@ def command(
     if faults:
         return _measure_trust(rounds)
     if processes is not None:
-        return _measure_processes(processes, rounds)
+        with progress("measuring a shared store"):
+            found = measure_shared(processes, rounds)
+        return _measure.Outcome(
+            "store",
+            rounds,
+            results={"processes": _measure.documents_of(found)},
+            summary=_measure.medians_of(found),
+            show=lambda report: _measure.print_pairs(report, _texts(found)),
+        )
     with progress("measuring the block store"):
         program = _measure.find_program(_PROGRAM, _TRIED)
         measured = _measure.run_program([program, str(rounds), str(_BATCH)], _TRIED)
@@ -147,19 +155,6 @@ def command(
         return outcome
     with progress("measuring beside fio"):
         return _with_files(outcome, measure_file(folder, rounds))
-
-
-def _measure_processes(processes: int, rounds: int) -> _measure.Outcome:
-    with progress("measuring a shared store"):
-        found = measure_shared(processes, rounds)
-
-    return _measure.Outcome(
-        "store",
-        rounds,
-        results={"processes": _measure.documents_of(found)},
-        summary=_measure.medians_of(found),
-        show=lambda report: _measure.print_pairs(report, _texts(found)),
-    )
 
 
 def _texts(found: dict[str, Figure]) -> list[list[str]]:
