@@ -98,27 +98,23 @@ class Measured:
 
 
 _WITHOUT_DEVICES = ("rings", "injection", "copies")
-Judge = Callable[[Measured], Verdict]
 
 
 def _ratio(
+    measured: Measured,
     family: str,
     first: Sequence[str],
     second: Sequence[str],
     least: float,
     most: float = float("inf"),
     metric: str = "gb_per_s",
-) -> Judge:
-    """Make a judge: holds if the first figure over the second is within the bounds."""
-
-    def judge(measured: Measured) -> Verdict:
-        one = measured.find(family, first[0], first[1], metric)
-        other = measured.find(family, second[0], second[1], metric)
-        if one is None or other is None:
-            return Verdict(UNKNOWN, measured.why_not(family))
-        return _judged(one, other, least, most)
-
-    return judge
+) -> Verdict:
+    """Holds if the first figure over the second is within the bounds."""
+    one = measured.find(family, first[0], first[1], metric)
+    other = measured.find(family, second[0], second[1], metric)
+    if one is None or other is None:
+        return Verdict(UNKNOWN, measured.why_not(family))
+    return _judged(one, other, least, most)
 
 
 def _judged(one: Value, other: Value, least: float, most: float = float("inf")) -> Verdict:
@@ -129,16 +125,12 @@ def _judged(one: Value, other: Value, least: float, most: float = float("inf")) 
     return Verdict(HOLDS if least <= ratio <= most else BROKEN, reason)
 
 
-def _most_over_one(family: str, line: str, least: float) -> Judge:
-    """Make a judge by the last figure of a line over its first."""
-
-    def judge(measured: Measured) -> Verdict:
-        one, last = measured.find(family, line, "1"), measured.last(family, line)
-        if one is None or last is None or last.label == one.label:
-            return Verdict(UNKNOWN, measured.why_not(family))
-        return _judged(last, one, least)
-
-    return judge
+def _most_over_one(measured: Measured, family: str, line: str, least: float) -> Verdict:
+    """Judge by the last figure of a line over its first."""
+    one, last = measured.find(family, line, "1"), measured.last(family, line)
+    if one is None or last is None or last.label == one.label:
+        return Verdict(UNKNOWN, measured.why_not(family))
+    return _judged(last, one, least)
 
 
 def _ceiling(measured: Measured) -> Verdict:
@@ -185,15 +177,6 @@ def _most(measured: Measured, family: str, values: Sequence[Value], least: float
     return Verdict(HOLDS if best.median >= least else BROKEN, f"the most is {best.text}")
 
 
-def _injection(measured: Measured) -> Verdict:
-    return _most(measured, "injection", _gains(measured), _SAME / 2)
-
-
-def _tuned(measured: Measured) -> Verdict:
-    copies = [Value.of(each) for each in measured.shown("copies")]
-    return _most(measured, "copies", copies, 1 + _SAME)
-
-
 def _injected_too_much(measured: Measured) -> Verdict:
     found = _gains(measured)
     if not found:
@@ -217,21 +200,25 @@ def _per_length(measured: Measured) -> Verdict:
     return Verdict(HOLDS if len(variants) > 1 else BROKEN, reason)
 
 
-_JUDGES: dict[str, Judge] = {
+_JUDGES: dict[str, Callable[[Measured], Verdict]] = {
     "ceiling": _ceiling,
     "tiers": _tiers,
     "remote": _remote,
-    "injection": _injection,
+    "injection": lambda measured: _most(measured, "injection", _gains(measured), _SAME / 2),
     "injected_too_much": _injected_too_much,
-    "tuned": _tuned,
+    "tuned": lambda measured: _most(
+        measured, "copies", [Value.of(each) for each in measured.shown("copies")], 1 + _SAME
+    ),
     "per_length": _per_length,
 }
 
 
-def _judge(known: Mapping[str, Any]) -> Judge:
+def _judge(measured: Measured, known: Mapping[str, Any]) -> Verdict:
     if "ratio" in known:
-        return _ratio(**known["ratio"])
-    return _most_over_one(**known["over_one"]) if "over_one" in known else _JUDGES[known["judge"]]
+        return _ratio(measured, **known["ratio"])
+    if "over_one" in known:
+        return _most_over_one(measured, **known["over_one"])
+    return _JUDGES[known["judge"]](measured)
 
 
 def guidelines_of(measured: Measured) -> list[Guideline]:
@@ -239,7 +226,7 @@ def guidelines_of(measured: Measured) -> list[Guideline]:
     text = Path(__file__).with_name("guidelines.toml").read_text(encoding="utf-8")
     found = []
     for known in tomllib.loads(text)["guideline"]:
-        verdict = _judge(known)(measured)
+        verdict = _judge(measured, known)
         if verdict.state == UNKNOWN:
             verdict = Verdict(UNKNOWN, f"Needs {known['needs']}. Here: {verdict.reason}")
         words = {each: known[each] for each in ("name", "source", "text", "figure")}
