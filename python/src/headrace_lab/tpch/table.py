@@ -9,12 +9,11 @@ is killed.
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -89,7 +88,11 @@ def ensure_tables(
             expected_bytes = scale_factor * sum(
                 _FILE_BYTES_PER_SCALE_FACTOR.get(name, 0) for name in missing
             )
-            _check_space(tried, math.ceil(expected_bytes), kept)
+            if (free := shutil.disk_usage(kept).free) < expected_bytes:
+                needed = _core.bytes_text(math.ceil(expected_bytes))
+                cause = f"it takes about {needed} and {_core.bytes_text(free)} are free"
+                remedy = "use a smaller scale factor or another --data-dir"
+                raise CapacityExceededError(tried, cause, remedy)
             work = left_behind.enter_context(temporary_folder(".generating-", kept))
             arguments = [generator, "parquet", "-s", f"{scale_factor:.12g}"]
             arguments += ["--tables", ",".join(missing)]
@@ -125,16 +128,6 @@ def _find_generator(tried: str) -> str:
     return found
 
 
-def _check_space(tried: str, needed: int, directory: Path) -> None:
-    free = shutil.disk_usage(directory).free
-    if needed > free:
-        raise CapacityExceededError(
-            tried,
-            f"it takes about {_core.bytes_text(needed)} and {_core.bytes_text(free)} are free",
-            "use a smaller scale factor or another --data-dir",
-        )
-
-
 def _generate(
     tried: str,
     arguments: Sequence[str],
@@ -151,36 +144,17 @@ def _generate(
         child_process(words, **nothing, stderr=stderr, process_group=0) as child,
     ):
         while child.poll() is None:
-            progress(_written_bytes(work))
+            with suppress(FileNotFoundError):  # The generator renamed or removed a file.
+                progress(sum(each.stat().st_size for each in work.iterdir()))
             time.sleep(0.05)
     said = complaints.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     made = all((work / f"{name}.parquet").exists() for name in names)
     if child.returncode != 0 or not made:
-        cause = said[-1] if said else f"tpchgen-cli {_end_of(child.returncode)}"
+        ended = subprocess.CalledProcessError(child.returncode, "tpchgen-cli")
+        cause = said[-1] if said else str(ended).rstrip(".")
         raise IoFailedError(tried, cause, "try again, or give a file by --data")
 
 
-def _end_of(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
-
-
-def _written_bytes(directory: Path) -> int:
-    total = 0
-    for entry in os.scandir(directory):
-        try:
-            total += entry.stat().st_size
-        except FileNotFoundError:  # The generator renamed or removed it.
-            continue
-    return total
-
-
 def _remove_if_empty(directory: Path) -> None:
-    try:
+    with suppress(OSError):  # Holds the file, or another process is generating there.
         directory.rmdir()
-    except OSError:
-        return  # Holds the file, or another process is generating there.
