@@ -9,6 +9,7 @@ Nothing is submitted. A dedicated WQ in use is not opened.
 import ctypes
 import errno
 import gzip
+import importlib
 import mmap
 import os
 import platform
@@ -37,7 +38,7 @@ KERNEL_OPTIONS = (
     "MODULES",
     "PCI_PASID",
 )
-_PARAMETERS = ("intel_iommu", "iommu", "module_blacklist", "modprobe.blacklist", "no5lvl", "idxd.")
+_PARAMETERS = r"(intel_iommu|iommu|module_blacklist|modprobe\.blacklist|no5lvl)(=|$)|idxd\."
 
 # https://github.com/torvalds/linux, drivers/dma/idxd/registers.h and include/linux/pci_ids.h.
 DSA_PCI_DEVICES = ("0b25", "11fb", "1212")
@@ -64,7 +65,7 @@ def gather(root: str = "/") -> _facts.Facts:
         devices=_devices(here),
         accel_config=_accel_config(here),
         huge_pages=_huge_pages(here),
-        memory_nodes=_memory_nodes(here),
+        memory_nodes=tuple(_memory_node(here, node) for node in _nodes(here)) or None,
         process=_process(here),
     )
 
@@ -100,14 +101,14 @@ def _integer(path: Path) -> int | None:
 
 def _names(folder: Path) -> list[str] | None:
     """The names in a directory, in numeric order; None if it cannot be listed."""
+
+    def by_number(name: str) -> list[tuple[int, str]]:
+        return [(int(n or 0), text) for text, n in re.findall(r"(\D*)(\d{0,18})", name)]
+
     try:
-        return sorted((path.name for path in folder.iterdir()), key=_by_number)
+        return sorted((path.name for path in folder.iterdir()), key=by_number)
     except OSError:
         return None
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    return [(int(n or 0), text) for text, n in re.findall(r"(\D*)(\d{0,18})", name)]
 
 
 def _exists(path: Path) -> bool | None:
@@ -142,6 +143,7 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> _facts.Platform:
         flags = tuple(flag for flag in CPU_FLAGS if flag in there)
     identity = root / "sys/class/dmi/id"
     words = [_word(identity / name) for name in ("sys_vendor", "product_name")]
+    bits = re.match(r"(\d{1,3}) bits physical", (cpu or {}).get("address sizes", ""))
     return _facts.Platform(
         architecture=platform.machine() or None,
         cpu_model=None if cpu is None else _printable(cpu.get("model name", "")) or None,
@@ -150,13 +152,8 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> _facts.Platform:
         machine_vendor=" ".join(word for word in words if word) or None,
         container=_container(root),
         emulated=_is_there(root / _EMULATOR_REGISTERS),
-        physical_address_bits=_address_bits(cpu),
+        physical_address_bits=int(bits[1]) if bits else None,
     )
-
-
-def _address_bits(cpu: dict[str, str] | None) -> int | None:
-    found = re.match(r"(\d{1,3}) bits physical", (cpu or {}).get("address sizes", ""))
-    return int(found[1]) if found else None
 
 
 def _container(root: Path) -> str:
@@ -176,6 +173,7 @@ def _kernel(root: Path) -> _facts.Kernel:
     release = _word(root / "proc/sys/kernel/osrelease")
     units = _names(root / "sys/class/iommu")
     intel = None if units is None else [unit for unit in units if unit.startswith("dmar")]
+    tables = _names(root / "sys/firmware/acpi/tables")
     return _facts.Kernel(
         release=release,
         parameters=_parameters(root),
@@ -183,7 +181,7 @@ def _kernel(root: Path) -> _facts.Kernel:
         module_loaded=_exists(root / "sys/module/idxd"),
         module_available=_module_available(root, release),
         module_blacklisted_by=_blacklisted_by(root),
-        dmar_table=_dmar_table(root),
+        dmar_table=None if tables is None else "DMAR" in tables,
         iommu_count=None if intel is None else len(intel),
         iommu_capabilities=None if intel is None else _iommu_capabilities(root, intel),
     )
@@ -193,14 +191,7 @@ def _parameters(root: Path) -> tuple[str, ...] | None:
     text = text_of(root / "proc/cmdline")
     if text is None:
         return None
-    return tuple(_printable(word) for word in text.split() if _named(word.partition("=")[0]))
-
-
-def _named(parameter: str) -> bool:
-    return any(
-        parameter.startswith(name) if name.endswith(".") else parameter == name
-        for name in _PARAMETERS
-    )
+    return tuple(_printable(word) for word in text.split() if re.match(_PARAMETERS, word))
 
 
 def _config(root: Path, release: str | None) -> dict[str, str] | None:
@@ -245,11 +236,6 @@ def _blacklisted_by(root: Path) -> tuple[str, ...] | None:
         if name.endswith("blacklist") and "idxd" in value.split(","):
             found.append("the kernel's command line")
     return tuple(found) if found or readable else None
-
-
-def _dmar_table(root: Path) -> bool | None:
-    tables = _names(root / "sys/firmware/acpi/tables")
-    return None if tables is None else "DMAR" in tables
 
 
 def _iommu_capabilities(root: Path, units: Iterable[str]) -> tuple[tuple[str, ...], ...] | None:
@@ -350,7 +336,8 @@ def _character_device(root: Path, name: str, *, tried: bool) -> _facts.Character
     with suppress(OSError):
         status = path.stat()
         mode = f"{status.st_mode & 0o7777:04o}"
-        owner, group = _user_name(status.st_uid), _group_name(status.st_gid)
+        owner = _name_of(status.st_uid, "pwd", "getpwuid")
+        group = _name_of(status.st_gid, "grp", "getgrgid")
     writable = os.access(path, os.R_OK | os.W_OK)
     opened, mapped = _try_portal(path) if tried else (None, None)
     return _facts.CharacterDevice(str(path), exists, owner, group, mode, writable, opened, mapped)
@@ -373,19 +360,10 @@ def _try_portal(path: Path) -> tuple[str | None, str | None]:
         os.close(descriptor)
 
 
-def _user_name(number: int) -> str:
-    import pwd  # noqa: PLC0415 - Reads the system's name service, which may not be there.
-
-    with suppress(KeyError, OSError):
-        return pwd.getpwuid(number).pw_name
-    return str(number)
-
-
-def _group_name(number: int) -> str:
-    import grp  # noqa: PLC0415 - As above.
-
-    with suppress(KeyError, OSError):
-        return grp.getgrgid(number).gr_name
+def _name_of(number: int, module: str, function: str) -> str:
+    """Ask the system's name service, which may not be there."""
+    with suppress(ImportError, KeyError, OSError):
+        return str(getattr(importlib.import_module(module), function)(number)[0])
     return str(number)
 
 
@@ -417,12 +395,6 @@ def _library_version(root: Path) -> str | None:
             elif ours and line.startswith("Version:"):
                 return line.partition(":")[2].strip().partition("-")[0]
     return None
-
-
-def _memory_nodes(root: Path) -> tuple[_facts.MemoryNode, ...] | None:
-    folder = root / "sys/devices/system/node"
-    names = [name for name in _names(folder) or () if re.fullmatch(r"node\d{1,9}", name)]
-    return tuple(_memory_node(root, folder / name) for name in names) or None
 
 
 def _memory_node(root: Path, folder: Path) -> _facts.MemoryNode:
@@ -460,7 +432,7 @@ def _process(root: Path) -> _facts.Process:
     status = text_of(root / "proc/self/status") or ""
     found = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
     return _facts.Process(
-        user=_user_name(os.geteuid()),
+        user=_name_of(os.geteuid(), "pwd", "getpwuid"),
         nodes=_own_nodes(root),
         raw_io=bool(int(found[1], 16) >> _CAP_SYS_RAWIO & 1) if found else None,
     )
@@ -469,13 +441,13 @@ def _process(root: Path) -> _facts.Process:
 def _own_nodes(root: Path) -> tuple[int, ...] | None:
     """NUMA nodes of the processors that this process may use."""
     allowed = os.sched_getaffinity(0)
+    nodes = [each for each in _nodes(root) if allowed & cpus_of(text_of(each / "cpulist") or "")]
+    return tuple(int(each.name.removeprefix("node")) for each in nodes) or None
+
+
+def _nodes(root: Path) -> list[Path]:
     folder = root / "sys/devices/system/node"
-    nodes = []
-    for name in _names(folder) or ():
-        found = re.fullmatch(r"node(\d{1,9})", name)
-        if found and allowed & cpus_of(text_of(folder / name / "cpulist") or ""):
-            nodes.append(int(found[1]))
-    return tuple(nodes) or None
+    return [folder / name for name in _names(folder) or () if re.fullmatch(r"node\d{1,9}", name)]
 
 
 def cpus_of(text: str) -> set[int]:
