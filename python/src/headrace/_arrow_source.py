@@ -2,7 +2,7 @@
 """How other libraries read a table: by Arrow streams, and DuckDB by a stand-in class."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -11,19 +11,19 @@ from headrace.table import Table
 
 
 class _Stream:
-    """Wraps a stream capsule in the Arrow PyCapsule protocol."""
+    """What `open_stream` opens, in the Arrow PyCapsule protocol."""
 
-    def __init__(self, capsule: object) -> None:
-        self._capsule = capsule
+    def __init__(self, open_stream: Callable[[], object]) -> None:
+        self._open = open_stream
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         del requested_schema
-        return self._capsule
+        return self._open()
 
 
 def reader_of(capsule: object) -> Any:
     """A `pyarrow.RecordBatchReader` over an Arrow stream capsule."""
-    return pa.RecordBatchReader.from_stream(_Stream(capsule))
+    return pa.RecordBatchReader.from_stream(_Stream(lambda: capsule))
 
 
 class Streams(Protocol):
@@ -31,19 +31,6 @@ class Streams(Protocol):
 
     def stream(self, table: Table, columns: list[int]) -> object:
         """An Arrow stream capsule of these columns."""
-
-
-class _Selected:
-    """Some columns of a table, from which DuckDB opens one stream."""
-
-    def __init__(self, table: Table, columns: list[int], shared: Streams) -> None:
-        self._table = table
-        self._columns = columns
-        self._shared = shared
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        del requested_schema
-        return self._shared.stream(self._table, self._columns)
 
 
 class ArrowSource(pa.Table):  # type: ignore[misc] # pyarrow publishes no types.
@@ -125,4 +112,4 @@ class ArrowSource(pa.Table):  # type: ignore[misc] # pyarrow publishes no types.
         indexes = [each if isinstance(each, int) else table.indexes([each])[0] for each in columns]
         if shared is None:
             return table.arrow.select(indexes)
-        return _Selected(table, indexes, shared)
+        return _Stream(lambda: shared.stream(table, indexes))

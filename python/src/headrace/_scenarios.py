@@ -86,18 +86,14 @@ class Result:
 @cache
 def scenarios() -> tuple[Scenario, ...]:
     """List all scenarios."""
-    return tuple(
-        Scenario(
-            each["name"],
-            each["question"],
-            each["machine"],
-            tuple(
-                Parameter(one["name"], one["kind"], tuple(one["values"]), tuple(one["allowed"]))
-                for one in each["parameters"]
-            ),
-        )
-        for each in json.loads(_simulator.scenarios())
-    )
+
+    def made(known: dict[str, Any]) -> Any:  # noqa: ANN401 - As JSON has it.
+        known = {
+            key: tuple(each) if isinstance(each, list) else each for key, each in known.items()
+        }
+        return Scenario(**known) if "question" in known else Parameter(**known)
+
+    return tuple(json.loads(_simulator.scenarios(), object_hook=made))
 
 
 @cache

@@ -95,7 +95,8 @@ class _Converter:
         words = ["-accel", "tcg,thread=multi"]
         words += ["-cpu", _PROCESSOR + model * bool(self.machine.cpu_model)]
         words += ["-machine", ",".join(options), "-m", f"{total}B" + room * bool(self.dimms)]
-        words += self.processors(per_node)
+        sockets, dies = self.sockets()
+        words += ["-smp", f"sockets={sockets},dies={dies},cores={per_node},threads=1"]
         for node in self.nodes:
             text = f"node,nodeid={node.id}"
             if node.id in shares:
@@ -103,7 +104,7 @@ class _Converter:
                 text += f",memdev=m{node.id}"
                 text += f",initiator={self.near(node.id)}" * accelerated
             words += ["-numa", text]
-        words += self.processor_nodes(per_node)
+        words += self.processor_nodes(per_node, dies)
         words += self.distances()
         if accelerated:
             words += self.attributes(shares)
@@ -173,10 +174,6 @@ class _Converter:
             self.scaled.append(f"Processors: {per_node} for each node that has any.")
         return per_node
 
-    def processors(self, per_node: int) -> list[str]:
-        sockets, dies = self.sockets()
-        return ["-smp", f"sockets={sockets},dies={dies},cores={per_node},threads=1"]
-
     def sockets(self) -> tuple[int, int]:
         """Sockets, and nodes of each; QEMU's sockets are equal."""
         packages = [node.package for node in self.with_processors]
@@ -185,17 +182,13 @@ class _Converter:
             return len(packages), 1
         return len(set(packages)), counts.pop()
 
-    def processor_nodes(self, per_node: int) -> list[str]:
-        _, dies = self.sockets()
+    def processor_nodes(self, per_node: int, dies: int) -> list[str]:
         words = []
         for place, node in enumerate(self.with_processors):
             socket, die = divmod(place, dies)
+            place_text = f"socket-id={socket}" + f",die-id={die}" * (dies > 1)
             for core in range(per_node):
-                die_text = f",die-id={die}" * (dies > 1)
-                words += [
-                    "-numa",
-                    f"cpu,node-id={node.id},socket-id={socket}{die_text},core-id={core}",
-                ]
+                words += ["-numa", f"cpu,node-id={node.id},{place_text},core-id={core}"]
         return words
 
     def near(self, node: int) -> int:
