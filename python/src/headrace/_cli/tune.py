@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from headrace import _core
 from headrace._apps.machine import refuse_in_guest
 from headrace._apps.tune import door, tuner
 from headrace._apps.tune.dsa import finding_of, measure_paths
@@ -88,7 +89,10 @@ def command(
         _show_table(_profile_path(output), as_json=as_json)
         return
     refuse_in_guest("tune copies")
-    settings = _settings(time, (bytes_min, bytes_max), threads)
+    if bytes_min > bytes_max:
+        _options.refuse_value("--bytes-min", "it is more than --bytes-max")
+    thread_count = threads or len(os.sched_getaffinity(0))
+    settings = tuner.Settings(time, bytes_min, bytes_max, thread_count)
     profile = tuner.open_profile(_profile_path(output))
     _options.refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = tuner.Tuning()
@@ -121,27 +125,15 @@ def command(
             )
         elif not profile.is_stdout:
             _tune_report.print_report(tuning, Path(profile.path))
-        _warn_if_busy(tuning)
+        _warn_if_busy(tuning.others_share or 0)
 
 
-def _warn_if_busy(tuning: tuner.Tuning) -> None:
-    if tuning.others_share is not None and tuning.others_share > tuner.OTHERS_SHARE_MAX:
+def _warn_if_busy(share: float) -> None:
+    if share > tuner.OTHERS_SHARE_MAX:
         complain(
-            f"other processes used {tuning.others_share:.0%} of the processors meanwhile: what was "
-            "chosen may be chance; tune again when the machine is idle"
+            f"other processes used {share:.0%} of the processors meanwhile: what was chosen may be "
+            "chance; tune again when the machine is idle"
         )
-
-
-def _settings(seconds: float, bytes_range: tuple[int, int], threads: int | None) -> tuner.Settings:
-    bytes_min, bytes_max = bytes_range
-    if bytes_min > bytes_max:
-        _options.refuse_value("--bytes-min", "it is more than --bytes-max")
-    return tuner.Settings(
-        seconds=seconds,
-        bytes_min=bytes_min,
-        bytes_max=bytes_max,
-        thread_count=threads or len(os.sched_getaffinity(0)),
-    )
 
 
 def _save(
@@ -230,10 +222,9 @@ def _profile_beside(text: str) -> Iterator[Path]:
 
 
 def _profile_path(text: str | None) -> Path:
-    path = tuner.default_path() if text is None else Path(text)
-    if path is None:
+    if not (path := _core.default_copy_profile_path() if text is None else text):
         _options.refuse_value("--output", "there is no directory for profiles here; name a file")
-    return path
+    return Path(path)
 
 
 def _show_table(path: Path, *, as_json: bool) -> None:

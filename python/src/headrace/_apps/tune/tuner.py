@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +148,11 @@ class Tuner:
             for index, bytes_max in enumerate(classes):
                 left_s = self._settings.seconds - (time.monotonic() - begin)
                 seconds = max(left_s, 0) * weights[index] / sum(weights[index:])
-                self._run_class(
-                    tuning,
-                    bytes_max,
-                    seconds,
-                    partial(_tell_part, progress, index, len(classes)),
-                )
+
+                def tell(part: float, begun: int = index) -> None:
+                    progress((begun + part) / len(classes))
+
+                self._run_class(tuning, bytes_max, seconds, tell)
             self._confirm(tuning)
         except search.StoppedError:
             tuning.stopped = True
@@ -262,10 +260,6 @@ def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | 
     return known[len(known) // 2] if 2 * len(known) > len(found) else None
 
 
-def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
-    progress((index + share) / count)
-
-
 def functions_of(tuning: Tuning) -> list[str]:
     """The C library's functions that any class replaces in a program."""
     kinds = tuning.kernels or {}
@@ -354,12 +348,6 @@ def _measured(choice: search.Choice) -> dict[str, object]:
             for name, (middle, low, high) in choice.ratios.items()
         }
     }
-
-
-def default_path() -> Path | None:
-    """Path of this user's profile; None if it cannot be determined."""
-    text = _core.default_copy_profile_path()
-    return Path(text) if text else None
 
 
 def open_profile(path: Path) -> Output:

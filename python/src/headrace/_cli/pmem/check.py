@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace pmem check``: try the states that a crash could leave."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import click
@@ -66,7 +64,11 @@ def command(
     """
     subjects = {name: (summary, sound) for name, summary, sound in _lab.check_subjects()}
     if list_names:
-        _print_list(subjects)
+        rows = [
+            [name, "sound" if sound else "broken", summary]
+            for name, (summary, sound) in subjects.items()
+        ]
+        Report().table([Column(""), Column(""), Column("", folds=True)], rows)
         return EXIT_OK
     if variant in {SOUND, GALLERY}:
         names = [name for name, (_, sound) in subjects.items() if sound == (variant == SOUND)]
@@ -77,13 +79,17 @@ def command(
     reports: dict[str, dict[str, Any]] = {}
     with progress("trying crash states") as share:
         for index, name in enumerate(names):
+
+            def tell(part: float, index: int = index) -> None:
+                share((index + part) / len(names))
+
             reports[name] = _lab.check_subject(
                 name,
                 entry_count=entries,
                 states=states,
                 seed=seed,
                 stop_at_first=not count_all,
-                progress=partial(_share_of, share, index, len(names)),
+                progress=tell,
             )
     summary = {
         "states_tried": sum(report["states_tried"] for report in reports.values()),
@@ -100,20 +106,6 @@ def command(
         for name, report in reports.items():
             _print_report(name, subjects[name][0], report)
     return EXIT_FAILED if summary["states_bad"] else EXIT_OK
-
-
-def _share_of(share: Callable[[float], None], index: int, count: int, part: float) -> None:
-    share((index + part) / count)
-
-
-def _print_list(subjects: dict[str, tuple[str, bool]]) -> None:
-    Report().table(
-        [Column(""), Column(""), Column("", folds=True)],
-        [
-            [name, "sound" if sound else "broken", summary]
-            for name, (summary, sound) in subjects.items()
-        ],
-    )
 
 
 def _print_report(name: str, summary: str, report: dict[str, Any]) -> None:
