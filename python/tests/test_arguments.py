@@ -2,7 +2,6 @@
 """Arguments of the wrong kind: one sentence from us, never a dump of the extension's signatures."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,6 @@ import pytest
 from conftest import Here
 
 import headrace
-from headrace_lab.tpch.lineitem import Columns
-from headrace_lab.tpch.q6 import run_q6
-
-ROW_COUNT = 128
-
-
-def columns(**changes: object) -> Columns:
-    made = Columns(
-        ship_date=np.full(ROW_COUNT, 8766, np.int32),
-        discount=np.full(ROW_COUNT, 6, np.int64),
-        quantity=np.full(ROW_COUNT, 100, np.int64),
-        extended_price=np.full(ROW_COUNT, 100, np.int64),
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def refused(call: Callable[[], object]) -> headrace.Error:
@@ -36,44 +21,6 @@ def refused(call: Callable[[], object]) -> headrace.Error:
     assert "_core" not in text
     assert isinstance(caught.value, TypeError | ValueError)
     return caught.value
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"ship_date": np.zeros(ROW_COUNT, np.int64)},
-        {"discount": np.zeros(ROW_COUNT)},
-        {"discount": np.zeros(2 * ROW_COUNT, np.int64)[::2]},
-        {"quantity": np.zeros((ROW_COUNT, 1), np.int64)},
-        {"quantity": [1] * ROW_COUNT},
-        {"extended_price": np.zeros(ROW_COUNT, ">i8")},
-        {"extended_price": np.ma.masked_array(np.zeros(ROW_COUNT, np.int64))},
-        {"extended_price": None},
-    ],
-)
-def test_a_column_of_another_kind_is_refused(changes: dict[str, Any]) -> None:
-    error = refused(lambda: run_q6(columns(**changes), prefetch="off"))
-    assert next(iter(changes)).replace("_", "")[:4] in str(error).replace("_", "")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"thread_count": -1},
-        {"thread_count": 1.5},
-        {"thread_count": 2**70},
-        {"chunk_bytes": -1},
-        {"chunk_bytes": None},
-        {"chunk_bytes": 2**70},
-        {"cache": "cpu"},
-        {"machine": "here"},
-        {"prefetch": "maybe"},
-        {"prefetch": None},
-        {"prefetch": ["off"]},
-    ],
-)
-def test_an_option_of_the_query_of_another_kind_is_refused(options: dict[str, Any]) -> None:
-    refused(lambda: run_q6(columns(), **({"prefetch": "off"} | options)))
 
 
 @pytest.mark.parametrize(
