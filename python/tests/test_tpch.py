@@ -52,7 +52,7 @@ def test_a_generator_that_fails_is_one_sentence_and_leaves_nothing(
     with pytest.raises(headrace.IoFailedError, match="it broke"):
         tpch.ensure_lineitem(0.01, tmp_path / "data")
     program.write_text("#!/bin/sh\nkill -TERM $$\n")
-    with pytest.raises(headrace.IoFailedError, match="died with <Signals.SIGTERM: 15>"):
+    with pytest.raises(headrace.IoFailedError, match=r"died with <Signals\.SIGTERM: 15>"):
         tpch.ensure_lineitem(0.01, tmp_path / "data")
     assert not leftovers(tmp_path / "data")
 
