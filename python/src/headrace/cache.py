@@ -218,7 +218,7 @@ class Cache(Closing, OfOneProcess):
 
     A completion callback (`then`) must not wait: there `change`, `write_back`, `flush`,
     `invalidate`, `clear`, `close`, and `Entry.wait` while the move runs, raise
-    `InvalidArgumentError`.
+    `InvalidArgumentError`. After `close` all methods but `statistics` raise `ClosedError`.
 
     Threading: shared.
     """
@@ -309,7 +309,6 @@ class Cache(Closing, OfOneProcess):
         Raises:
             InvalidArgumentError: `source` is empty, null, not contiguous or not a buffer; or the
                 hint is unknown.
-            ClosedError: The cache has been closed.
         """
         source = as_array_if_tensor(source)
         flat = flat_bytes(source, "source")
@@ -332,7 +331,6 @@ class Cache(Closing, OfOneProcess):
 
         Raises:
             InvalidArgumentError: As for `access`; no move was started.
-            ClosedError: The cache has been closed.
         """
         sources = [as_array_if_tensor(source) for source in sources]
         flat = [flat_bytes(source, "source") for source in sources]
@@ -360,7 +358,6 @@ class Cache(Closing, OfOneProcess):
         Raises:
             InvalidArgumentError: As for `access`; or `source` is read-only.
             CapacityExceededError: Another change of some of these bytes is in progress.
-            ClosedError: The cache has been closed.
         """
         source = as_array_if_tensor(source)
         flat = flat_bytes(source, "source", writable=True)
@@ -374,26 +371,17 @@ class Cache(Closing, OfOneProcess):
 
         Raises:
             CapacityExceededError: Some bytes are being changed; all others were written back.
-            ClosedError: The cache has been closed.
         """
         if entry is not None:
             instance_of(entry, Entry, "write an entry back")
         return self._native.write_back(entry.native() if entry is not None else None)
 
     def pin(self, source: object) -> int:
-        """Protect the entries that contain `source` from eviction and `flush`; return their number.
-
-        Raises:
-            ClosedError: The cache has been closed.
-        """
+        """Protect the entries that contain `source` from eviction and `flush`; return how many."""
         return self._native.pin(flat_bytes(source, "source"), pinned=True)
 
     def unpin(self, source: object) -> int:
-        """Undo all calls of `pin`; return the number of entries.
-
-        Raises:
-            ClosedError: The cache has been closed.
-        """
+        """Undo all calls of `pin`; return the number of entries."""
         return self._native.pin(flat_bytes(source, "source"), pinned=False)
 
     def flush(self, node: int | None = None) -> int:
@@ -402,7 +390,6 @@ class Cache(Closing, OfOneProcess):
         Raises:
             NotFoundError: The machine has no such node.
             InvalidArgumentError: `node` is not the number of a node.
-            ClosedError: The cache has been closed.
         """
         if node is not None:
             node = whole_number(node, "take a node to flush", 0, NODE_MAX)
@@ -415,18 +402,11 @@ class Cache(Closing, OfOneProcess):
 
         Changed bytes of `source` that were not written back are lost; changed bytes outside of it
         are written back.
-
-        Raises:
-            ClosedError: The cache has been closed.
         """
         return self._native.invalidate(flat_bytes(source, "source"))
 
     def clear(self) -> int:
-        """Write changes back and drop every entry; return their number. Handles stay valid.
-
-        Raises:
-            ClosedError: The cache has been closed.
-        """
+        """Write changes back and drop every entry; return their number. Handles stay valid."""
         # Sources held before the call live until no move reads them; later ones stay in `_held`.
         held, self._held = self._held, {}
         count = self._native.clear()

@@ -239,6 +239,8 @@ class _RingEnd(Closing, OfOneProcess, Generic[_Native]):
 class RingProducer(_RingEnd[_core.RingProducer]):
     """The producing end. Use it as a context manager, or close it, to release the role.
 
+    Afterwards its methods raise `ClosedError`, and so they do in a child of `os.fork`.
+
     Threading: shared; calls are serialised.
     """
 
@@ -253,7 +255,6 @@ class RingProducer(_RingEnd[_core.RingProducer]):
         Raises:
             InvalidArgumentError: It is longer than `entry_bytes_max`, or not a buffer of bytes.
             IoFailedError: The memory failed: truncated file, full disk or media error.
-            ClosedError: This end has been closed, or belongs to the parent of this process.
         """
         return self.enqueue_all([entry])
 
@@ -266,7 +267,6 @@ class RingProducer(_RingEnd[_core.RingProducer]):
         Raises:
             InvalidArgumentError: One is too long, or together they exceed a quarter of the ring.
             IoFailedError: As for `enqueue`.
-            ClosedError: As for `enqueue`.
         """
         outcome = self._native.enqueue([readable(entry, "entry") for entry in entries])
         if outcome == "too_large":
@@ -293,6 +293,8 @@ class RingProducer(_RingEnd[_core.RingProducer]):
 class RingConsumer(_RingEnd[_core.RingConsumer]):
     """The consuming end. Use it as a context manager, or close it, to release the role.
 
+    Afterwards its methods raise `ClosedError`, and so they do in a child of `os.fork`.
+
     Entries taken and not acknowledged are returned again to the next consumer.
 
     Threading: shared; calls are serialised.
@@ -309,7 +311,6 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
         Raises:
             CorruptDataError: The entry is damaged; every later call raises it again.
             IoFailedError: The memory failed: truncated file, full disk or media error.
-            ClosedError: This end has been closed, or belongs to the parent of this process.
         """
         outcome, ordinal, data = self._native.next()
         if outcome == "entry":
@@ -325,11 +326,7 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
         return None
 
     def acknowledge(self) -> None:
-        """Acknowledge every entry taken so far, by any thread: they are not returned again.
-
-        Raises:
-            ClosedError: This end has been closed, or belongs to the parent of this process.
-        """
+        """Acknowledge every entry taken so far, by any thread: they are not returned again."""
         self._native.acknowledge()
 
     def __iter__(self) -> Iterator[RingEntry]:
