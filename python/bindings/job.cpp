@@ -2,6 +2,7 @@
 // Jobs: submission, handles and Python callbacks. Code without the GIL is marked by
 // GilReleased.
 #include <thread>
+#include <tuple>
 
 #include "bindings.hpp"
 
@@ -14,23 +15,24 @@ using std::chrono::nanoseconds;
 
 thread_local int calls_in_progress = 0;
 
+/// Options of Engine.submit: path, policy, source_node and target_node.
+using Said = std::tuple<std::optional<std::string>, std::optional<std::string>,
+                        std::optional<NodeId>, std::optional<NodeId>>;
+
 /// Not movable: the options point to the policy.
 ///
 /// Threading: confined.
 class Options {
  public:
-  /// `said`: None, or an object with these options of Engine.submit.
-  explicit Options(nb::handle said) {
-    if (said.is_none()) return;
-    if (const auto path = field<std::optional<std::string>, "path">(said)) {
-      made_.path = path_of(*path);
-    }
-    if (const auto policy = field<std::optional<std::string>, "policy">(said)) {
+  explicit Options(const Said& said) {
+    const auto& [path, policy, source_node, target_node] = said;
+    if (path) made_.path = path_of(*path);
+    if (policy) {
       policy_ = policy_of(*policy);
       made_.policy = &policy_;
     }
-    made_.source_node = field<std::optional<NodeId>, "source_node">(said);
-    made_.target_node = field<std::optional<NodeId>, "target_node">(said);
+    made_.source_node = source_node;
+    made_.target_node = target_node;
   }
   Options& operator=(Options&&) = delete;
   [[nodiscard]] engine::SubmitOptions& made() { return made_; }
@@ -153,8 +155,8 @@ std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
 }
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
-                                  const nb::object& operation, const nb::object& said,
-                                  const After& after, const nb::object& then) {
+                                  const nb::object& operation, const Said& said, const After& after,
+                                  const nb::object& then) {
   engine->reap();
   const std::shared_ptr<Submission> submission = prepare({&operation, 1});
   Options options(said);
@@ -164,9 +166,8 @@ std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
 }
 
 std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& engine,
-                                        const std::vector<nb::object>& operations,
-                                        const nb::object& said, const After& after,
-                                        const nb::object& then) {
+                                        const std::vector<nb::object>& operations, const Said& said,
+                                        const After& after, const nb::object& then) {
   engine->reap();
   const std::shared_ptr<Submission> submission = prepare(operations);
   for (const std::unique_ptr<Operation>& operation : submission->operations) {
@@ -180,7 +181,7 @@ std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& eng
   });
 }
 
-Fields run(EngineHandle& engine, const nb::object& described, const nb::object& said,
+Fields run(EngineHandle& engine, const nb::object& described, const Said& said,
            const After& after) {
   engine.reap();
   const std::shared_ptr<Submission> submission = prepare({&described, 1});
@@ -205,7 +206,7 @@ Fields run(EngineHandle& engine, const nb::object& described, const nb::object& 
 
 /// Copies by a submitted job; in a callback, as run().
 Fields copy(EngineHandle& engine, const nb::object& described) {
-  if (is_in_call()) return run(engine, described, nb::none(), {});
+  if (is_in_call()) return run(engine, described, {}, {});
   engine.reap();
   const std::shared_ptr<Submission> submission = prepare({&described, 1});
   Submit answer = Submit::full;

@@ -431,22 +431,16 @@ def _end_calls() -> None:
         engine.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _SubmitOptions:
-    """The options of a submission; the extension reads the fields by name."""
-
-    path: str | None
-    policy: str | None
-    source_node: int | None
-    target_node: int | None
-
-
 def _submit_options(
-    path: str | None, policy: str | None, source_node: int | None, target_node: int | None
-) -> _SubmitOptions:
+    path: str | None, policy: str | None, *nodes: int | None
+) -> tuple[str | None, str | None, int | None, int | None]:
     one_of(path, _PATHS, "path", _OLD_PATHS)
     one_of(policy, POLICIES, "policy")
-    return _SubmitOptions(path, policy, _node(source_node), _node(target_node))
+    tried = "take the node of an operation"
+    source, target = (
+        None if node is None else whole_number(node, tried, 0, NODE_MAX) for node in nodes
+    )
+    return path, policy, source, target
 
 
 def _device_timeout_ns(timeout: float) -> int:
@@ -455,12 +449,6 @@ def _device_timeout_ns(timeout: float) -> int:
     if not 1 <= timeout_ns <= _TIMEOUT_NS_MAX:
         raise InvalidArgumentError(tried, f"{timeout} was given", "pass seconds, at most a year")
     return int(timeout_ns)
-
-
-def _node(node: int | None) -> int | None:
-    return (
-        None if node is None else whole_number(node, "take the node of an operation", 0, NODE_MAX)
-    )
 
 
 def _natives_of(after: Iterable[Job]) -> tuple[_core.Job, ...]:
