@@ -17,11 +17,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <string_view>
 
 #include "headrace/dsa/portal.hpp"
-#include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/attribute.hpp"
 #include "headrace/platform/process.hpp"
 #include "inject/copy/program.hpp"
 
@@ -46,22 +45,15 @@ struct Found {
 };
 constinit Found found{};
 
-/// A sysfs attribute of a queue, without line end.
+/// A sysfs attribute of a queue or device.
 std::string attribute(std::string_view queue, const char* name) {
-  constexpr std::size_t kBytesMax = 4096;
-  auto text =
-      platform::load_file(fmt::format("/sys/bus/dsa/devices/{}/{}", queue, name), kBytesMax);
-  if (!text) return {};
-  while (!text->empty() && text->back() == '\n') text->pop_back();
-  return std::move(*text);
+  return platform::load_attribute(fmt::format("/sys/bus/dsa/devices/{}/{}", queue, name))
+      .value_or("");
 }
 
 /// A numeric attribute; 0 if it is not a number.
 std::uint64_t number_of(std::string_view queue, const char* name) {
-  const std::string text = attribute(queue, name);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() ? number : 0;
+  return platform::parse_number(attribute(queue, name)).value_or(0);
 }
 
 /// Whether the queue's attributes allow its use.
@@ -87,11 +79,9 @@ bool is_suitable(std::string_view queue, std::uint32_t& entry_count,
 bool has_cache_control(std::string_view queue) {
   const std::size_t dot = std::min(queue.find('.'), queue.size());
   const std::string text = attribute(fmt::format("dsa{}", queue.substr(2, dot - 2)), "gen_cap");
-  std::uint64_t capabilities = 0;
-  const std::size_t first = text.starts_with("0x") ? 2 : 0;
-  const auto [end, error] =
-      std::from_chars(text.data() + first, text.data() + text.size(), capabilities, 16);
-  return error != std::errc() || (capabilities & dsa::capability::cache_control_of_writes) != 0;
+  const std::string_view digits = std::string_view(text).substr(text.starts_with("0x") ? 2 : 0);
+  const auto capabilities = platform::parse_number(digits, 16);
+  return !capabilities || (*capabilities & dsa::capability::cache_control_of_writes) != 0;
 }
 
 /// Maps the portal `path`; null if this process may not.
@@ -127,10 +117,8 @@ void for_each_name(const char* directory, Visit visit) {
 /// HEADRACE_ANSWER_SECONDS, 1 to 86400; otherwise the default, with the reason in `note`.
 std::uint64_t answer_seconds_max(std::string& note) {
   const std::string text = platform::trusted_variable("HEADRACE_ANSWER_SECONDS").value_or("");
-  std::uint64_t seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (is_number && seconds >= 1 && seconds <= 86'400) return seconds;
+  const auto seconds = platform::parse_number(text);
+  if (seconds && *seconds >= 1 && *seconds <= 86'400) return *seconds;
   if (!text.empty()) {
     note += fmt::format(
         "; a device may be silent for {} s: HEADRACE_ANSWER_SECONDS is '{}', not 1 to 86400",

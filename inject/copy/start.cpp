@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -17,6 +16,7 @@
 #include "generator.hpp"
 #include "headrace/base/line.hpp"
 #include "headrace/copy/profile.hpp"
+#include "headrace/platform/attribute.hpp"
 #include "headrace/platform/executable.hpp"
 #include "headrace/platform/process.hpp"
 #include "inject/arena.hpp"
@@ -47,10 +47,8 @@ constinit copy::Dispatch<copy::FirstDifference> comparisons(nullptr);
 
 /// HEADRACE_MIN_BYTES; zero if not set or not a number.
 std::size_t bytes_min_wanted() {
-  const std::string text = platform::trusted_variable("HEADRACE_MIN_BYTES").value_or("");
-  std::size_t bytes_min = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes_min);
-  return error == std::errc() && end == text.data() + text.size() ? bytes_min : 0;
+  return platform::parse_number(platform::trusted_variable("HEADRACE_MIN_BYTES").value_or(""))
+      .value_or(0);
 }
 
 /// The smallest length that the C library does not serve; SIZE_MAX if none.

@@ -4,39 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
-#include "headrace/platform/descriptor.hpp"
+#include "headrace/platform/attribute.hpp"
 
 namespace headrace::platform {
 namespace {
 
-constexpr std::size_t kAttributeBytesMax = 64U << 10U;
-
 std::string node_folder(NodeId node) {
   return fmt::format("/sys/devices/system/node/node{}", node.value());
-}
-
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (parsed.ec != std::errc{} || parsed.ptr != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-std::optional<std::string> load_attribute(const std::string& path) {
-  Result<std::string> text = load_file(path, kAttributeBytesMax);
-  if (!text.has_value()) return std::nullopt;
-  while (!text->empty() && text->back() == '\n') text->pop_back();
-  return std::move(*text);
-}
-
-std::optional<std::uint64_t> load_number(const std::string& path) {
-  const std::optional<std::string> text = load_attribute(path);
-  return text.has_value() ? parse_number(*text) : std::nullopt;
 }
 
 }  // namespace

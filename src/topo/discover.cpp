@@ -44,7 +44,7 @@ Facts gather(const Topology& topology, const DiscoverOptions& options) {
   for (hwloc_obj_t node : topology.nodes()) {
     facts.nodes.push_back(gather_node(NodeId(node->os_index)));
   }
-  if (options.find_movers) facts.movers = find_movers(kAccelConfigLibrary);
+  if (options.find_movers) facts.movers = find_movers();
   return facts;
 }
 

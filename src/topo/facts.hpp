@@ -43,11 +43,8 @@ struct Facts {
   std::vector<std::string> notes;
 };
 
-/// File name of libaccel-config.
-inline constexpr const char* kAccelConfigLibrary = "libaccel-config.so.1";
-
-/// Lists the DSA devices of this machine with the library `library_name`.
-[[nodiscard]] Movers find_movers(const std::string& library_name);
+/// Lists the DSA devices of this machine. `bus`: the kernel's folder of them; tests pass others.
+[[nodiscard]] Movers find_movers(const std::string& bus = "/sys/bus/dsa/devices");
 
 /// Fails: unsupported if no node is left that the process may use.
 [[nodiscard]] Result<Machine> describe(const Topology& topology, const Facts& facts);

@@ -98,8 +98,8 @@ struct DsaDevice {
 /// How the list of movers was obtained.
 enum class MoverDiscovery : std::uint8_t {
   not_tried,       ///< Not asked for, or replayed from a record without movers.
-  library_absent,  ///< libaccel-config cannot be loaded; devices, if any, are unknown.
-  library_failed,  ///< libaccel-config was loaded, but failed.
+  library_absent,  ///< Of old records: libaccel-config was missing; devices, if any, are unknown.
+  library_failed,  ///< Of old records: libaccel-config failed.
   done,            ///< The list, which may be empty, is complete.
 };
 
@@ -136,7 +136,7 @@ struct HEADRACE_API Machine {
 };
 
 struct DiscoverOptions {
-  /// Load libaccel-config and list DSA devices.
+  /// List DSA devices.
   bool find_movers = true;
 };
 

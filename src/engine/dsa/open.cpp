@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codec.hpp"
+#include "headrace/platform/attribute.hpp"
 #include "headrace/platform/character_device.hpp"
 #include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/enqueue.hpp"
@@ -47,7 +48,7 @@ class DevicePortal final : public dsa::Portal {
 
 dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& queue) {
   const auto attribute = [](const std::string& path) {
-    return platform::load_file("/sys/bus/dsa/devices/" + path, 256).value_or("");
+    return platform::load_attribute("/sys/bus/dsa/devices/" + path).value_or("");
   };
   return {.name = fmt::format("dsa{0}/wq{0}.{1}", device.id.value(), queue.id.value()),
           .mode = queue.mode == "dedicated" ? dsa::QueueMode::dedicated : dsa::QueueMode::shared,

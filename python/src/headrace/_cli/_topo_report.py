@@ -11,10 +11,10 @@ from headrace._words import counted
 _Document = Mapping[str, Any]
 
 _MOVER_REASONS = {
-    "done": "none: libaccel-config lists no DSA device",
+    "done": "none: the kernel lists no DSA device",
     "not_tried": "unknown: the record does not say",
-    "library_absent": "unknown: libaccel-config is not installed",
-    "library_failed": "unknown: libaccel-config does not work here",
+    "library_absent": "unknown: libaccel-config was not installed",
+    "library_failed": "unknown: libaccel-config did not work",
 }
 
 
