@@ -71,7 +71,8 @@ void Arena::give_back(void* pointer) noexcept {
 
 }  // namespace headrace::inject
 
-// Local to each injected library by its version script: the program keeps its operator new.
+// Local to each injected library by its version script: the program keeps its operator new. The
+// other forms of new and delete, of the static C++ runtime, call these.
 void* operator new(std::size_t byte_count) {
   void* pointer = headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
   if (pointer == nullptr) throw std::bad_alloc();
@@ -83,39 +84,13 @@ void* operator new(std::size_t byte_count, std::align_val_t alignment) {
   if (pointer == nullptr) throw std::bad_alloc();
   return pointer;
 }
-void* operator new[](std::size_t byte_count) {
-  return ::operator new(byte_count);
-}
-void* operator new[](std::size_t byte_count, std::align_val_t alignment) {
-  return ::operator new(byte_count, alignment);
-}
-void* operator new(std::size_t byte_count, const std::nothrow_t&) noexcept {
-  return headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t byte_count, const std::nothrow_t&) noexcept {
-  return headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
-}
 void operator delete(void* pointer) noexcept {
   headrace::inject::own_arena().give_back(pointer);
-}
-void operator delete[](void* pointer) noexcept {
-  ::operator delete(pointer);
-}
-void operator delete(void* pointer, std::size_t) noexcept {
-  ::operator delete(pointer);
-}
-void operator delete[](void* pointer, std::size_t) noexcept {
-  ::operator delete(pointer);
 }
 void operator delete(void* pointer, std::align_val_t) noexcept {
   ::operator delete(pointer);
 }
-void operator delete[](void* pointer, std::align_val_t) noexcept {
-  ::operator delete(pointer);
-}
-void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
-  ::operator delete(pointer);
-}
-void operator delete[](void* pointer, std::size_t, std::align_val_t) noexcept {
+// GCC warns if a program has the first form and not this one.
+void operator delete(void* pointer, std::size_t) noexcept {
   ::operator delete(pointer);
 }
