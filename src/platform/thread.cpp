@@ -10,9 +10,8 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
+#include <climits>
 #include <cstdlib>
-#include <memory>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
@@ -20,23 +19,13 @@
 namespace headrace::platform {
 namespace {
 
-/// Large machines have more processors than a cpu_set_t holds; the set grows until the kernel
-/// accepts it.
-constexpr int kCpuCountMax = 1 << 16;
-
-struct CpuSetFree {
-  void operator()(cpu_set_t* set) const { CPU_FREE(set); }
-};
-using CpuSet = std::unique_ptr<cpu_set_t, CpuSetFree>;
+/// As many processors as any kernel knows: more than one cpu_set_t holds.
+using CpuSet = std::array<cpu_set_t, 8>;
 
 Result<void> pin(pthread_t thread, std::span<const CpuId> cpus) {
-  std::uint32_t highest = 0;
-  for (const CpuId cpu : cpus) highest = std::max(highest, cpu.value());
-  const CpuSet set(CPU_ALLOC(highest + 1));
-  const std::size_t length = CPU_ALLOC_SIZE(highest + 1);
-  CPU_ZERO_S(length, set.get());
-  for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), length, set.get());
-  if (const int error = ::pthread_setaffinity_np(thread, length, set.get()); error != 0) {
+  CpuSet set{};
+  for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), sizeof set, set.data());
+  if (const int error = ::pthread_setaffinity_np(thread, sizeof set, set.data()); error != 0) {
     return fail(Code::invalid_argument,
                 fmt::format("pin a thread to {}", counted(cpus.size(), "processor")),
                 "none of them may be used by this process",
@@ -124,20 +113,10 @@ SignalBlock::~SignalBlock() {
 
 std::vector<CpuId> allowed_cpus() {
   std::vector<CpuId> cpus;
-  for (int count = 1024; count <= kCpuCountMax; count *= 2) {
-    const CpuSet set(CPU_ALLOC(count));
-    const std::size_t length = CPU_ALLOC_SIZE(count);
-    CPU_ZERO_S(length, set.get());
-    if (::sched_getaffinity(0, length, set.get()) != 0) {
-      if (errno == EINVAL) continue;
-      break;
-    }
-    for (int cpu = 0; cpu < count; ++cpu) {
-      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), length, set.get())) {
-        cpus.emplace_back(static_cast<std::uint32_t>(cpu));
-      }
-    }
-    break;
+  CpuSet set{};
+  ::sched_getaffinity(0, sizeof set, set.data());  // On failure the set stays empty.
+  for (std::uint32_t cpu = 0; cpu < CHAR_BIT * sizeof set; ++cpu) {
+    if (CPU_ISSET_S(cpu, sizeof set, set.data())) cpus.emplace_back(cpu);
   }
   if (cpus.empty()) cpus.push_back(current_cpu().value_or(CpuId(0)));
   return cpus;
