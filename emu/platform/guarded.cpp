@@ -11,11 +11,6 @@
 
 #include "headrace/base/mutex.hpp"
 
-#if !defined(__x86_64__)
-#error \
-    "the emulated DSA knows the faults of x86-64 only: configure with HEADRACE_BUILD_EMULATOR=OFF"
-#endif
-
 #if defined(__SANITIZE_THREAD__)
 #define HEADRACE_EMU_TSAN 1
 #elif defined(__has_feature)

@@ -43,9 +43,7 @@ void yield() noexcept {
 }
 
 void pause() noexcept {
-#if defined(__x86_64__)
   __builtin_ia32_pause();
-#endif
 }
 
 }  // namespace headrace::emu::platform

@@ -69,11 +69,9 @@ Dispatch<FirstDifference>& detail::default_comparisons() {
   return comparisons;
 }
 
-Fill fill_of([[maybe_unused]] FillKernel kernel) {
-  [[maybe_unused]] const platform::CpuFeatures& features = platform::cpu_features();
-#if HEADRACE_HAS_REP_STOSB
+Fill fill_of(FillKernel kernel) {
+  const platform::CpuFeatures& features = platform::cpu_features();
   if (kernel == FillKernel::rep_stosb) return features.erms ? detail::set_rep_stosb : nullptr;
-#endif
 #if HEADRACE_HAS_VECTOR_KERNELS
   if (kernel >= FillKernel::zmm) {
     if (!features.avx512) return nullptr;

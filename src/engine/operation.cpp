@@ -7,7 +7,6 @@
 
 #include "headrace/base/check.hpp"
 #include "headrace/base/names.hpp"
-#include "headrace/platform/line_flush.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -166,9 +165,6 @@ DifTarget Operation::dif_target() const {
 }
 
 Submit Operation::find_fault() const {
-  if (is_durable() && !platform::has_line_flush(platform::LineFlush::clflush)) {
-    return Submit::bad_option;
-  }
   if (kind() == OperationKind::no_op || kind() == OperationKind::drain) return Submit::accepted;
   const std::size_t byte_count = source_.size();
   if (kind() == OperationKind::copy && target_.size() != byte_count) return Submit::length_differs;

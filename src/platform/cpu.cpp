@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/cpu.hpp"
 
+#include <cpuid.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace headrace::platform {
 namespace {
 
 CpuFeatures detect() {
   CpuFeatures features;
-#if defined(__x86_64__) && HEADRACE_HAS_SIMD
+#if HEADRACE_HAS_SIMD
   __builtin_cpu_init();
   features.sse41 = __builtin_cpu_supports("sse4.1") != 0;
   features.avx2 = __builtin_cpu_supports("avx2") != 0;
@@ -24,7 +21,6 @@ CpuFeatures detect() {
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
   features.vpclmulqdq = features.avx512 && __builtin_cpu_supports("vpclmulqdq") != 0;
 #endif
-#if defined(__x86_64__)
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
@@ -39,7 +35,6 @@ CpuFeatures detect() {
   if (features.avx2 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) {
     features.avx_vnni = (eax & (1U << 4U)) != 0;
   }
-#endif
   return features;
 }
 
@@ -48,7 +43,6 @@ std::uint64_t cache_bytes(int name) {
   return byte_count > 0 ? static_cast<std::uint64_t>(byte_count) : 0;
 }
 
-#if defined(__x86_64__)
 /// Reads the caches of this core from CPUID, one subleaf each. Preferred to sysconf, which computes
 /// with core counts that a hypervisor has made up.
 void identify_caches(CpuIdentity& identity) {
@@ -76,11 +70,9 @@ void identify_caches(CpuIdentity& identity) {
     if (level >= 1 && level <= places.size()) *places[level - 1] = byte_count;
   }
 }
-#endif
 
 CpuIdentity identify() {
   CpuIdentity identity;
-#if defined(__x86_64__)
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
@@ -100,13 +92,10 @@ CpuIdentity identify() {
     if (family == 6 || family == 15) identity.model |= (eax >> 12U) & 0xF0U;
     identity.family = family == 15 ? family + ((eax >> 20U) & 0xFFU) : family;
   }
-#endif
   identity.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
   identity.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
   identity.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
-#if defined(__x86_64__)
   identify_caches(identity);
-#endif
   return identity;
 }
 

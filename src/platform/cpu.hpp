@@ -37,11 +37,7 @@ struct CpuIdentity {
 
 /// Hint for spin loops.
 inline void pause() noexcept {
-#if defined(__x86_64__)
   __builtin_ia32_pause();
-#else
-  asm volatile("" ::: "memory");
-#endif
 }
 
 }  // namespace headrace::platform

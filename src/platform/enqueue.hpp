@@ -9,8 +9,6 @@
 // the compiler from moving stores across or reading the record early.
 #pragma once
 
-#if defined(__x86_64__)
-
 namespace headrace::platform {
 
 /// ENQCMD. True if the queue took the descriptor, false on retry (ZF). Both addresses must be
@@ -39,17 +37,3 @@ inline void move_direct(void* portal, const void* descriptor) noexcept {
 }
 
 }  // namespace headrace::platform
-
-#else
-
-namespace headrace::platform {
-
-// This architecture has no such device, and so no portal.
-[[nodiscard]] inline bool enqueue_command(void*, const void*) noexcept {
-  return false;
-}
-inline void move_direct(void*, const void*) noexcept {}
-
-}  // namespace headrace::platform
-
-#endif

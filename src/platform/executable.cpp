@@ -9,7 +9,6 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/memory.hpp"
 
-#if defined(__x86_64__)
 // A part of the module's .bss, with the unwind information of functions that never move the stack
 // pointer: unwinders, debuggers and profilers walk through generated code as through other code of
 // this module. Not __register_frame at run time: it takes a lock in each throw of the program and
@@ -26,15 +25,13 @@ headrace_generated_code:
   .popsection
 )");
 extern "C" [[gnu::visibility("hidden")]] std::byte headrace_generated_code[0x100000];
-#endif
 
 namespace headrace::platform {
 namespace {
 
 /// The place with unwind information, for the first caller; empty for later ones, and if it is too
 /// small. It is never reused: the argument of edge copy-choice needs fresh pages.
-std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_count) noexcept {
-#if defined(__x86_64__)
+std::span<std::byte> try_take_known_place(std::size_t byte_count) noexcept {
   constexpr std::size_t kPageBytes = 4096;
   const std::span<std::byte> place(headrace_generated_code);
   static constinit Atomic<bool> taken{false};
@@ -43,9 +40,6 @@ std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_coun
   bool expected = false;
   if (!taken.compare_exchange_relaxed(expected, true)) return {};
   return place.first((byte_count + kPageBytes - 1) / kPageBytes * kPageBytes);
-#else
-  return {};
-#endif
 }
 
 }  // namespace
@@ -59,7 +53,6 @@ Result<ExecutablePages> ExecutablePages::make(std::size_t byte_count) {
 }
 
 void ExecutablePages::give_back(std::span<std::byte> pages) noexcept {
-#if defined(__x86_64__)
   if (pages.data() == headrace_generated_code) {
     // If either call fails, the pages stay mapped and unused. They must stay readable:
     // LeakSanitizer and garbage collectors scan all of a module's .bss.
@@ -67,7 +60,6 @@ void ExecutablePages::give_back(std::span<std::byte> pages) noexcept {
     static_cast<void>(::mprotect(pages.data(), pages.size(), PROT_READ));
     return;
   }
-#endif
   free_pages(pages);
 }
 

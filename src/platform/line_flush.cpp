@@ -1,28 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/line_flush.hpp"
 
+#include <emmintrin.h>
+
 #include <cstring>
 
 #include "headrace/platform/cpu.hpp"
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 namespace headrace::platform {
 
 bool has_line_flush(LineFlush flush) noexcept {
-#if defined(__x86_64__)
   if (flush == LineFlush::clflush) return true;  // Part of SSE2, and so of x86-64.
   return flush == LineFlush::clflushopt ? cpu_features().clflushopt : cpu_features().clwb;
-#else
-  static_cast<void>(flush);
-  return false;
-#endif
 }
 
 void write_back_lines(std::span<const std::byte> bytes) noexcept {
-  if (bytes.empty() || !has_line_flush(LineFlush::clflush)) return;
+  if (bytes.empty()) return;
   const LineFlush best = has_line_flush(LineFlush::clwb)         ? LineFlush::clwb
                          : has_line_flush(LineFlush::clflushopt) ? LineFlush::clflushopt
                                                                  : LineFlush::clflush;
@@ -31,14 +24,13 @@ void write_back_lines(std::span<const std::byte> bytes) noexcept {
 }
 
 void drop_lines(std::span<const std::byte> bytes) noexcept {
-  if (bytes.empty() || !has_line_flush(LineFlush::clflush)) return;
+  if (bytes.empty()) return;
   const bool optimised = has_line_flush(LineFlush::clflushopt);
   flush_lines(optimised ? LineFlush::clflushopt : LineFlush::clflush, bytes.data(), bytes.size());
   store_fence();
 }
 
 void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept {
-#if defined(__x86_64__)
   if (byte_count == 0) return;
   const auto first = reinterpret_cast<std::uintptr_t>(begin) & ~(kLineBytes - 1);
   const auto end = reinterpret_cast<std::uintptr_t>(begin) + byte_count;
@@ -59,16 +51,10 @@ void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count
       each_line([](const char* line) { asm volatile("clwb %0" : : "m"(*line) : "memory"); });
       return;
   }
-#else
-  static_cast<void>(flush);
-  static_cast<void>(begin);
-  static_cast<void>(byte_count);
-#endif
 }
 
 void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept {
   if (source.empty()) return;
-#if defined(__x86_64__)
   constexpr std::size_t kStoreBytes = sizeof(__m128i);
   const std::byte* from = source.data();
   const std::byte* const end = from + source.size();
@@ -84,9 +70,6 @@ void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept
     }
   }
   std::memcpy(target, from, static_cast<std::size_t>(end - from));
-#else
-  std::memcpy(target, source.data(), source.size());
-#endif
 }
 
 }  // namespace headrace::platform

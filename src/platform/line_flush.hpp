@@ -17,7 +17,7 @@ enum class LineFlush : std::uint8_t {
   clwb,        ///< Writes back and may keep the line; complete at the next fence.
 };
 
-/// Whether this processor has the instruction; false on architectures other than x86-64.
+/// Whether this processor has the instruction.
 [[nodiscard]] bool has_line_flush(LineFlush flush) noexcept;
 
 /// Flushes every line that holds a byte of the range; the processor must have the instruction.
@@ -26,34 +26,25 @@ enum class LineFlush : std::uint8_t {
 void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept;
 
 /// Writes every line that holds a byte of `bytes` back to memory, and returns when that is
-/// complete; the caches may keep the lines. Uses the best instruction of this processor; no-op
-/// without one. Not ordered after earlier loads.
+/// complete; the caches may keep the lines. Uses the best instruction of this processor. Not
+/// ordered after earlier loads.
 void write_back_lines(std::span<const std::byte> bytes) noexcept;
-/// The same, and drops the lines from all caches. No-op on processors without the instructions,
-/// where memory is coherent with devices.
+/// The same, and drops the lines from all caches.
 void drop_lines(std::span<const std::byte> bytes) noexcept;
 
 /// Copies by non-temporal stores of 16 aligned bytes, and ordinary stores for the unaligned ends.
-/// The next store_fence() orders them before later stores. On other architectures a memcpy.
+/// The next store_fence() orders them before later stores.
 void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept;
 
 /// Orders all loads, stores and flushes before it with all after it.
 inline void full_fence() noexcept {
-#if defined(__x86_64__)
   asm volatile("mfence" : : : "memory");
-#else
-  __sync_synchronize();
-#endif
 }
 
 /// `sfence`: earlier clflushopt, clwb and non-temporal stores complete before any later store. It
-/// does not order loads. On other architectures a full barrier.
+/// does not order loads.
 inline void store_fence() noexcept {
-#if defined(__x86_64__)
   asm volatile("sfence" : : : "memory");
-#else
-  __sync_synchronize();
-#endif
 }
 
 }  // namespace headrace::platform

@@ -6,12 +6,8 @@
 namespace headrace::platform {
 
 bool may_read_ticks() noexcept {
-#if defined(__x86_64__)
   int permitted = 0;
   return ::prctl(PR_GET_TSC, &permitted) == 0 && permitted == PR_TSC_ENABLE;
-#else
-  return false;
-#endif
 }
 
 double ticks_per_second() noexcept {

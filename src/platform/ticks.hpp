@@ -12,25 +12,18 @@ namespace headrace::platform {
 /// Ticks since an unspecified origin. Monotonic if the processor's counter is invariant and
 /// synchronised between cores, as on every processor with a DSA.
 [[nodiscard]] inline std::uint64_t ticks() noexcept {
-#if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
-#else
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-#endif
 }
 
 /// As ticks(), once what is before it has been done: a processor reads its counter early.
 [[nodiscard]] inline std::uint64_t ticks_after() noexcept {
-#if defined(__x86_64__)
   __builtin_ia32_lfence();
-#endif
   return ticks();
 }
 
 /// Ticks that a load of the byte takes, including a few instructions: tens from a cache, hundreds
-/// from memory, thousands with a page fault. Zero without such a counter.
+/// from memory, thousands with a page fault.
 [[nodiscard]] inline std::uint32_t load_ticks(const std::byte* place) noexcept {
-#if defined(__x86_64__)
   // lfence waits for earlier loads and delays later instructions.
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -40,13 +33,9 @@ namespace headrace::platform {
       : "r"(place)
       : "rax", "rcx", "rdx", "memory");
   return end - begin;
-#else
-  static_cast<void>(place);
-  return 0;
-#endif
 }
 
-/// False if there is no counter, or if reading it would kill this process (PR_SET_TSC).
+/// False if reading the counter would kill this process (PR_SET_TSC).
 [[nodiscard]] bool may_read_ticks() noexcept;
 
 /// Measures the ticks of a counter per second of a clock, over two milliseconds.

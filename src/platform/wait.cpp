@@ -18,8 +18,6 @@ namespace {
 /// Set by a test.
 Atomic<const LineWait*> replacement{nullptr};
 
-#if defined(__x86_64__)
-
 void umonitor(const void* address) noexcept {
   // umonitor rax; as bytes for assemblers that lack it.
   asm volatile(".byte 0xf3, 0x0f, 0xae, 0xf0" : : "a"(address) : "memory");
@@ -33,15 +31,6 @@ void umwait(std::uint64_t until_ticks) noexcept {
                  "d"(static_cast<std::uint32_t>(until_ticks >> 32U)), "c"(1)
                : "memory", "cc");
 }
-
-#else
-
-void umonitor(const void*) noexcept {}
-void umwait(std::uint64_t) noexcept {
-  pause();
-}
-
-#endif
 
 const LineWait* line_wait() noexcept {
   // relaxed: it points to constants, or is set before other threads wait.

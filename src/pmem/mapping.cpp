@@ -58,11 +58,7 @@ Result<Mapping> MappingAccess::map(platform::SharedFile file, const MapOptions& 
   state->persistent = state->platform_granularity != Granularity::page &&
                       !platform::trusted_variable("PMEM2_FORCE_GRANULARITY").has_value();
   state->granularity = options.granularity.value_or(state->platform_granularity);
-  if (flush_instructions().empty()) {
-    if (state->granularity == Granularity::line) state->granularity = Granularity::page;
-  } else {
-    state->instruction = options.flush.value_or(flush_instructions().back());
-  }
+  state->instruction = options.flush.value_or(flush_instructions().back());
   state->note = describe(*state);
   state->guard.emplace(state->map.bytes(), state->fault, static_cast<std::uint32_t>(Fault::lost));
   if (options.prefault && !options.read_only) platform::populate_pages(state->map.bytes());

@@ -8,11 +8,7 @@ namespace headrace {
 /// without it). Unless compiled for processors with PREFETCHW, __builtin_prefetch would fetch a
 /// shared line.
 inline void prefetch_for_write(const void* address) noexcept {
-#if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
-#else
-  __builtin_prefetch(address, 1);
-#endif
 }
 
 }  // namespace headrace

@@ -275,7 +275,7 @@ class HEADRACE_API Operation {
 
   /// Writes are in memory, not only in a cache, when the job has ended: on persistent memory they
   /// are durable (docs/concepts/pmem.md). Overrides into_cache(). No effect on operations that
-  /// write nothing; refused (bad_option) where processors cannot flush their caches.
+  /// write nothing.
   [[nodiscard]] Operation durable() const { return with_flag(kDurable); }
 
   /// Hint to a device: place the target in the last-level cache.

@@ -33,7 +33,7 @@ using headrace::name;
 inline constexpr std::size_t kBlockBytes = 256;
 
 enum class FlushInstruction : std::uint8_t { clflush, clflushopt, clwb };
-/// The flush instructions of this processor, the best one last; empty if not x86-64.
+/// The flush instructions of this processor, the best one last.
 ///
 /// Threading: shared.
 [[nodiscard]] HEADRACE_API std::span<const FlushInstruction> flush_instructions();

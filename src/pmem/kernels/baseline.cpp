@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for every processor: words, and on x86-64 the non-temporal stores of SSE2, which is
-// always available.
+// Kernels for every processor: words, and the non-temporal stores of SSE2.
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "kernels.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace headrace::pmem::detail {
 
@@ -27,27 +24,19 @@ void digest_lines_baseline(const std::byte* source, std::size_t line_count, std:
 
 void stream_lines_baseline(std::byte* target, const std::byte* source, std::size_t line_count,
                            std::uint64_t* lanes, std::uint64_t line_index) {
-#if defined(__x86_64__)
   for (std::size_t offset = 0; offset < line_count * 64; offset += 16) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(target + offset),
                      _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + offset)));
   }
-#else
-  std::memcpy(target, source, line_count * 64);
-#endif
   if (lanes != nullptr) digest_lines_baseline(source, line_count, lanes, line_index);
 }
 
 void stream_words(std::byte* target, const std::byte* source) {
-#if defined(__x86_64__)
   for (std::size_t offset = 0; offset < 64; offset += 8) {
     long long word = 0;
     std::memcpy(&word, source + offset, 8);
     _mm_stream_si64(reinterpret_cast<long long*>(target + offset), word);
   }
-#else
-  std::memcpy(target, source, 64);
-#endif
 }
 
 }  // namespace headrace::pmem::detail

@@ -68,8 +68,7 @@ TEST(Dispatch, EveryLengthIsTheFallbacksUntilAnotherIsChosen) {
   EXPECT_EQ(dispatch.entry(), &other_move);
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    defined(__OPTIMIZE__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__OPTIMIZE__)
 [[gnu::noinline]] void call_between_breakpoints(Move move, char* target, const char* source) {
   asm volatile("int3");
   move(target, source, 32);

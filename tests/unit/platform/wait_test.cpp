@@ -17,8 +17,6 @@
 namespace headrace::platform {
 namespace {
 
-#if defined(__x86_64__)
-
 // Encoded by the assembler from the mnemonics. Never executed.
 asm(R"(
   .pushsection .rodata
@@ -47,8 +45,6 @@ TEST(LineWait, TheBytesAreTheInstructions) {
   EXPECT_TRUE(has(kLineWait.watch, headrace_test_umonitor, headrace_test_umwait));
   EXPECT_TRUE(has(kLineWait.wait, headrace_test_umwait, headrace_test_end));
 }
-
-#endif
 
 TEST(LineWait, EndsByItsDeadlineOrByAWrite) {
   if (!has_line_wait()) {

@@ -75,7 +75,7 @@ class RingFile : public ::testing::Test {
 /// Treats ordinary memory as persistent, to avoid an msync per entry.
 inline AttachOptions quick() {
   AttachOptions options;
-  options.map.granularity = flush_instructions().empty() ? Granularity::byte : Granularity::line;
+  options.map.granularity = Granularity::line;
   return options;
 }
 
