@@ -14,26 +14,45 @@
 namespace headrace::python {
 namespace {
 
-/// A meter and the generated code of the variants measured with it.
+/// A meter and the generated code of the variants measured with it; or a meter of the kernels for
+/// fills or comparisons.
 ///
 /// Threading: confined; the GIL is released while it measures.
 class MeterHandle {
  public:
-  explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
+  MeterHandle(copy::lab::Meter meter, std::optional<bool> fills)
+      : meter_(std::move(meter)), fills_(fills) {}
 
   /// A subject is "libc" (memmove, through the PLT), the text of a variant, or two variants
   /// separated by " | ": for cached and for uncached bytes. The first of the two may be "libc". All
-  /// but "libc" are called as in use, short lengths through an entry.
-  std::vector<double> measure_round(const std::vector<std::string>& subjects,
-                                    const copy::lab::Conditions& conditions) {
-    generate(subjects, conditions.bytes_max);
+  /// but "libc" are called as in use, short lengths through an entry. Of kernels: "libc" or a name.
+  std::vector<double> measure_round(const std::vector<std::string>& subjects, std::size_t bytes_min,
+                                    std::size_t bytes_max, const std::string& temperature,
+                                    bool aligned, std::size_t thread_count) {
+    if (!fills_) generate(subjects, bytes_max);
     std::vector<copy::Move> chosen;
-    chosen.reserve(subjects.size());
     for (const std::string& subject : subjects) {
-      chosen.push_back(subjects_.at(key_of(subject, conditions.bytes_max)));
+      chosen.push_back(fills_ ? kernel_of(subject) : subjects_.at(key_of(subject, bytes_max)));
     }
+    const auto parsed = value_of(parse_name<copy::lab::Temperature>(temperature, "temperature"));
     const GilReleased released;
-    return value_of(meter_.measure_round(chosen, conditions));
+    return value_of(meter_.measure_round(chosen, {.bytes_min = bytes_min,
+                                                  .bytes_max = bytes_max,
+                                                  .temperature = parsed,
+                                                  .aligned = aligned,
+                                                  .thread_count = thread_count}));
+  }
+  [[nodiscard]] std::vector<std::string> kernels() const {
+    std::vector<std::string> names;
+    const auto add = [&names](auto kernel) {
+      if (copy::lab::kernel_move(kernel) != nullptr) names.emplace_back(copy::name(kernel));
+    };
+    if (fills_.value()) {
+      for (std::size_t i = 0; i < copy::kFillKernelCount; ++i) add(copy::FillKernel(i));
+    } else {
+      for (std::size_t i = 0; i < copy::kCompareKernelCount; ++i) add(copy::CompareKernel(i));
+    }
+    return names;
   }
   /// Returns ticks_min and ticks_max.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::uint32_t>> find_cold_probe() {
@@ -99,43 +118,6 @@ class MeterHandle {
     }
   }
 
-  copy::lab::Meter meter_;
-  copy::ColdProbe probe_;
-  std::vector<copy::GeneratedCode> codes_;
-  /// By name and class.
-  std::map<Key, copy::Move> subjects_;
-};
-
-/// A meter of fill or of compare kernels.
-///
-/// Threading: confined; the GIL is released while it measures.
-class KernelMeter {
- public:
-  KernelMeter(copy::lab::Meter meter, bool fills) : meter_(std::move(meter)), fills_(fills) {}
-
-  [[nodiscard]] std::vector<std::string> kernels() const {
-    std::vector<std::string> names;
-    const auto add = [&names](auto kernel) {
-      if (copy::lab::kernel_move(kernel) != nullptr) names.emplace_back(copy::name(kernel));
-    };
-    if (fills_) {
-      for (std::size_t i = 0; i < copy::kFillKernelCount; ++i) add(copy::FillKernel(i));
-    } else {
-      for (std::size_t i = 0; i < copy::kCompareKernelCount; ++i) add(copy::CompareKernel(i));
-    }
-    return names;
-  }
-
-  /// A subject is "libc" or a kernel.
-  std::vector<double> measure_round(const std::vector<std::string>& subjects,
-                                    const copy::lab::Conditions& conditions) {
-    std::vector<copy::Move> chosen;
-    for (const std::string& subject : subjects) chosen.push_back(move_of(subject));
-    const GilReleased released;
-    return value_of(meter_.measure_round(chosen, conditions));
-  }
-
- private:
   template <typename Kernel>
   static copy::Move move_of(const std::optional<Kernel>& kernel, const std::string& subject) {
     const copy::Move move = kernel ? copy::lab::kernel_move(*kernel) : nullptr;
@@ -144,50 +126,49 @@ class KernelMeter {
                        "there is no such kernel, or it does not run here",
                        "use those that kernels() names"}};
   }
-  [[nodiscard]] copy::Move move_of(const std::string& subject) const {
+  [[nodiscard]] copy::Move kernel_of(const std::string& subject) const {
     if (subject == "libc")
-      return fills_ ? copy::lab::libc_fill_move() : copy::lab::libc_compare_move();
-    if (fills_) return move_of(find_name<copy::FillKernel>(subject), subject);
+      return *fills_ ? copy::lab::libc_fill_move() : copy::lab::libc_compare_move();
+    if (*fills_) return move_of(find_name<copy::FillKernel>(subject), subject);
     return move_of(find_name<copy::CompareKernel>(subject), subject);
   }
 
   copy::lab::Meter meter_;
-  bool fills_;
+  std::optional<bool> fills_;  ///< Of a meter of kernels.
+  copy::ColdProbe probe_;
+  std::vector<copy::GeneratedCode> codes_;
+  /// By name and class.
+  std::map<Key, copy::Move> subjects_;
 };
-
-/// The measuring methods that both meters have.
-template <typename Meter>
-void bind_rounds(nb::class_<Meter>& type, const char* measured) {
-  type.def(
-      "measure_round",
-      [](Meter& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,
-         std::size_t bytes_max, const std::string& temperature, bool aligned,
-         std::size_t thread_count) {
-        using copy::lab::Temperature;
-        return meter.measure_round(
-            subjects, {.bytes_min = bytes_min,
-                       .bytes_max = bytes_max,
-                       .temperature = value_of(parse_name<Temperature>(temperature, "temperature")),
-                       .aligned = aligned,
-                       .thread_count = thread_count});
-      },
-      "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
-      "thread_count"_a, measured);
-}
 
 }  // namespace
 
 void bind_copy(nb::module_& module) {
-  nb::class_<MeterHandle> meter(module, "CopyMeter");
-  meter
+  nb::class_<MeterHandle>(module, "CopyMeter")
       .def_static(
           "make",
           [](std::size_t pool_bytes, std::size_t last_level_bytes, std::uint64_t seed) {
-            GilReleased released;
-            return MeterHandle(value_of(copy::lab::Meter::make(
-                {.pool_bytes = pool_bytes, .last_level_bytes = last_level_bytes, .seed = seed})));
+            const GilReleased released;
+            return MeterHandle(
+                value_of(copy::lab::Meter::make({.pool_bytes = pool_bytes,
+                                                 .last_level_bytes = last_level_bytes,
+                                                 .seed = seed})),
+                std::nullopt);
           },
           "pool_bytes"_a, "last_level_bytes"_a, "seed"_a)
+      .def_static(
+          "of_kernels",
+          [](std::size_t pool_bytes, bool fills, std::uint64_t seed) {
+            const GilReleased released;
+            return MeterHandle(value_of(copy::lab::Meter::make(
+                                   {.pool_bytes = pool_bytes, .seed = seed, .alike = true})),
+                               fills);
+          },
+          "pool_bytes"_a, "fills"_a, "seed"_a, "A meter of fills, or of comparisons.")
+      .def("kernels", &MeterHandle::kernels, "Names of the kernels that run on this machine.")
+      .def("measure_round", &MeterHandle::measure_round, "subjects"_a, nb::kw_only(), "bytes_min"_a,
+           "bytes_max"_a, "temperature"_a, "aligned"_a, "thread_count"_a,
+           "Nanoseconds per call of each subject, measured once each.")
       .def("find_cold_probe", &MeterHandle::find_cold_probe,
            "Minimum and maximum ticks to load a byte from memory; None if unknown.")
       .def("find_wide_cost", &MeterHandle::find_wide_cost, nb::call_guard<GilReleased>(),
@@ -195,21 +176,6 @@ void bind_copy(nb::module_& module) {
            "None without such registers.")
       .def("use_cold_probe", &MeterHandle::use_cold_probe, "ticks_min"_a, "ticks_max"_a,
            "Ticks by which a subject of two variants chooses between them.");
-  bind_rounds(meter, "Nanoseconds per copy of each subject, measured once each.");
-
-  nb::class_<KernelMeter> kernels(module, "KernelMeter", "Measures fills or comparisons.");
-  kernels
-      .def_static(
-          "make",
-          [](std::size_t pool_bytes, bool fills, std::uint64_t seed) {
-            GilReleased released;
-            return KernelMeter(value_of(copy::lab::Meter::make(
-                                   {.pool_bytes = pool_bytes, .seed = seed, .alike = true})),
-                               fills);
-          },
-          "pool_bytes"_a, "fills"_a, "seed"_a)
-      .def("kernels", &KernelMeter::kernels, "Names of the kernels that run on this machine.");
-  bind_rounds(kernels, "Nanoseconds per call of each subject, measured once each.");
 
   module.def(
       "copy_variants",

@@ -109,15 +109,15 @@ def test_tuning_here_makes_members_that_a_profile_may_have() -> None:
 
 def test_pools_fit_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    make = _core.KernelMeter.make
+    make = _core.CopyMeter.of_kernels
 
     class Meters:
         @staticmethod
-        def make(pool_bytes: int, fills: bool, seed: int) -> _core.KernelMeter:
+        def of_kernels(pool_bytes: int, fills: bool, seed: int) -> _core.CopyMeter:
             made.append(pool_bytes)
             return make(1 << 20, fills, seed)
 
-    monkeypatch.setattr(_core, "KernelMeter", Meters)
+    monkeypatch.setattr(_core, "CopyMeter", Meters)
     cache_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"] or 32 << 20
     cache_bytes = min(cache_bytes, copy_kernels.CACHE_BYTES_MAX)
     for share, pool in ((None, 4 * cache_bytes), (100, 4 * cache_bytes), (8, 2.8 * cache_bytes)):
@@ -128,10 +128,10 @@ def test_pools_fit_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(pool - 1 <= each <= pool for each in made)
         assert len(made) == len(KINDS) * PASSES
 
-    def make_none(*_: object) -> _core.KernelMeter:
+    def make_none(*_: object) -> _core.CopyMeter:
         raise OutOfMemoryError("map pages", "the limit is reached", "raise it")
 
-    monkeypatch.setattr(Meters, "make", make_none)
+    monkeypatch.setattr(Meters, "of_kernels", make_none)
     with pytest.raises(CapacityExceededError, match="the limit is reached"):
         tune_kernels([1024], 1, lambda: None, lambda _: None)
 
@@ -145,7 +145,7 @@ def test_a_wish_to_stop_is_heard() -> None:
 
 
 def test_a_kernel_that_is_not_there_is_refused_by_name() -> None:
-    meter = _core.KernelMeter.make(1 << 20, fills=True, seed=1)
+    meter = _core.CopyMeter.of_kernels(1 << 20, fills=True, seed=1)
     with pytest.raises(Error, match="'xmm'"):
         meter.measure_round(
             ["xmm"],

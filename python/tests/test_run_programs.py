@@ -56,7 +56,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"bytes_max": 1 << bits, "variant": some.choice(grid) if grid else None}
         )
     for kind in ("fills", "comparisons"):
-        kernels = _core.KernelMeter.make(1 << 16, fills=kind == "fills", seed=1).kernels()
+        kernels = _core.CopyMeter.of_kernels(1 << 16, fills=kind == "fills", seed=1).kernels()
         document[kind] = [
             {"bytes_max": 1 << bits, "kernel": some.choice(kernels) if kernels else None}
             for bits in range(7, 27)

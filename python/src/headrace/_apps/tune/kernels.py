@@ -114,7 +114,7 @@ def choose(bytes_max: int, passes: Sequence[tune.Result]) -> KernelChoice:
 
 
 def _search(
-    meter: _core.KernelMeter,
+    meter: _core.CopyMeter,
     bytes_max: int,
     kernels: Sequence[tune.Value],
     seed: int,
@@ -144,11 +144,11 @@ def _search(
     )
 
 
-def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
+def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.CopyMeter:
     l3_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"] or 32 << 20
     pool_bytes = pool_bytes_of(bytes_max, min(l3_bytes, CACHE_BYTES_MAX), available_bytes())
     try:
-        return _core.KernelMeter.make(pool_bytes, kind == "fills", seed)
+        return _core.CopyMeter.of_kernels(pool_bytes, kind == "fills", seed)
     except OutOfMemoryError as problem:
         # A cgroup may limit memory below the machine's.
         raise too_little(2 * pool_bytes, problem.cause) from problem
