@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
-    Any,
     ClassVar,
     Literal,
     Self,
@@ -118,7 +117,8 @@ class _Submission(TypedDict, total=False):
 class Engine(Closing, OfOneProcess):
     """Moves bytes by DSA devices and by worker threads pinned to NUMA nodes.
 
-    Use it as a context manager, or call `close`: running jobs then end as stopped or done.
+    Use it as a context manager, or call `close`: running jobs then end as stopped or done. After
+    that, methods that take an operation raise `ClosedError`.
 
     Threading: shared.
     """
@@ -225,7 +225,6 @@ class Engine(Closing, OfOneProcess):
         Raises:
             InvalidArgumentError: A buffer is empty, not contiguous or read-only; the lengths
                 differ; or the buffers overlap.
-            ClosedError: The engine has been closed.
             JobFailedError: The copy failed.
         """
         native = self._native.copy(Operation.copy(source=source, target=target))
@@ -250,7 +249,6 @@ class Engine(Closing, OfOneProcess):
             InvalidArgumentError: The buffers do not fit together; the path is unknown; `after` is
                 one that `submit` refuses; or a completion callback calls this with a running job in
                 `after`.
-            ClosedError: The engine has been closed.
             JobFailedError: The operation failed; `completion` of the error has details.
         """
         instance_of(operation, Operation, "take an operation")
@@ -303,7 +301,6 @@ class Engine(Closing, OfOneProcess):
                 another engine.
             CapacityExceededError: The queues are full; wait for a job and submit again. Not raised
                 for a job with running predecessors.
-            ClosedError: The engine has been closed.
         """
         what = as_operation(operation, source, target)
         options = _submit_options(path, policy, source_node, target_node)
@@ -330,7 +327,6 @@ class Engine(Closing, OfOneProcess):
             InvalidArgumentError: The batch is empty, or an operation is invalid; the error has its
                 index.
             CapacityExceededError: The queues are full; wait for a job and submit again.
-            ClosedError: The engine has been closed.
         """
         checked_operations = [
             instance_of(operation, Operation, "take a batch of operations")
@@ -340,7 +336,7 @@ class Engine(Closing, OfOneProcess):
         named = _natives_of(after)
         return Job(self._native.submit_batch(checked_operations, options, named, self._then(then)))
 
-    def _then(self, then: Then | None) -> Callable[..., None] | None:
+    def _then(self, then: Then | None) -> Callable[..., object] | None:
         if then is None:
             return None
         if not callable(then):
@@ -352,12 +348,7 @@ class Engine(Closing, OfOneProcess):
             raise ClosedError(
                 "register a completion callback", "the program is ending", "wait for the job"
             )
-        function: Then = then
-
-        def call(native: dict[str, Any]) -> None:
-            function(completion_of(native))
-
-        return call
+        return lambda native: then(completion_of(native))
 
     def poll(self) -> None:
         """Drive the device queues, which have no thread, for all jobs; never blocks.

@@ -2,7 +2,7 @@
 """Operations on memory as values, and their completions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from headrace import _core
@@ -279,7 +279,7 @@ class Operation(OfOneProcess):
         The first bad block fails the job with the cause "integrity_error": `dif_errors` of the
         completion has the errors, `bytes_done` the position.
         """
-        options = _blocks(blocks) | _check(check)
+        options = _integrity(blocks=blocks, check=check)
         return cls("dif_check", source=flat_bytes(source, "source"), options=options)
 
     @classmethod
@@ -291,7 +291,7 @@ class Operation(OfOneProcess):
         make: DifTarget | None = None,
     ) -> Self:
         """Copy blocks and append a field to each; `target` is 8 bytes longer per block."""
-        options = _blocks(blocks) | _make(make)
+        options = _integrity(blocks=blocks, make=make)
         read = flat_bytes(source, "source")
         return cls("dif_insert", target=_written(target), source=read, options=options)
 
@@ -304,7 +304,7 @@ class Operation(OfOneProcess):
         check: DifSource | None = None,
     ) -> Self:
         """Check blocks as `dif_check` does and copy them without their fields."""
-        options = _blocks(blocks) | _check(check)
+        options = _integrity(blocks=blocks, check=check)
         read = flat_bytes(source, "source")
         return cls("dif_strip", target=_written(target), source=read, options=options)
 
@@ -318,7 +318,7 @@ class Operation(OfOneProcess):
         make: DifTarget | None = None,
     ) -> Self:
         """Check blocks as `dif_check` does and copy them with new fields."""
-        options = _blocks(blocks) | _check(check) | _make(make)
+        options = _integrity(blocks=blocks, check=check, make=make)
         read = flat_bytes(source, "source")
         return cls("dif_update", target=_written(target), source=read, options=options)
 
@@ -375,17 +375,9 @@ class Completion:
 
     def __repr__(self) -> str:
         """Show the state and all non-zero fields."""
-        found = [f"{name}={value!r}" for name, value in self._told()]
+        told = {name: getattr(self, name) for name in self.__slots__[1:-2]}  # Without the tags.
+        found = [f"{name}={each!r}" for name, each in told.items() if each and each != "none"]
         return f"Completion({', '.join([repr(self.state), *found])})"
-
-    def _told(self) -> list[tuple[str, object]]:
-        """Non-zero fields, without the state."""
-        plain = {"state", "source_tags", "target_tags"}
-        return [
-            (field.name, value)
-            for field in fields(self)
-            if field.name not in plain and (value := getattr(self, field.name)) and value != "none"
-        ]
 
     @property
     def path(self) -> str:
@@ -503,16 +495,17 @@ def _crc(seed: int, *, raw: bool, reflect_data: bool) -> dict[str, object]:
     return {"seed": seed, "raw": bool(raw), "reflect_data": bool(reflect_data)}
 
 
-def _blocks(blocks: DifFormat | None) -> dict[str, object]:
-    tried = "take the format of integrity fields"
-    return {"blocks": instance_of(blocks or DifFormat(), DifFormat, tried)}
+_INTEGRITY: dict[str, tuple[type[object], str]] = {
+    "blocks": (DifFormat, "take the format of integrity fields"),
+    "check": (DifSource, "take the check of integrity fields"),
+    "make": (DifTarget, "take the making of integrity fields"),
+}
 
 
-def _check(check: DifSource | None) -> dict[str, object]:
-    tried = "take the check of integrity fields"
-    return {"check": instance_of(check or DifSource(), DifSource, tried)}
-
-
-def _make(make: DifTarget | None) -> dict[str, object]:
-    tried = "take the making of integrity fields"
-    return {"make": instance_of(make or DifTarget(), DifTarget, tried)}
+def _integrity(**given: object) -> dict[str, object]:
+    """Options of integrity fields; None is the default of each."""
+    found = {}
+    for name, value in given.items():
+        kind, tried = _INTEGRITY[name]
+        found[name] = instance_of(value or kind(), kind, tried)
+    return found

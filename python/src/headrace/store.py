@@ -253,7 +253,8 @@ class Store(Closing, OfOneProcess):
     """Keeps blocks by key in tiers of memory and files, copied by the engine.
 
     A put takes effect when it ends, a get when it is submitted. A full tier moves unpinned, unused
-    blocks to the next one; the last tier drops them.
+    blocks to the next one; the last tier drops them. Methods that wait for a block raise what
+    `StoreTransfer.check` raises.
 
     Threading: shared.
 
@@ -382,20 +383,11 @@ class Store(Closing, OfOneProcess):
             raise
 
     def put(self, key: Key, block: Memory, tier: int = 0) -> None:
-        """Put a block and wait until it is stored; in a file, until it is durable.
-
-        Raises:
-            CapacityExceededError: All blocks of the tier are pinned.
-            InvalidArgumentError: The key or the length is wrong; else as `StoreTransfer.check`.
-        """
+        """Put a block and wait until it is stored; in a file, until it is durable."""
         self.put_many([key], [block], tier).check()
 
     def get(self, key: Key) -> bytes:
-        """Return a block.
-
-        Raises:
-            NotFoundError: No block has the key; else as `StoreTransfer.check`.
-        """
+        """Return a block."""
         while True:
             length = self._native.length(key)
             target = bytearray(length or 1)
@@ -410,9 +402,6 @@ class Store(Closing, OfOneProcess):
 
         Of a store of another process it is the block itself where that is in memory, and keeps that
         memory; its checksum is not compared. Otherwise it is a copy.
-
-        Raises:
-            NotFoundError: No block has the key; else as `StoreTransfer.check`.
         """
         outcome, block = self._native.view(key)
         if outcome != "done":
@@ -420,15 +409,7 @@ class Store(Closing, OfOneProcess):
         return block
 
     def get_into(self, key: Key, target: Memory) -> int:
-        """Copy a block into `target`, which must be at least as long.
-
-        Returns:
-            The length of the block.
-
-        Raises:
-            NotFoundError: No block has the key.
-            InvalidArgumentError: `target` is too short; else as `StoreTransfer.check`.
-        """
+        """Copy a block into `target`, which must be at least as long; return its length."""
         transfer = self.get_many([key], [target])
         transfer.check()
         return transfer.byte_counts[0]
