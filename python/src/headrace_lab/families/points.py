@@ -118,6 +118,12 @@ def _cpu(byte_count: int, threads: int = 1) -> dict[str, object]:
     return {"by": "cpu", "bytes": byte_count, "threads": threads}
 
 
+def _ways(queue: Queue | None, byte_count: int) -> list[tuple[str, dict[str, object]]]:
+    """A device that is kept busy, if there is one, and a processor."""
+    device = [] if queue is None else [("device", _channel(queue, byte_count, depth=_DEPTH))]
+    return [*device, ("one processor", _cpu(byte_count))]
+
+
 def _submission(plan: Plan) -> None:
     for mode in ("shared", "dedicated"):
         queue = plan.need(f"{mode} work queue", mode)
@@ -346,16 +352,11 @@ def _operations(plan: Plan) -> None:
         for name in OPERATIONS:
             if name == "no_op" and size != 4 * KIB:
                 continue
-            place = bytes_text(size)
-            words = {"operation": name}
-            metric = "time_us" if name == "no_op" else "gb_per_s"
-            panel = f"operations of {place}" if name != "no_op" else "operations without data"
-            if queue is not None:
-                plan.add(
-                    {**_channel(queue, size, depth=_DEPTH), **words},
-                    Place(panel, "device", name, metric),
-                )
-            plan.add({**_cpu(size), **words}, Place(panel, "one processor", name, metric))
+            panel, metric = f"operations of {bytes_text(size)}", "gb_per_s"
+            if name == "no_op":
+                panel, metric = "operations without data", "time_us"
+            for way, words in _ways(queue, size):
+                plan.add({**words, "operation": name}, Place(panel, way, name, metric))
 
 
 def _latency(plan: Plan) -> None:
@@ -396,15 +397,9 @@ def _pages(plan: Plan) -> None:
     queue = plan.need("pages by a device")
     for pages, huge in (("4 KiB", 0), ("2 MiB", 1)):
         for size in (KIB, 64 * KIB, MIB):
-            place = ("by size of pages", bytes_text(size))
-            if queue is not None:
-                plan.add(
-                    {**_channel(queue, size, depth=_DEPTH), "huge": huge},
-                    Place(place[0], f"device, {place[1]}", pages),
-                )
-            plan.add(
-                {**_cpu(size), "huge": huge}, Place(place[0], f"one processor, {place[1]}", pages)
-            )
+            for way, words in _ways(queue, size):
+                place = Place("by size of pages", f"{way}, {bytes_text(size)}", pages)
+                plan.add({**words, "huge": huge}, place)
 
 
 def _destination(plan: Plan) -> None:
@@ -416,25 +411,18 @@ def _destination(plan: Plan) -> None:
             ("device, to the cache", {**_channel(queue, 0), "cache": 1}),
         ]
     lines.append(("one processor", _cpu(0)))
+    panels = {
+        "rate, by size": "gb_per_s",
+        "reading a line afterwards, by size": "read_ns_per_line",
+        "in last-level caches, by size": "cache_bytes",
+    }
+    if not plan.facts.monitors_cache:
+        del panels["in last-level caches, by size"]
+        plan.leave_out("occupancy of caches", "resctrl is not mounted or cannot monitor them here")
     for size in (4 * KIB, 64 * KIB, MIB):
         for label, words in lines:
-            places = [
-                Place("rate, by size", label, bytes_text(size)),
-                Place(
-                    "reading a line afterwards, by size",
-                    label,
-                    bytes_text(size),
-                    "read_ns_per_line",
-                ),
-            ]
-            if plan.facts.monitors_cache:
-                place = Place(
-                    "in last-level caches, by size", label, bytes_text(size), "cache_bytes"
-                )
-                places.append(place)
+            places = (Place(panel, label, bytes_text(size), panels[panel]) for panel in panels)
             plan.add({**words, "bytes": size, "read": 1}, *places)
-    if not plan.facts.monitors_cache:
-        plan.leave_out("occupancy of caches", "resctrl is not mounted or cannot monitor them here")
 
 
 def _pollution(plan: Plan) -> None:
