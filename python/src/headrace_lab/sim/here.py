@@ -21,6 +21,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._scenarios import run
+from headrace._words import counted
 from headrace.cache import Cache
 from headrace.engine import Engine
 from headrace.machine import Machine
@@ -234,8 +235,7 @@ def _stream_questions(machine: Machine) -> Iterator[_Question]:
         for access in ("copy", "fill", "update"):
             for threads, span in sorted(span_by_threads.items()):
                 for call in _calls_of(access, place):
-                    by = f"{threads} thread{'s' if threads > 1 else ''}"
-                    size = _core.bytes_text(call)
+                    by, size = counted(threads, "thread"), _core.bytes_text(call)
                     yield _streams(
                         f"{access} {size} in {place}, {by}",
                         home.id,
@@ -251,7 +251,7 @@ def _stream_questions(machine: Machine) -> Iterator[_Question]:
         for one, other in ((first, second), (second, first)):
             kinds = [one] * half + [other] * half
             yield _streams(
-                f"{one} beside {other}, {half} thread{'s' if half > 1 else ''} each",
+                f"{one} beside {other}, {counted(half, 'thread')} each",
                 home.id,
                 list(zip(kinds, home.cpus, strict=False)),
                 measured.span_of(machine, 2 * half),
@@ -338,8 +338,7 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
                 "shared": 1,
             }
             time_ms = partial(_query_ms, columns, machine, cache, mode, threads)
-            plural = "s" if threads > 1 else ""
-            by = f"{threads} thread{plural}"
+            by = counted(threads, "thread")
             task = measured.Task(f"query 6, prefetching {mode}, {by}", time_ms)
             choice = (f"query 6 by {by}", f"prefetching {mode}")
             yield _Question(task, "ms", "qdp", point, f"{mode}_ms", (choice,))
