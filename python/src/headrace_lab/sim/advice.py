@@ -4,7 +4,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,6 @@ _RATE_SHARE = 0.95
 _COLUMN_BYTES = 8
 _NODES_MAX = 64
 _CHUNK_BYTES = 1 << 20
-SCANNED_COLUMNS = 2.5
-"""Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
-MOVED_COLUMNS = 2
-"""Extended price and discount."""
-SHARED_COLUMNS = 1
-"""Discount, which the scan reads as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,62 +141,16 @@ class Scan:
     others: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """What a query reads of one table, in columns of 8 bytes.
-
-    Attributes:
-        column_bytes: Size of one column.
-        scanned: Columns that the filter reads.
-        moved: Columns read for the rows that pass; they can be prefetched.
-        shared: Those of `moved` that the filter reads too.
-    """
-
-    column_bytes: int
-    scanned: float
-    moved: float
-    shared: float
-
-
-def _columns_of(scan: Scan) -> Columns:
-    filters, others = dict(scan.filters), dict(scan.others)
-    if not filters:
-        # Without a filter: the first column is modelled as the filter's.
-        name = next(iter(others))
-        filters[name] = others[name] if len(others) == 1 else others.pop(name)
-    shared = sum(width for name, width in others.items() if name in filters)
-    widths = [sum(filters.values()), sum(others.values()), shared]
-    return Columns(_COLUMN_BYTES * scan.rows, *(each / _COLUMN_BYTES for each in widths))
-
-
-def advise_tables(
-    machine: Path, tables: list[Columns], *, threads: int, home: int | None = None
-) -> list[Advice]:
-    """Compare targets for prefetching columns of tables that are read sequentially.
-
-    The best comes first; not moving is one of them. The bound is the slowest table's. `home` is the
-    node of all columns; None is the first node.
-    """
-    model = _model(machine)
-    found = [_leave(model, home)]
-    # Tables of which only the filter is read have nothing to prefetch, and are not modelled.
-    tables = [each for each in tables if each.moved > 0]
-    for node in _other_nodes(model, home):
-        for devices in _device_counts(machine) if tables else []:
-            results = _simulate(machine, tables, node["node"], devices, threads=threads, home=home)
-            off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
-            total = replace(_longest(results), figures={"gain": off / on - 1})
-            found.append(_advice(node, devices, total, machine))
-    return _ranked(found)
-
-
 def predict_query(
     machine: Path, *, row_count: int, chunk_bytes: int, threads: int
 ) -> dict[str, Any]:
-    """Predict query 6, its columns on node 0 and the target advised; see `predict_tables`."""
-    column_bytes = max(1, row_count) * _COLUMN_BYTES
-    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
-    return predict_tables(machine, [table], chunk_bytes=chunk_bytes, threads=threads)
+    """Predict query 6, its columns on node 0 and the target advised; see `predict_scans`."""
+    scan = Scan(
+        max(1, row_count),
+        {"ship date": 4, "discount": 8, "quantity": 8},
+        {"discount": 8, "extended price": 8},
+    )
+    return _predict(machine, [scan], threads=threads, chunk_bytes=chunk_bytes)[0]
 
 
 def predict_scans(
@@ -210,97 +158,85 @@ def predict_scans(
 ) -> dict[str, Any]:
     """Predict how long a SQL query reads its tables on a machine, with all columns on one node.
 
-    Joins, sorts and the like are not included.
+    The tables are read sequentially. Joins, sorts and the like are not included. `home` is the node
+    of all columns; None is the first node.
 
     Returns:
-        As `predict_tables`, for the first run; "repeated_ms" and "repeated_gain" are for a run with
-        all columns already copied to the best memory.
+        "off_ms" and "on_ms", "gain", "bound" (the slowest table's), and the advice's tier, mover
+        and devices; without a target "on_ms" is "off_ms". "kind" is "simulated". "repeated_ms" and
+        "repeated_gain" are for a run with all columns already copied to the best memory.
     """
-    tables = [_columns_of(scan) for scan in scans]
-    first = predict_tables(machine, tables, threads=threads, home=home)
-    times = [
-        sum(each.figures["in_target_ms"] for each in results)
-        for node in _other_nodes(_model(machine), home)
-        for results in [_simulate(machine, tables, node["node"], 0, threads=threads, home=home)]
-    ]
-    repeated = min([first["off_ms"], *times])
-    return first | {"repeated_ms": repeated, "repeated_gain": first["off_ms"] / repeated - 1}
-
-
-def predict_tables(
-    machine: Path,
-    tables: list[Columns],
-    *,
-    threads: int,
-    chunk_bytes: int = _CHUNK_BYTES,
-    home: int | None = None,
-) -> dict[str, Any]:
-    """Predict reading tables sequentially, with the advised target.
-
-    Returns:
-        "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
-        target "on_ms" is "off_ms". "kind" is "simulated".
-    """
-    best = advise_tables(machine, tables, threads=threads, home=home)[0]
-    results = _simulate(
-        machine,
-        tables,
-        best.node,
-        best.devices,
-        threads=threads,
-        chunk_bytes=chunk_bytes,
-        home=home,
-    )
-    off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
-    moves = best.mover != "none"
-    return {
-        "kind": "simulated",
-        "off_ms": off,
-        "on_ms": on if moves else off,
-        "gain": off / on - 1 if moves else 0.0,
-        "bound": _longest(results).bound if moves else best.bound,
-        "tier": best.tier,
-        "mover": best.mover,
-        "devices": best.devices,
+    first, repeated_ms = _predict(machine, list(scans), threads=threads, home=home)
+    return first | {
+        "repeated_ms": repeated_ms,
+        "repeated_gain": first["off_ms"] / repeated_ms - 1,
     }
 
 
-def _simulate(
+def _predict(
     machine: Path,
-    tables: Iterable[Columns],
-    target: int,
-    devices: int,
+    scans: list[Scan],
     *,
     threads: int,
     chunk_bytes: int = _CHUNK_BYTES,
     home: int | None = None,
-) -> list[Result]:
+) -> tuple[dict[str, Any], float]:
+    """The prediction of the first run with the best target, and the time of a repeated one."""
     model = _model(machine)
-    own = _node(model, home)["node"]
     # A core's speed on the query, if it was measured.
     measured = model["core"].get("compute")
     compute = {} if measured is None else {"compute": float(measured["value"].split()[0])}
+    own = _node(model, home)["node"]
     points = [
-        {
-            "b": own,
-            "a": own,
-            "target": target,
-            "threads": threads,
-            "devices": devices,
-            "column": table.column_bytes,
-            "chunk": min(table.column_bytes, chunk_bytes),
-            "scanned": table.scanned,
-            "moved": table.moved,
-            "shared": table.shared,
-            **compute,
-        }
-        for table in tables
+        _point(each, chunk_bytes) | compute | {"a": own, "b": own, "threads": threads}
+        for each in scans
     ]
-    return run("qdp", points, machine=str(machine))
+
+    def times(target: int, devices: int) -> tuple[list[Result], dict[str, float]]:
+        way = {"target": target, "devices": devices}
+        results = run("qdp", [each | way for each in points], machine=str(machine))
+        names = ("off_ms", "on_ms", "in_target_ms")
+        return results, {key: sum(each.figures[key] for each in results) for key in names}
+
+    off_ms = times(own, 0)[1]["off_ms"]
+    found, repeated_ms = [_leave(model, home)], off_ms
+    for node in _other_nodes(model, home):
+        for devices in _device_counts(machine):
+            results, total = times(node["node"], devices)
+            repeated_ms = min(repeated_ms, total["in_target_ms"])
+            longest = max(results, key=lambda each: each.figures["on_ms"])
+            mover, gain = "dsa" if devices else "cpu", total["off_ms"] / total["on_ms"] - 1
+            found.append(
+                Advice(node["kind"], node["node"], mover, devices, chunk_bytes, gain, longest.bound)
+            )
+    best = _ranked(found)[0]
+    return {
+        "kind": "simulated",
+        "off_ms": off_ms,
+        "on_ms": off_ms / (1 + best.gain),
+        "gain": best.gain,
+        "bound": best.bound,
+        "tier": best.tier,
+        "mover": best.mover,
+        "devices": best.devices,
+    }, repeated_ms
 
 
-def _longest(results: list[Result]) -> Result:
-    return max(results, key=lambda each: each.figures["on_ms"])
+def _point(scan: Scan, chunk_bytes: int) -> dict[str, float]:
+    """A scan for the model, which counts columns of 8 bytes."""
+    filters, others = dict(scan.filters), dict(scan.others)
+    if not filters:
+        # Without a filter: the first column is modelled as the filter's.
+        name = next(iter(others))
+        filters[name] = others[name] if len(others) == 1 else others.pop(name)
+    shared = sum(width for name, width in others.items() if name in filters)
+    return {
+        "column": _COLUMN_BYTES * scan.rows,
+        "chunk": min(_COLUMN_BYTES * scan.rows, chunk_bytes),
+        "scanned": sum(filters.values()) / _COLUMN_BYTES,
+        "moved": sum(others.values()) / _COLUMN_BYTES,
+        "shared": shared / _COLUMN_BYTES,
+    }
 
 
 def _model(machine: Path) -> dict[str, Any]:
