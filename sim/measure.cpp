@@ -124,12 +124,15 @@ Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort&
   return samples;
 }
 
-/// Reads every word; the sum keeps the compiler from removing the loads.
+/// Reads every line into a sum for each of its words: additions that wait for each other would take
+/// longer than a cache.
 std::uint64_t read_all(const std::byte* first, std::size_t bytes) {
-  std::uint64_t sum = 0;
-  const auto* const words = reinterpret_cast<const std::uint64_t*>(first);
-  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) sum += words[i];
-  return sum;
+  std::array<std::uint64_t, kLine / sizeof(std::uint64_t)> sums{};
+  const auto* words = reinterpret_cast<const std::uint64_t*>(first);
+  for (std::size_t left = bytes / kLine; left > 0; --left) {
+    for (std::uint64_t& sum : sums) sum += *words++;
+  }
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
 /// Changes every word in place.
@@ -179,6 +182,11 @@ Repeated repeat(Clock::time_point deadline, const Step& step) {
 
 Failure refuse(const std::string& cause, const std::string& remedy) {
   return fail(Code::invalid_argument, "measure memory", cause, remedy);
+}
+
+/// Of a queue of messages of `bytes`.
+std::size_t slots_of(std::size_t bytes) {
+  return std::clamp<std::size_t>((256U << 10U) / bytes, 4, 4096);
 }
 
 /// The last round that the first of two threads finished; tells the second one to stop.
@@ -278,10 +286,15 @@ Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
   };
   Turn turn;
   Stop stop;
-  const auto block = std::make_unique<std::byte[]>(bytes);
+  // As two queues: one slot after the other, each written by one thread and read by the other.
+  const std::size_t slot_count = 2 * slots_of(bytes);
+  const auto slots = std::make_unique<std::byte[]>(slot_count * bytes);
+  const auto own = std::make_unique<std::byte[]>(2 * bytes);
   const auto give = [&](std::uint64_t number) {
-    keep(read_all(block.get(), bytes));
-    std::memset(block.get(), static_cast<int>(number & 0xFFU), bytes);
+    std::byte* const ours = own.get() + number % 2 * bytes;
+    std::memcpy(ours, slots.get() + (number - 1) % slot_count * bytes, bytes);
+    keep(std::to_integer<std::uint64_t>(*ours));
+    std::memcpy(slots.get() + number % slot_count * bytes, ours, bytes);
     turn.number.store_release(number);
   };
   const Body ask = [&, number = std::uint64_t{0}](std::uint32_t round,
@@ -313,10 +326,9 @@ Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
 
 Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, bool trips,
                                  const Effort& effort) {
-  const message::QueueOptions options{
-      .framing = message::Framing::fixed,
-      .message_bytes = bytes,
-      .capacity = Bytes(bytes * std::clamp<std::size_t>((256U << 10U) / bytes, 4, 4096))};
+  const message::QueueOptions options{.framing = message::Framing::fixed,
+                                      .message_bytes = bytes,
+                                      .capacity = Bytes(bytes * slots_of(bytes))};
   HEADRACE_TAKE(there, message::Queue::make(options));
   HEADRACE_TAKE(back, message::Queue::make(options));
   HEADRACE_TAKE(sender, there->producer());

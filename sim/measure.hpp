@@ -58,7 +58,8 @@ struct Stream {
 [[nodiscard]] Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes,
                                               const Effort& effort);
 
-/// Two threads pass `bytes` back and forth: one writes them, then the other reads and writes them.
+/// Two threads pass `bytes` back and forth: one copies them into a slot of shared memory, the other
+/// out of it and into the next slot.
 ///
 /// Returns: nanoseconds one way, by the first thread's clock; one series.
 /// Fails: as measure_streams().

@@ -203,10 +203,14 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
   const CoreModel& core = model.core;
   const double footprint = access == "copy" ? 2 * span : span;
   const auto of = [&](double read, double fill, double copy) {
-    if (access == "update") return 1 / (1 / read + 1 / fill);
+    // As a fill, it brings a line in and out.
+    if (access == "update") return std::min(read, fill);
     return access == "read" ? read : access == "fill" ? fill : copy;
   };
-  const auto with_call = [&](double rate) { return 1 / (1 / rate + core.call_ns / bytes); };
+  const auto with_call = [&](double rate) {
+    const bool is_loop = access == "update" && core.update_gb_per_s > 0;
+    return 1 / (1 / (is_loop ? std::min(rate, core.update_gb_per_s) : rate) + core.call_ns / bytes);
+  };
   for (const LevelModel& level : core.levels) {
     const double share = level.bytes / std::min(threads, level.core_count);
     if (footprint > share) continue;
@@ -216,11 +220,8 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
         .gb_per_s = with_call(of(level.read_gb_per_s, level.fill_gb_per_s, level.copy_gb_per_s)),
         .all_gb_per_s = level.core_count > 1 ? all : 0};
   }
-  if (!core.calls.empty() && access != "read") {
-    // An update reads each line before it writes it, as a short fill does; a long one may not.
-    const double rate = access == "update" ? core.calls.front().fill_gb_per_s
-                                           : call_rate(core, bytes, access == "copy");
-    return {.gb_per_s = rate, .in_memory = true};
+  if (!core.calls.empty() && (access == "fill" || access == "copy")) {
+    return {.gb_per_s = call_rate(core, bytes, access == "copy"), .in_memory = true};
   }
   const NodeModel& node = model.nodes.front();
   const double read = core.outstanding_lines * kLine / node.latency_ns;

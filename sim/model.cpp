@@ -174,6 +174,7 @@ CoreModel parse_core(const Field& field) {
                  .outstanding_lines = quantity(field["outstanding_lines"], Kind::plain),
                  .queueing_share = quantity(field["queueing_share"], Kind::plain, true),
                  .fill_gb_per_s = optional(field, "fill", Kind::rate),
+                 .update_gb_per_s = optional(field, "update", Kind::rate),
                  .compute_gb_per_s = optional(field, "compute", Kind::rate),
                  .handover_ns = optional(field, "handover", Kind::time),
                  .handover_gb_per_s = optional(field, "handover_rate", Kind::rate),

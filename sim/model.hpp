@@ -79,6 +79,7 @@ struct CoreModel {
   double queueing_share = 0;     ///< Latency under a load u is idle x (1 + share x u).
   // 0 or empty if not measured.
   double fill_gb_per_s = 0;        ///< One core, own node.
+  double update_gb_per_s = 0;      ///< One core, in its first cache.
   double compute_gb_per_s = 0;     ///< Query 6 on columns in a cache.
   double handover_ns = 0;          ///< One line from one core to another and back, halved ...
   double handover_gb_per_s = 0;    ///< ... and the rate of further lines.

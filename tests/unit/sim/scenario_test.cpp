@@ -356,16 +356,30 @@ TEST(Streams, ThreadsAddUpToTheNodeAndShareItWithOthers) {
   EXPECT_NEAR(rate({{"access", "fill"}, {"threads", "16"}}, "gb_per_s"), 50, 0.5);
 }
 
-TEST(Streams, AnUpdateIsBoundByWhatBoundsAShortFill) {
+TEST(Streams, AnUpdateBringsALineInAndOutAsAFillUnlessReadsOrItsLoopAreSlower) {
   Model model = machine("spr-1dsa");
   model.nodes.front().write_gb_per_s = 50;
-  model.core.calls = {{.bytes = 2048, .fill_gb_per_s = 8, .copy_gb_per_s = 6},
-                      {.bytes = 1 << 20, .fill_gb_per_s = 20, .copy_gb_per_s = 10}};
-  const auto rate = [&](const char* threads) {
-    return run(model, "streams", {{"access", "update"}, {"threads", threads}}).figure("gb_per_s");
+  model.core.fill_gb_per_s = 8;
+  const auto rate = [&](const char* threads, const char* span) {
+    const Values values{{"access", "update"}, {"threads", threads}, {"span", span}};
+    return run(model, "streams", values).figure("gb_per_s");
   };
-  EXPECT_NEAR(rate("1"), 8, 0.01);
-  EXPECT_NEAR(rate("16"), 50, 0.1);
+  EXPECT_NEAR(rate("1", "256MiB"), 8, 0.01);
+  EXPECT_NEAR(rate("16", "256MiB"), 50, 0.1);
+  model.core.levels = {{.bytes = 4 << 20,
+                        .core_count = 2,
+                        .read_gb_per_s = 40,
+                        .fill_gb_per_s = 60,
+                        .copy_gb_per_s = 30,
+                        .read_all_gb_per_s = 70,
+                        .fill_all_gb_per_s = 120,
+                        .copy_all_gb_per_s = 60}};
+  EXPECT_NEAR(rate("1", "1MiB"), 40, 0.1);
+  EXPECT_NEAR(rate("2", "1MiB"), 70, 0.1);
+  model.core.update_gb_per_s = 20;
+  EXPECT_NEAR(rate("1", "1MiB"), 20, 0.1);
+  // Each core has its own loop.
+  EXPECT_NEAR(rate("2", "1MiB"), 40, 0.1);
 }
 
 TEST(Streams, WhatFitsACacheHasItsRate) {

@@ -39,6 +39,8 @@ _CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
 """Measured lengths of one thread; others are interpolated."""
 _CACHE_CALL_BYTES = 32 << 10
 _SHORT_CALL_BYTES = 64
+_UPDATED_BYTES = 16 << 10
+"""In the first cache of a core, so that only the loop's instructions take time."""
 _LINE = 64
 _BLOCK_BYTES = 16 << 10
 _BETWEEN = {
@@ -297,6 +299,7 @@ def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
     cpu = home.cpus[0]
     short = stream("copy", cpu, home.id, _CACHE_CALL_BYTES // 4, _SHORT_CALL_BYTES)
     yield _task("call", "streams", [short])
+    yield _task("update", "streams", [stream("update", cpu, home.id, _UPDATED_BYTES)])
     for call in _CALLS:
         for access in ("fill", "copy"):
             streams = [stream(access, cpu, home.id, span_of(machine, 1), call)]
@@ -420,7 +423,7 @@ def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
         ],
     }
     if values:
-        core["compute"] = _measured(values["compute"], "GB/s")
+        core |= _rates({key: values[key] for key in ("compute", "update")})
     line_ns = values.get("handover", 0.0)
     if block_ns := values.get("block"):
         more_ns = max(block_ns - line_ns, block_ns / 10)  # Noise must not make it 0 or less.
