@@ -11,6 +11,7 @@
 
 #include "headrace/lab/schedule.hpp"
 #include "sim/policies.hpp"
+#include "sim/processors.hpp"
 #include "sim/scenario.hpp"
 #include "sim/world.hpp"
 
@@ -75,7 +76,13 @@ class Query {
     // As many threads as an engine starts by default.
     const auto mover_count = static_cast<std::uint32_t>(std::max(1.0, core_count / 2));
     for (std::uint32_t i = 0; plan.device_count == 0 && i < mover_count; ++i) {
-      movers_.push_back(world_.fluid().add(fmt::format("mover {}", i), 1));
+      const ResourceIndex mover = world_.fluid().add(fmt::format("mover {}", i), 1);
+      // A thread that finds no free core waits for the end of a slice.
+      const bool waits = plan.thread_count + i + 1 > core_count;
+      world_.fluid().after(waits ? kSliceNs : 0, [this, mover] {
+        movers_.push_back(mover);
+        feed_movers();
+      });
     }
   }
 
@@ -109,6 +116,7 @@ class Query {
     const Task task = schedule_.next(finished, true);
     switch (task.kind) {
       case Task::Kind::none:
+        if (--working_count_ == 0) world_.fluid().stop();
         return;
       case Task::Kind::prefetch:
         return prefetch(worker, task);
@@ -242,6 +250,7 @@ class Query {
   std::vector<ResourceIndex> movers_;  ///< Idle mover threads.
   std::deque<Waiting> waiting_;
   std::uint32_t socket_ = 0;
+  std::uint32_t working_count_ = plan_.thread_count;
   std::uint64_t turn_ = 0;
   double used_ = 0;
   double refused_ = 0;

@@ -74,8 +74,9 @@ _NIC = {
 }
 """The values of the machine injection-node."""
 _ACCESSES = ("read", "fill", "copy")
-_QUERY_CHUNK_BYTES = 64 << 10
-_QUERY_ROWS = 16 * _QUERY_CHUNK_BYTES // 8
+_QUERY_CHUNK_BYTES = 1 << 20
+"""As queries use: with 64 KiB all columns of a chunk would fit the second cache."""
+_QUERY_ROWS = _QUERY_CHUNK_BYTES // 8
 """So few that the columns fit a last-level cache."""
 _BYTES_PER_ROW = 28
 
