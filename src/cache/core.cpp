@@ -92,7 +92,7 @@ Core::Allocation Reservation::refuse(const Result<std::span<std::byte>>& given) 
 
 void Core::free_copy(EntryState& entry) noexcept {
   if (entry.copy == nullptr) return;
-  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  const std::uint64_t byte_count = footprint(entry);
   if (entry.is_memory_kept()) {
     // A late write would corrupt the next owner's bytes. The room stays reserved.
     bytes_kept.add(byte_count);
@@ -103,12 +103,23 @@ void Core::free_copy(EntryState& entry) noexcept {
   room_of[entry.shard_number()]->release(byte_count);
 }
 
-void Core::free_spares(Room& room) noexcept {
-  const auto accept = [](const EntryState&) { return true; };
-  for (Pool::Taken spare; (spare = room.take_spare(pool, accept)).number != 0;) {
-    free_copy(*spare.entry);
-    pool.give_back(spare.number);
+bool Core::free_spares(Room& room) noexcept {
+  counts_by_thread.for_each([this](ThreadCounts& each) {
+    if (each.spares.load_relaxed() == 0) return;  // relaxed: the exchange decides.
+    // edge: spares-kept (acq_rel)
+    if (const std::uint32_t first = each.spares.exchange_acq_rel(0)) keep_spares(first);
+  });
+  bool is_any = false;
+  while (std::uint32_t number = room.take_spares(pool, [](const EntryState&) { return true; })) {
+    is_any = true;
+    while (number != 0) {
+      EntryState& entry = pool[number];
+      const std::uint32_t next = entry.older;
+      free_copy(entry);
+      pool.give_back(std::exchange(number, next));
+    }
   }
+  return is_any;
 }
 
 engine::CopyPlan Core::write_back_plan(std::uint32_t number, const Region& region) const {

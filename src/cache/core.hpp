@@ -40,6 +40,9 @@ struct alignas(kApartBytes) ThreadCounts {
   Counter weak_misses;
   /// Numbers for the thread's next entries. Private to the thread.
   Pool::Stash stash;
+  /// The thread's next spares, of one room. Any thread may take them, all at once; only this one
+  /// puts some here.
+  Atomic<std::uint32_t> spares{0};
 };
 
 /// The ThreadCounts of all threads, by ReaderPlace. Segment k is 2^k times as long as the first.
@@ -65,15 +68,19 @@ class CountsByThread {
       segment = add(place.segment);
     return segment[place.offset];
   }
-  [[nodiscard]] std::uint64_t total(Counter ThreadCounts::* counter) const {
-    std::uint64_t sum = 0;
+  template <typename Visit>
+  void for_each(Visit visit) const {
     for (std::uint32_t k = 0; k < segments_.size(); ++k) {
       // edge: counts-added (acquire)
-      const ThreadCounts* const segment = segments_[k].load_acquire();
+      ThreadCounts* const segment = segments_[k].load_acquire();
       for (std::uint32_t i = 0; segment != nullptr && i < ReaderPlace::kFirstCount << k; ++i) {
-        sum += (segment[i].*counter).value();
+        visit(segment[i]);
       }
     }
+  }
+  [[nodiscard]] std::uint64_t total(Counter ThreadCounts::* counter) const {
+    std::uint64_t sum = 0;
+    for_each([&](const ThreadCounts& each) { sum += (each.*counter).value(); });
     return sum;
   }
 
@@ -118,36 +125,38 @@ class alignas(64) Room {
   }
   /// Without the lock: recent.
   [[nodiscard]] bool has_spares() const { return spare_.load_relaxed() != 0; }
-  /// Adds a chain of spares.
-  void keep_spares(const Pool& pool, std::uint32_t first) {
+  /// Adds spares of `byte_count` bytes, in chains of a 1024th of the node at most. A thread takes a
+  /// chain at once, so that it seldom writes this line.
+  void keep_spares(const Pool& pool, EntryList spares, std::uint64_t byte_count) {
+    const auto count_max = std::min(capacity_bytes_ / 1024 / byte_count, std::uint64_t{16});
     const Lock lock(mutex_);
-    // relaxed: written under the lock, read as advice.
-    if (const std::uint32_t present = spare_.load_relaxed(); present != 0) {
-      std::uint32_t last = first;
-      while (pool[last].older != 0) last = pool[last].older;
-      pool[last].older = present;
+    while (spares.first != 0) {
+      EntryList chain;
+      do {
+        chain.push(pool, spares.pop(pool));
+      } while (chain.count < count_max && spares.first != 0);
+      // relaxed: written under the lock, read as advice.
+      pool[chain.first].newer = spare_.load_relaxed();
+      spare_.store_relaxed(chain.first);
     }
-    spare_.store_relaxed(first);
   }
-  /// The last spare if `accept(entry)`; 0 if there is none.
+  /// The last chain if `accept(entry)` for its first; 0 if there is none.
   template <typename Accept>
-  [[nodiscard]] Pool::Taken take_spare(const Pool& pool, Accept accept) {
-    if (!has_spares()) return {};
+  [[nodiscard]] std::uint32_t take_spares(const Pool& pool, Accept accept) {
+    if (!has_spares()) return 0;
     // relaxed: as above, here and below.
     const Lock lock(mutex_);
     const std::uint32_t number = spare_.load_relaxed();
-    if (number == 0) return {};
-    EntryState& entry = pool[number];
-    if (!accept(entry)) return {};
-    spare_.store_relaxed(entry.older);
-    return {number, &entry};
+    if (number == 0 || !accept(pool[number])) return 0;
+    spare_.store_relaxed(pool[number].newer);
+    return number;
   }
 
  private:
   const std::uint64_t capacity_bytes_;
   Atomic<std::uint64_t> bytes_used_{0};
-  /// The last spare, written under the mutex; chained through `older`. All in one line, which each
-  /// miss writes.
+  /// The first of the last chain, written under the mutex. Chains are linked through `newer` of
+  /// their first, and in themselves through `older`. All in one line.
   Atomic<std::uint32_t> spare_{0};
   Mutex mutex_;
 };
@@ -191,8 +200,16 @@ struct Core {
                     std::chrono::nanoseconds time_max = std::chrono::nanoseconds::max());
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
   void free_copy(EntryState& entry) noexcept;
-  /// Frees the spares of a node.
-  void free_spares(Room& room) noexcept;
+  /// Frees the spares of a node, and those of threads. Returns whether there were any.
+  bool free_spares(Room& room) noexcept;
+  /// Gives a thread's spares to their node.
+  void keep_spares(std::uint32_t first) {
+    const EntryState& entry = pool[first];
+    room_of[entry.shard_number()]->keep_spares(pool, {first}, footprint(entry));
+  }
+  [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
+    return footprint_bytes(entry.region().byte_count, granule_bytes);
+  }
   [[nodiscard]] InFlightMoves& moves_of(const EntryState& entry) {
     return in_flight[entry.shard_number()];
   }
@@ -312,12 +329,25 @@ class Reservation {
     if (has_room_) give_room_back();
     if (spare_.number != 0) core_.pool.give_back(spare_.number);
   }
-  /// Takes over a spare that is as long.
-  [[nodiscard]] bool try_reuse() {
-    spare_ = room_.take_spare(core_.pool, [&](const EntryState& entry) {
-      return footprint_bytes(entry.region().byte_count, core_.granule_bytes) == byte_count_;
-    });
-    if (spare_.number == 0) return false;
+  /// Takes over a spare that is as long, from `spares` of the thread or else from the room.
+  [[nodiscard]] bool try_reuse(Atomic<std::uint32_t>& spares) {
+    const auto accept = [&](const EntryState& entry) {
+      return core_.room_of[entry.shard_number()] == &room_ && core_.footprint(entry) == byte_count_;
+    };
+    // edge: spares-kept (acq_rel)
+    std::uint32_t number = spares.exchange_acq_rel(0);
+    if (number == 0 || !accept(core_.pool[number])) [[unlikely]] {
+      if (number != 0) core_.keep_spares(number);
+      number = room_.take_spares(core_.pool, accept);
+      if (number == 0) return false;
+    }
+    spare_ = {number, &core_.pool[number]};
+    if (const std::uint32_t next = spare_.entry->older; next != 0) {
+      // edge: spares-kept (release)
+      spares.store_release(next);
+      // Another thread may have evicted it: its line is here when it is wanted.
+      __builtin_prefetch(&core_.pool[next], 1);
+    }
     copy_ = spare_.entry->copy;
     return has_room_ = true;
   }

@@ -14,8 +14,8 @@ std::uint64_t Index::block_count(const Region& region) const {
   return count;
 }
 
-inline void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference) {
-  Atomic<std::uint32_t>* place = &tables_.back()->bucket(k, block);
+inline void Index::unlink(std::uint32_t k, std::uint64_t address, std::uint32_t reference) {
+  Atomic<std::uint32_t>* place = &tables_.back()->bucket(k, address);
   for (;;) {
     const std::uint32_t here = place->load_relaxed();  // relaxed: under the lock.
     HEADRACE_CHECK(here != 0, "an entry is in the chains of its blocks");
@@ -32,10 +32,8 @@ inline void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t re
 void Index::remove(std::uint32_t number, const EntryState& entry) {
   const Region region = entry.region();
   const std::uint32_t k = class_of(region.byte_count);
-  const std::uint64_t first = region.address >> k;
-  const std::uint64_t last = region.last() >> k;
-  unlink(k, first, number << 1U);
-  if (last != first) unlink(k, last, number << 1U | 1U);
+  unlink(k, region.address, number << 1U);
+  if (region.address >> k != region.last() >> k) unlink(k, region.last(), number << 1U | 1U);
   count_.store_relaxed(count() - 1);  // relaxed: as add().
   if (--class_counts_[k] == 0) {
     // relaxed: written under the lock, read as advice.
@@ -44,7 +42,7 @@ void Index::remove(std::uint32_t number, const EntryState& entry) {
 }
 
 void Index::grow() {
-  Table::Owner table = Table::make(bits_ + kGrowthBits);
+  Table::Owner table = Table::make(bits_ + kGrowthBits, shard_bits_);
   tables_.reserve(tables_.size() + 1);
   if (!tables_.empty()) {
     // Chain by chain; a reader in the old table may continue in the new chains and miss.

@@ -28,8 +28,12 @@ namespace headrace::cache::detail {
 /// Threading: shared for find() and version(); the rest under the shard's mutex.
 class Index {
  public:
-  explicit Index(const Pool& pool) : pool_(pool) { grow(); }
+  /// Of one of 2^`shard_bits` shards: of as many stripes of addresses in turn, one is here.
+  Index(const Pool& pool, std::uint32_t shard_bits) : pool_(pool), shard_bits_(shard_bits) {
+    grow();
+  }
 
+  static constexpr std::uint32_t kStripeBits = 22;
   static constexpr int kStepMaxUnlocked = 64;
   static constexpr int kStepMaxLocked = std::numeric_limits<int>::max();
 
@@ -63,9 +67,6 @@ class Index {
   template <typename Accept>
   [[gnu::always_inline]] bool find(const Region& region, int step_max, Missed& missed,
                                    Accept accept) const {
-    // An impossible length has no class.
-    if (region.byte_count > Region::kByteCountMax) [[unlikely]]
-      return false;
     // edge: table-grown (acquire)
     const Table& table = *table_.load_acquire();
     const std::uint32_t own = class_of(region.byte_count);
@@ -75,7 +76,7 @@ class Index {
       const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));
       const std::uint64_t byte_count_max = std::uint64_t{1} << k;
       // edge: entry-listed (acquire)
-      std::uint32_t reference = table.bucket(k, region.address >> k).load_acquire();
+      std::uint32_t reference = table.bucket(k, region.address).load_acquire();
       for (int step = 0; reference != 0 && step < step_max; ++step) {
         EntryState& entry = pool_[reference >> 1U];
         const Region whole = entry.region();
@@ -102,7 +103,7 @@ class Index {
       if (k > class_max) return;
       const std::uint64_t last = region.last() >> k;
       for (std::uint64_t block = region.address >> k;; ++block) {
-        for_each_in_block(k, block, region, visit);
+        for_each_in_block(k, block << k, region, visit);
         if (block == last) break;
       }
     }
@@ -124,6 +125,7 @@ class Index {
   }
 
  private:
+  static constexpr std::uint64_t kInStripe = (std::uint64_t{1} << kStripeBits) - 1;
   static constexpr std::uint32_t kFirstBits = 4;
   /// Each table is four times as large as the one before: rehashing waits for memory at each step,
   /// and so does a miss that passes other entries, of which there are then fewer.
@@ -139,34 +141,36 @@ class Index {
     };
     using Owner = std::unique_ptr<const Table, Delete>;
 
-    [[nodiscard]] static Owner make(std::uint32_t bits) {
+    [[nodiscard]] static Owner make(std::uint32_t bits, std::uint32_t shard_bits) {
       const std::size_t count = std::size_t{1} << bits;
       void* const memory = ::operator new(sizeof(Table) + count * sizeof(Atomic<std::uint32_t>),
                                           std::align_val_t{alignof(Table)});
-      const auto* const table = ::new (memory) Table(64 - bits);
+      const auto* const table = ::new (memory) Table(64 - bits, shard_bits);
       std::uninitialized_value_construct_n(table->heads(), count);
       return Owner(table);
     }
-    [[nodiscard]] Atomic<std::uint32_t>& bucket(std::uint32_t k, std::uint64_t block) const {
-      // Fibonacci hashing. To keep blocks of different classes apart, the class goes into bits that
-      // block numbers do not use.
-      const std::uint64_t key = block ^ (std::uint64_t{k} << 58U);
-      return heads()[(key * 0x9e3779b97f4a7c15U) >> shift_];
+    /// Of the block of class `k` that contains `address`.
+    [[nodiscard]] Atomic<std::uint32_t>& bucket(std::uint32_t k, std::uint64_t address) const {
+      // Fibonacci hashing spreads consecutive blocks evenly. So the stripes of this shard are
+      // numbered without gaps: its bits are left out, by exclusive or, with fewer instructions.
+      const std::uint64_t gap = (address ^ address >> shard_bits_) & ~kInStripe;
+      return heads()[((address ^ gap) >> k) * 0x9e3779b97f4a7c15U >> shift_];
     }
     [[nodiscard]] Atomic<std::uint32_t>* heads() const {
       return reinterpret_cast<Atomic<std::uint32_t>*>(const_cast<Table*>(this) + 1);
     }
 
    private:
-    explicit Table(std::uint32_t shift) : shift_(shift) {}
+    Table(std::uint32_t shift, std::uint32_t shard_bits) : shift_(shift), shard_bits_(shard_bits) {}
     const std::uint32_t shift_;
+    const std::uint32_t shard_bits_;
   };
 
   template <typename Visit>
-  void for_each_in_block(std::uint32_t k, std::uint64_t block, const Region& region,
+  void for_each_in_block(std::uint32_t k, std::uint64_t address, const Region& region,
                          Visit& visit) const {
     // relaxed, here and below: under the lock.
-    std::uint32_t reference = table_.load_relaxed()->bucket(k, block).load_relaxed();
+    std::uint32_t reference = table_.load_relaxed()->bucket(k, address).load_relaxed();
     while (reference != 0) {
       const std::uint32_t number = reference >> 1U;
       const EntryState& entry = pool_[number];
@@ -178,10 +182,11 @@ class Index {
   }
   static inline void link(const Table& table, std::uint32_t number, EntryState& entry,
                           const Region& region, std::uint32_t k);
-  inline void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
+  inline void unlink(std::uint32_t k, std::uint64_t address, std::uint32_t reference);
   void grow();
 
   const Pool& pool_;
+  const std::uint32_t shard_bits_;
   Atomic<const Table*> table_{nullptr};
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
@@ -199,10 +204,9 @@ class Index {
 
 inline void Index::link(const Table& table, std::uint32_t number, EntryState& entry,
                         const Region& region, std::uint32_t k) {
-  const std::uint64_t first = region.address >> k;
-  const std::uint64_t last = region.last() >> k;
-  for (std::uint32_t which = 0; which <= (last != first ? 1U : 0U); ++which) {
-    Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? first : last);
+  const bool is_in_two = region.address >> k != region.last() >> k;
+  for (std::uint32_t which = 0; which <= (is_in_two ? 1U : 0U); ++which) {
+    Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? region.address : region.last());
     // Release: a reader may arrive here through a stale link.
     // edge: entry-listed (release)
     entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.

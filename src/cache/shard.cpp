@@ -138,7 +138,7 @@ std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
       *last = number;
       last = &entry.older;
       ++proposed_.count;
-      gained += footprint(entry);
+      gained += core_.footprint(entry);
     }
     *last = 0;
     if (proposed_.count == count_before) break;
@@ -165,7 +165,7 @@ std::uint64_t Shard::pass_over_held() {
     }
     *at = entry.older;
     --proposed_.count;
-    byte_count += footprint(entry);
+    byte_count += core_.footprint(entry);
     if (entry.queue == kRetired) {
       mark_dropped(entry);
       retire(number, entry);
@@ -190,7 +190,7 @@ void Shard::decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted)
         ++evicted.count;
       }
       mark_dropped(entry);
-      if (is_evicted && footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
+      if (is_evicted && core_.footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
           (entry.moving == 0 || moves_.try_finish(entry))) {
         evicted.spares.push(number, entry);
       } else {
@@ -293,7 +293,7 @@ Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) 
 
 void Shard::retire(std::uint32_t number, EntryState& entry) {
   entry.queue = kRetired;
-  retired_bytes_ += footprint(entry);
+  retired_bytes_ += core_.footprint(entry);
   retired_.push(number, entry);
 }
 

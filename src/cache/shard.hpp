@@ -45,9 +45,9 @@ struct Newcomer {
 /// Threading: shared.
 class Shard {
  public:
-  /// One of `share` shards of its node.
+  /// One of `share` shards of its node. Of 2^`shard_bits` stripes in turn one is its own.
   Shard(Core& core, std::uint16_t number, Registry& registry, Eviction eviction,
-        std::uint32_t share)
+        std::uint32_t share, std::uint32_t shard_bits)
       : core_(core),
         number_(number),
         node_(core.nodes[number]),
@@ -55,7 +55,7 @@ class Shard {
         moves_(core.in_flight[number]),
         retired_max_(std::min(kRetiredMax, room_.capacity_bytes() / kBulkOneOf / share)),
         registry_(registry),
-        index_(core.pool),
+        index_(core.pool, shard_bits),
         order_(eviction, core.pool, share) {}
 
   [[nodiscard]] Room& room() { return room_; }
@@ -164,9 +164,6 @@ class Shard {
   /// Calls `visit(slot, word, entry)` for every lease of an entry that the caller marked.
   template <typename Visit>
   void for_each_leaving(Visit visit);
-  [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
-    return footprint_bytes(entry.region().byte_count, core_.granule_bytes);
-  }
 
   Core& core_;
   const std::uint16_t number_;

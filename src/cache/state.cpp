@@ -62,8 +62,9 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
   core_->memory = options.memory ? std::move(options.memory) : detail::default_memory();
   core_->granule_bytes = platform::page_bytes();
   const std::uint64_t capacity = options.capacity_per_node.count();
-  const auto stripe_count = static_cast<std::uint32_t>(
-      std::bit_floor(std::clamp(capacity / kStripedBytes, std::uint64_t{1}, kStripeMax)));
+  const auto stripe_count = static_cast<std::uint32_t>(std::bit_floor(std::clamp(
+      capacity / kStripedBytes,
+      std::clamp(8 * capacity / kStripedBytes, std::uint64_t{1}, kStripeMin), kStripeMax)));
   if (stripe_count > 1) {
     shards_per_node_ = stripe_count + 1;
     stripe_mask_ = stripe_count - 1;
@@ -76,9 +77,11 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
       core_->room_of.push_back(&room);
       core_->in_flight.emplace_back(*core_);
       core_->nodes.push_back(node.id);
+      // The last one of several has entries of any addresses.
+      const auto bits = i < stripe_count ? std::countr_zero(stripe_count) : 0;
       shards_.push_back(std::make_unique<Shard>(*core_, static_cast<std::uint16_t>(shards_.size()),
-                                                Reader::registry(), options.eviction,
-                                                stripe_count));
+                                                Reader::registry(), options.eviction, stripe_count,
+                                                static_cast<std::uint32_t>(bits)));
     }
     nodes.push_back(node.id);
   }
@@ -307,7 +310,7 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
                                                Reservation& memory, Slot*& slot) {
   try {
     for (bool has_made_way = false;;) {
-      if (memory.try_reuse()) return Attempt::reserved;
+      if (memory.try_reuse(miss.counts.spares)) return Attempt::reserved;
       if (!memory.try_reserve()) [[unlikely]] {
         if (!make_room(miss, shard, evicting, has_made_way, memory, slot)) return Attempt::no_room;
         if (slot != nullptr) return Attempt::found;
@@ -335,7 +338,7 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
   detail::Room& room = shard.room();
   if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
   if (!std::exchange(has_made_way, true)) {
-    core_->free_spares(room);  // They have another length.
+    if (room.has_spares()) core_->free_spares(room);  // They have another length.
     // Then drop what the entry will replace.
     EntryList gone;
     slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
@@ -419,16 +422,15 @@ bool CacheState::evict(const Miss& miss, Shard& shard, std::uint64_t byte_count)
       if (number == last_number) return true;
       if (hoped_byte_count >= wanted_byte_count) return false;
       last_number = number;
-      hoped_byte_count +=
-          detail::footprint_bytes(core_->pool[number].region().byte_count, core_->granule_bytes);
+      hoped_byte_count += core_->footprint(core_->pool[number]);
       return true;
     });
-    if (claimed.empty()) return false;
+    if (claimed.empty()) return core_->free_spares(shard.room());
     core_->write_back(claimed);
     wanted_byte_count *= 2;
   }
   core_->evictions.add(evicted.count);
-  if (evicted.spares.count != 0) shard.room().keep_spares(core_->pool, evicted.spares.first);
+  shard.room().keep_spares(core_->pool, evicted.spares, miss.footprint_bytes);
   end(evicted.gone, EventKind::evicted);
   return true;
 }

@@ -62,10 +62,14 @@ class CacheState {
     void operator()(Core* core) const { core->let_go(); }
   };
 
-  /// Shards of a node: one for each kStripedBytes of its capacity, at most kStripeMax and one more.
+  /// Shards of a node: one for each kStripedBytes of its capacity, but kStripeMin if each then has
+  /// an eighth of kStripedBytes, at most kStripeMax, and one more. An eviction takes an eighth of
+  /// one at most: with more of them than this it would be less than a 64th of the node.
   static constexpr std::uint64_t kStripedBytes = std::uint64_t{64} << 20U;
-  static constexpr std::uint64_t kStripeMax = 32;
-  static constexpr std::uint32_t kStripeBits = 22;
+  static constexpr std::uint64_t kStripeMin = 8;
+  static constexpr std::uint32_t kStripeMaxBits = 5;
+  static constexpr std::uint64_t kStripeMax = std::uint64_t{1} << kStripeMaxBits;
+  static constexpr std::uint32_t kStripeBits = detail::Index::kStripeBits;
 
   /// Longer copies of access_many() are submitted alone.
   static constexpr std::uint64_t kGatheredBytesMax = std::uint64_t{64} << 10U;
@@ -105,15 +109,15 @@ class CacheState {
   /// Drops what invalidate() retired, and frees the spares.
   void end_retired() const;
   /// The shards are those of node 0, of node 1, ... If a node has several, each has the entries of
-  /// some stripes, chosen by a hash, and the last one those that reach over the boundary of two. So
+  /// some stripes, see Index, and the last one those that reach over the boundary of two. So
   /// threads that miss write different lines, mostly.
   /// A node is given by the number of its first shard.
   [[nodiscard]] Shard& shard_of(std::size_t node, const Region& region) const {
     const std::uint64_t stripe = region.address >> kStripeBits;
     if (stripe != region.last() >> kStripeBits) [[unlikely]]
       return wide_shard_of(node);
-    const std::uint64_t hash = stripe * 0x9e3779b97f4a7c15U >> 32U;
-    return *shards_[node + (hash & stripe_mask_)];
+    // As many stripes in turn as there are shards are in different ones; see Index.
+    return *shards_[node + ((stripe ^ stripe >> kStripeMaxBits) & stripe_mask_)];
   }
   [[nodiscard]] Shard& wide_shard_of(std::size_t node) const {
     return *shards_[node + shards_per_node_ - 1];

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -215,6 +216,48 @@ void count(Cache& cache, std::span<std::byte> source, std::uint64_t seed, std::s
       }
     }
   }
+}
+
+/// Threads keep the memory of evicted entries for their next misses; others take it back.
+TEST(CacheStress, NoMemoryOfAFullNodeHasTwoOwners) {
+  test::expect_ends([] {
+    constexpr std::size_t kPage = 4096;
+    constexpr std::size_t kPages = 8192;
+    const auto source = test::numbered_bytes((kPages + 1) * kPage);
+    CacheOptions options;
+    options.placement = placement::on(NodeId(8));
+    options.capacity_per_node = Bytes(kPages * kPage / 2);
+    test::CacheStage stage(test::StagedMover::Mode::at_once, std::move(options));
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreadCount; ++i) {
+      threads.emplace_back([&, i] {
+        Random random(test::seed() + i);
+        std::vector<std::pair<std::optional<Entry>, std::span<const std::byte>>> held(16);
+        for (std::size_t step = 0; step < 8 * kStepCount; ++step) {
+          const std::size_t pages = random.chance(1, 256) ? 2 : 1;
+          const auto region =
+              std::span(source).subspan(random.below(kPages) * kPage, pages * kPage);
+          if (random.chance(1, 64)) stage.cache->invalidate(region);
+          if (random.chance(1, 4096)) stage.cache->flush();
+          auto& [entry, accessed] = held[step % held.size()];
+          // Still as it was when it was accessed.
+          if (entry.has_value()) {
+            ASSERT_TRUE(test::equal(entry->data().first(accessed.size()), accessed));
+          }
+          entry = stage.cache->access(region);
+          accessed = region;
+          entry->wait();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(stage.statistics().refused, 0U);
+    EXPECT_GT(stage.statistics().evictions, 0U);
+    EXPECT_EQ(stage.statistics().bytes_cached, stage.memory->bytes_live());
+    stage.cache->clear();
+    EXPECT_EQ(stage.statistics().bytes_cached, 0U);
+    EXPECT_EQ(stage.memory->live_count(), 0U);
+  });
 }
 
 TEST(CacheStress, AMoveThatIsRefusedMeetsAChangeThatWouldWaitForIt) {

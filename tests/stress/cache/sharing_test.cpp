@@ -246,6 +246,49 @@ TEST(Sharing, AMissWritesFewLinesOfAnotherThreads) {
   EXPECT_THAT(shared_lines(path), SizeIs(Le(5)));
 }
 
+/// Memory that no thread reads or writes.
+///
+/// Threading: shared.
+class Addresses final : public cache::MemorySource {
+ public:
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
+    return std::span(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 45U), byte_count);
+  }
+  void free(std::span<std::byte> /*memory*/) noexcept override {}
+};
+
+/// Shared on purpose: three lines of the device's queue, and the count of waits. Each thread has
+/// memory of evicted entries for its next misses, so only one in eight of this length writes the
+/// room of the node.
+TEST(Sharing, AMissIntoAFullNodeWritesFewLinesOfAnotherThreads) {
+  constexpr std::size_t kRegionBytes = std::size_t{256} << 10U;
+  const auto engine = engine_of_a_device();
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.memory = std::make_shared<Addresses>();
+  options.check_sources = false;
+  options.capacity_per_node = gib(2);
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  for (std::uintptr_t i = 0; i < gib(2).count() / kRegionBytes; ++i) {
+    const auto* const source =
+        reinterpret_cast<const std::byte*>((std::uintptr_t{1} << 44U) + i * kRegionBytes);
+    const cache::Entry entry = cache->access({source, kRegionBytes});
+    ASSERT_TRUE(entry.wait_for(std::chrono::seconds(60)));
+  }
+  const SourcesByShard sources;
+  const Path path = [&](std::size_t thread) -> std::function<void()> {
+    return [&, at = sources.first_of(thread)]() mutable {
+      const cache::Entry entry = cache->access({at, kRegionBytes});
+      entry.wait();
+      if (!entry.cached()) std::abort();
+      at += kRegionBytes;
+    };
+  };
+  EXPECT_THAT(shared_lines(path), SizeIs(Le(4)));
+  EXPECT_GT(cache->statistics().evictions, 0U);
+}
+
 /// Shared on purpose, as one mutex guards a store: the line of the mutex and of the counts beside
 /// it, that of the bytes put in, and that of the tier's counts of slots and of puts. Which threads'
 /// objects lie side by side in the heap is chance: few threads have such a line in common.

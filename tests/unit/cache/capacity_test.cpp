@@ -8,6 +8,7 @@
 #include <cstdarg>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -352,6 +353,30 @@ TEST_F(Capacity, WhatWasEvictedServesTheNextOfItsLength) {
   EXPECT_EQ(stage.memory->live_count(), kPages - 1);
   EXPECT_EQ(stage.statistics().bytes_cached, (kPages - 3) * page_bytes_) << "frees them";
   EXPECT_EQ(stage.memory->live_count(), kPages - 4);
+}
+
+TEST_F(Capacity, WhatAnotherThreadKeepsServesWhenNothingElseIsLeft) {
+  constexpr std::size_t kPages = 4096;
+  const std::vector<std::byte> source((kPages + 256) * page_bytes_);
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(kPages * page_bytes_)));
+  const auto page = [&](std::size_t i) {
+    return std::span(source).subspan(i * page_bytes_, page_bytes_);
+  };
+  for (std::size_t i = 0; i < kPages; ++i) static_cast<void>(stage.cache->access(page(i)));
+  // It evicts several, and keeps some of them for its next misses.
+  std::thread([&] { static_cast<void>(stage.cache->access(page(kPages))); }).join();
+  std::vector<Entry> held;
+  for (std::size_t i = 0; i <= kPages; ++i) {
+    Entry entry = stage.cache->access_weak(page(i));
+    if (entry.cached()) held.push_back(std::move(entry));
+  }
+  EXPECT_LT(held.size(), kPages - 4);
+  for (std::size_t i = kPages + 1; held.size() < kPages; ++i) {
+    held.push_back(stage.cache->access(page(i)));
+    ASSERT_TRUE(held.back().cached()) << held.size();
+  }
+  EXPECT_FALSE(stage.cache->access(page(kPages + 255)).cached());
+  EXPECT_EQ(stage.statistics().bytes_cached, kPages * page_bytes_);
 }
 
 TEST(OperatingSystemPages, LieOnTheNodeAskedForAndAMissingNodeIsAnError) {
