@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -181,11 +181,11 @@ def benchmark(
             threads: Sequence[int] | None = None,
             **given: object,
         ) -> int:
-            outcome = measure(**given)
+            outcome, curves = measure(**given), None
             if threads is not None:
                 with progress("measuring with several threads"):
-                    outcome = with_curves(outcome, measure_curves(name, threads, outcome.rounds))
-            return _publish(outcome, plot, as_json=as_json)
+                    curves = measure_curves(name, threads, outcome.rounds)
+            return _publish(outcome, curves, plot, as_json=as_json)
 
         function: Callable[..., object] = run
         if curves:
@@ -200,30 +200,25 @@ def benchmark(
     return made
 
 
-def with_curves(outcome: Outcome, curves: Mapping[str, Any]) -> Outcome:
-    """Add what measure_curves() returned to the document and the report."""
-
-    def show(report: Report) -> None:
-        outcome.show(report)
-        _print_curves(report, curves["curves"])
-
-    return replace(outcome, results={**outcome.results, "threads": curves}, show=show)
-
-
-def _publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> int:
+def _publish(
+    outcome: Outcome, curves: Mapping[str, Any] | None, plot: Output | None, *, as_json: bool
+) -> int:
     machine = topo()
     if plot is not None and outcome.draw is not None:
         outcome.draw(plot, machine)
     if as_json:
+        measured = {} if curves is None else {"threads": curves}
         print_document(
             f"bench-{outcome.name}",
             machine=machine.document,
-            results={**outcome.results, "round_count": outcome.rounds},
+            results={**outcome.results, **measured, "round_count": outcome.rounds},
             summary=outcome.summary,
         )
         return outcome.exit_code
     report = Report()
     outcome.show(report)
+    if curves is not None:
+        _print_curves(report, curves["curves"])
     if plot is not None:
         report.say(f"The picture is in {plot.path}.")
     return outcome.exit_code
