@@ -23,7 +23,6 @@ from headrace._apps.tune.search import (
     Bench,
     Cell,
     Choice,
-    Room,
     StoppedError,
     choose,
     confirmed,
@@ -37,8 +36,7 @@ from headrace._trials import CANDIDATES, predict
 
 BYTES_MAX = 16384
 EXHAUSTIVE_ROUNDS = 2
-ROOM = Room(last_level_bytes_max=1 << 20, threads_bytes_max=1 << 20)
-CELLS = final_cells(BYTES_MAX, 2, ROOM)
+CELLS = final_cells(BYTES_MAX, 2, last_level_bytes_max=1 << 20, threads_bytes_max=1 << 20)
 
 Speed = Callable[[str, str], float]
 

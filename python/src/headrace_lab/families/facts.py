@@ -77,22 +77,22 @@ def gather_facts() -> Facts:
         if not mover.hardware:
             continue
         device, _, name = mover.name.partition("/")
-        found, engines = configured.get(name, (None, 1))
-        entries = (found and found.size) or 16
+        found, engines = configured.get(name) or (ConfiguredQueue(name), 1)
+        entries = found.size or 16
         queues.append(
             Queue(
                 mover.name,
                 device,
-                (found and found.mode) or "shared",
+                found.mode or "shared",
                 mover.node,
                 entries,
                 # An engine uses at most 63 entries of a queue, one of them for jobs.
                 max(1, min(entries, 63) - 1),
-                (found and found.max_batch_size) or 1,
-                bool(found and found.block_on_fault),
-                (found and found.priority) or 0,
+                found.max_batch_size or 1,
+                bool(found.block_on_fault),
+                found.priority or 0,
                 engines,
-                (found.group_id if found and found.group_id is not None else 0),
+                found.group_id or 0,
                 mover.emulated,
             )
         )

@@ -23,7 +23,7 @@ not.
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -229,35 +229,20 @@ def wide_handicap(cost: float | None) -> float:
     return 0.0 if cost is not None and cost < WIDE_COST_MIN else WIDE_HANDICAP
 
 
-def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, ...]:
+def final_cells(
+    bytes_max: int, thread_count: int, *, last_level_bytes_max: int, threads_bytes_max: int
+) -> tuple[Cell, ...]:
+    """The cells of a class.
+
+    Longer copies have too few different places: in the region that fits the last-level cache
+    (`last_level_bytes_max`), and in each thread's part of the pools (`threads_bytes_max`).
+    """
     cells = [Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False)]
-    if bytes_max <= room.last_level_bytes_max:
+    if bytes_max <= last_level_bytes_max:
         cells.append(Cell("last_level", False, 1, 0.5))
-    if thread_count > 1 and bytes_max <= room.threads_bytes_max:
+    if thread_count > 1 and bytes_max <= threads_bytes_max:
         cells += [Cell(t, False, thread_count, 0.5) for t in ("hot", "cold")]
     return tuple(cells)
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Longest copies that still have enough different places in the pools.
-
-    Attributes:
-        last_level_bytes_max: In the region that fits the last-level cache.
-        threads_bytes_max: In each thread's part of the pools, with all threads.
-    """
-
-    last_level_bytes_max: int
-    threads_bytes_max: int
-
-
-def rounds_within(seconds: float, count: int, least: int) -> Iterator[int]:
-    """Up to `count` rounds: no more than `least` once the time is over."""
-    deadline = time.monotonic() + seconds
-    for index in range(count):
-        if index >= least and time.monotonic() > deadline:
-            return
-        yield index
 
 
 def screen(

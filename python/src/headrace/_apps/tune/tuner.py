@@ -129,11 +129,9 @@ class Tuner:
         costs = [meter.find_wide_cost() for _ in range(PROBE_ROUNDS)]
         self._wide_cost = statistics.median(map(float, filter(None, costs))) if all(costs) else None
         self._wide_handicap = search.wide_handicap(self._wide_cost)
-        self._room = search.Room(
-            # At least a few places on each side.
-            last_level_bytes_max=last_level_bytes // 32,
-            threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
-        )
+        # At least a few places on each side.
+        self._last_level_bytes_max = last_level_bytes // 32
+        self._threads_bytes_max = pool_bytes // settings.thread_count // 2 - (16 << 10)
 
     def run(self, tuning: Tuning, progress: Callable[[float], None]) -> None:
         """Search every class, updating `tuning` continuously."""
@@ -163,7 +161,12 @@ class Tuner:
         self, tuning: Tuning, bytes_max: int, seconds: float, progress: Callable[[float], None]
     ) -> None:
         variants = grid(bytes_max)
-        cells = search.final_cells(bytes_max, self._settings.thread_count, self._room)
+        cells = search.final_cells(
+            bytes_max,
+            self._settings.thread_count,
+            last_level_bytes_max=self._last_level_bytes_max,
+            threads_bytes_max=self._threads_bytes_max,
+        )
         paired = self._probe is not None and bytes_max >= search.PAIRED_BYTES_MIN
         begin = time.monotonic()
         bench = self._bench(bytes_max)
@@ -233,7 +236,10 @@ class Tuner:
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
         variants = [each for each in (choice.variant, *others) if each is not None]
         rounds = CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // search.LONG_BYTES))
-        for _ in search.rounds_within(seconds, rounds, CONFIRM_ROUNDS_MIN):
+        deadline = time.monotonic() + seconds
+        for index in range(rounds):
+            if index >= CONFIRM_ROUNDS_MIN and time.monotonic() > deadline:
+                break
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
                     bench.measure(variants, search.Cell(temperature, fixed, 1, 1.0))
