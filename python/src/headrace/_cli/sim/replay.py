@@ -19,7 +19,7 @@ from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
 from headrace._scenarios import Parameter, Scenario
 from headrace.errors import Error, InvalidArgumentError, NotFoundError
-from headrace.simulator import Message, Place, Replayed, replay
+from headrace.simulator import Place, Replayed, replay
 
 # The replay has no thresholds of sizes.
 _POLICIES = tuple(name for name in _core.policy_names() if name != "by_size")
@@ -129,7 +129,11 @@ def command(
             **_nodes(places, record),
         }
         runs += [fixed | {"bins": _BINS if plot else 0} | _values(point) for point in points]
-    head, results = replay(trace, runs, place=_function_of(inject))
+    place = Place(
+        "l2" if inject in {"header", "whole"} else "memory",
+        "l2" if inject in {"payload", "whole"} else "memory",
+    )
+    head, results = replay(trace, runs, place=(lambda _: place) if inject else None)
     names = [name for name in machines for _ in points]
     results = [replace(each, machine=name) for each, name in zip(results, names, strict=True)]
     best = min(results, key=lambda each: each.time_s)
@@ -155,19 +159,6 @@ def command(
         )
         return
     _print(head, results, points * len(machines))
-
-
-def _function_of(inject: str | None) -> Any:  # noqa: ANN401 - a NIC function or None.
-    if inject is None:
-        return None
-    header = "l2" if inject in {"header", "whole"} else "memory"
-    payload = "l2" if inject in {"payload", "whole"} else "memory"
-
-    def place(message: Message) -> Place:
-        del message
-        return Place(header, payload)
-
-    return place
 
 
 def _values(point: dict[str, str]) -> dict[str, object]:
