@@ -123,9 +123,8 @@ def _read_emulations() -> list[dict[str, Any]]:
 
     Emulations that end meanwhile, or belong to other users, are skipped.
     """
-    program = built(f"_emulator/{_EMULATOR}")
     found: dict[tuple[int, int], dict[str, Any]] = {}
-    for folder in Path("/proc").glob("[0-9]*") if program is not None else ():
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
             name = (folder / "comm").read_text(encoding="utf-8").strip()
             if name != _EMULATOR[:_COMM_LENGTH]:
@@ -140,8 +139,7 @@ def _read_emulations() -> list[dict[str, Any]]:
         if same is not None:
             same["process"] = min(same["process"], process)
             continue
-        rows = _rows_of([str(program), "--statistics-of", str(path)])
-        if rows:
+        if rows := _rows_of(path):
             found[status.st_dev, status.st_ino] = {
                 "process": process,
                 "program": _EMULATOR,
@@ -151,10 +149,13 @@ def _read_emulations() -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _rows_of(command: list[str]) -> list[dict[str, Any]]:
+def _rows_of(registers: Path) -> list[dict[str, Any]]:
+    program = built(f"_emulator/{_EMULATOR}")
+    if program is None:
+        return []
     try:
         done = subprocess.run(  # noqa: S603 - Our own program.
-            command,
+            [str(program), "--statistics-of", str(registers)],
             capture_output=True,
             text=True,
             timeout=_EMULATOR_TIME_S,
@@ -204,11 +205,8 @@ def _rows_of_store(socket: str, store: Store) -> list[dict[str, Any]]:
 
 def bytes_of_emulated_devices() -> dict[str, int]:
     """Bytes written by each device of the emulation that this process runs in, if any."""
-    program = built(f"_emulator/{_EMULATOR}")
     path = Path("/", _REGISTERS)
-    if program is None or not path.exists():
-        return {}
-    rows = _rows_of([str(program), "--statistics-of", str(path)])
+    rows = _rows_of(path) if path.exists() else []
     devices = (row for row in rows if row["kind"] == "emulated device")
     return {row["name"]: row["values"]["bytes_written"] for row in devices}
 
