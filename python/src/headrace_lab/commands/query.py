@@ -5,6 +5,7 @@ import math
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -104,11 +105,13 @@ data_dir_option = _options.option(
 @_options.threads_option("Worker threads")
 @_options.option(
     "--rounds",
+    "round_count",
     type=_options.Count(1, _options.ROUNDS_MAX),
     help="Measured rounds; as many as take 8 s if not given.",
 )
 @_options.option(
     "--capacity",
+    "capacity_bytes",
     type=_options.Size(1),
     help="Capacity of the cache per node; all columns if not given.",
 )
@@ -131,19 +134,14 @@ def command(
     scale_factor: float | None,
     data: str | None,
     data_dir: str | None,
-    prefetch: str,
     measured: str | None,
-    path: MoverPath,
-    chunk_bytes: int,
     threads: int | None,
-    rounds: int | None,
-    capacity: int | None,
-    placement: str | int | dict[int, list[int]] | None,
     plot: Output | None,
     simulate: str | None,
     *,
     no_compare: bool,
     as_json: bool,
+    **given: Any,  # noqa: ANN401 - Of several types, as the fields of the settings.
 ) -> int:
     """Run TPC-H query 6 with prefetching and compare it with DuckDB.
 
@@ -154,21 +152,16 @@ def command(
     Example: headrace query --scale-factor 1 --prefetch auto --plot timeline.svg
     """
     settings = Settings(
-        prefetch=prefetch,
-        chunk_bytes=chunk_bytes,
         thread_count=threads or len(os.sched_getaffinity(0)),
-        round_count=rounds,
-        capacity_bytes=capacity,
-        placement=placement,
         compare=not no_compare,
-        path=path,
+        **given,
     )
     if data is not None and scale_factor is not None:
         _options.refuse("--scale-factor cannot be given with --data, which names the table")
     simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
     machine = topo() if measured is None else _measured(measured)
     _check_cache(settings, machine)
-    check_path(path, machine)
+    check_path(settings.path, machine)
     file = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
     with progress("reading the columns") as share:
         columns = read_lineitem(file, share)

@@ -15,7 +15,6 @@ from headrace._apps.dsa.configuration import (
     MODES,
     PRESETS,
     Configuration,
-    Mode,
     Wish,
     changes,
     configure,
@@ -78,16 +77,23 @@ class _Numbers(_options.Value[tuple[int, ...]]):
 )
 @_options.option(
     "--groups",
+    "group_count",
     type=_options.Count(0, _NUMBER_MAX),
     help="Groups per device; WQs and engines are distributed among them.",
 )
 @_options.option(
-    "--engines", type=_options.Count(0, _NUMBER_MAX), help="Engines per device to use."
+    "--engines",
+    "engine_count",
+    type=_options.Count(0, _NUMBER_MAX),
+    help="Engines per device to use.",
 )
-@_options.option("--queues", type=_options.Count(0, _NUMBER_MAX), help="WQs per device.")
+@_options.option(
+    "--queues", "queue_count", type=_options.Count(0, _NUMBER_MAX), help="WQs per device."
+)
 @_options.option("--mode", type=_options.Choice(*MODES), help="Mode of the WQs; both: in turn.")
 @_options.option(
     "--size",
+    "entry_counts",
     type=_Numbers(),
     help="Entries per WQ, or of each in turn: 16,64; if not given, all in equal parts.",
 )
@@ -98,6 +104,7 @@ class _Numbers(_options.Value[tuple[int, ...]]):
 )
 @_options.option(
     "--priority",
+    "priorities",
     type=_Numbers(),
     help="Weight of a WQ in its group, 1 to 15, or of each in turn: 15,1.",
 )
@@ -108,14 +115,19 @@ class _Numbers(_options.Value[tuple[int, ...]]):
 )
 @_options.option(
     "--batch",
+    "batch_count_max",
     type=_options.Count(0, _NUMBER_MAX),
     help="Descriptors of the largest batch, a power of two.",
 )
 @_options.option(
-    "--transfer", type=_options.Size(), help="The largest transfer, such as 2GiB; a power of two."
+    "--transfer",
+    "transfer_bytes_max",
+    type=_options.Size(),
+    help="The largest transfer, such as 2GiB; a power of two.",
 )
 @_options.option(
     "--name",
+    "label",
     type=_options.Name(
         rf"[A-Za-z0-9_.-]{{1,{LABEL_LENGTH_MAX}}}",
         f"1 to {LABEL_LENGTH_MAX} letters, digits, '_', '.' or '-'",
@@ -132,21 +144,12 @@ class _Numbers(_options.Value[tuple[int, ...]]):
 def command(
     preset: str | None,
     devices: int | list[str] | None,
-    groups: int | None,
-    engines: int | None,
-    queues: int | None,
-    mode: Mode | None,
-    size: tuple[int, ...] | None,
-    threshold: int | None,
-    priority: tuple[int, ...] | None,
     block_on_fault: str | None,
-    batch: int | None,
-    transfer: int | None,
-    name: str | None,
     output: Output | None,
     replay: str | None,
     *,
     as_json: bool,
+    **asked: Any,  # noqa: ANN401 - Of several types, as the fields of a wish.
 ) -> None:
     """Make a configuration that accel-config loads, and say what it would change.
 
@@ -157,24 +160,11 @@ def command(
     Example: headrace dsa configure --queues 2 --mode both --size 32 --devices dsa0
     """
     _options.refuse_two_on_stdout("--output", output, as_json=as_json)
-    wish = _wish(
-        PRESETS[preset or "shared"],
-        {
-            "group_count": groups,
-            "engine_count": engines,
-            "queue_count": queues,
-            "mode": mode,
-            "entry_counts": size,
-            "threshold": threshold,
-            "priorities": priority,
-            "block_on_fault": None if block_on_fault is None else block_on_fault == "on",
-            "batch_count_max": batch,
-            "transfer_bytes_max": transfer,
-            "label": name,
-            "device_count": devices if isinstance(devices, int) else None,
-        },
-    )
-    if threshold is not None and wish.mode == "dedicated":
+    # The other options are named as the fields of a wish.
+    asked["block_on_fault"] = None if block_on_fault is None else block_on_fault == "on"
+    asked["device_count"] = devices if isinstance(devices, int) else None
+    wish = _wish(PRESETS[preset or "shared"], asked)
+    if asked["threshold"] is not None and wish.mode == "dedicated":
         _options.refuse(
             "--threshold applies to shared WQs, and all are dedicated; leave it out, or set --mode"
         )
