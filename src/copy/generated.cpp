@@ -74,9 +74,11 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     // No other loop is faster there, measured on an EPYC (Zen 3) from 2 KiB to 1 MiB.
     const Variant loop{.block_line_count = 1};
     HEADRACE_TRY(can_generate(loop));
-    detail::generate_guard(fallback, room);
-    static_cast<void>(append(kLineBytes));
-    static_cast<void>(append(detail::generate(loop, fallback, room)));
+    if constexpr (detail::kHasGenerator) {
+      detail::generate_guard(fallback, room);
+      static_cast<void>(append(kLineBytes));
+      static_cast<void>(append(detail::generate(loop, fallback, room)));
+    }
   }
   std::size_t probe_count = 0;
   for (const Routine& routine : routines) {
@@ -85,8 +87,10 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
       if (!variant) continue;
       HEADRACE_TRY(can_generate(*variant));
     }
-    if (routine.warm) each.warm = append(detail::generate(*routine.warm, fallback, room));
-    if (routine.cold) each.cold = append(detail::generate(*routine.cold, fallback, room));
+    if constexpr (detail::kHasGenerator) {
+      if (routine.warm) each.warm = append(detail::generate(*routine.warm, fallback, room));
+      if (routine.cold) each.cold = append(detail::generate(*routine.cold, fallback, room));
+    }
     if (routine.cold) ++probe_count;
   }
   if (code.empty()) {
@@ -109,8 +113,10 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
       moves.push_back(function_at(each.warm));
       continue;
     }
-    detail::generate_probe(probe, function_at(each.warm), function_at(each.cold),
-                           pages->bytes().subspan(next, detail::kProbeCodeBytesMax));
+    if constexpr (detail::kHasGenerator) {
+      detail::generate_probe(probe, function_at(each.warm), function_at(each.cold),
+                             pages->bytes().subspan(next, detail::kProbeCodeBytesMax));
+    }
     moves.push_back(function_at(next));
     next += detail::kProbeCodeBytesMax;
   }
@@ -121,19 +127,22 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
 }
 
 Result<GeneratedCode> GeneratedCode::make_entry(std::span<const Range> ranges, Move fallback) {
-  if (!detail::kHasGenerator) {
+  if constexpr (!detail::kHasGenerator) {
     return fail(Code::unsupported, "generate an entry", "this build generates no code",
                 "call the fallback");
+  } else {
+    HEADRACE_TAKE(pages,
+                  platform::ExecutablePages::make(detail::kEntryCodeBytesMax +
+                                                  ranges.size() * detail::kRangeCodeBytesMax));
+    const std::span<std::byte> room = pages->bytes();
+    const auto place = reinterpret_cast<std::uintptr_t>(room.data());
+    const std::size_t used = detail::generate_entry(ranges, fallback, room, place);
+    HEADRACE_TRY(pages->seal());
+    return GeneratedCode(
+        std::make_unique<State>(State{.pages = std::move(*pages),
+                                      .moves = {reinterpret_cast<Move>(room.data())},
+                                      .code_bytes = used}));
   }
-  HEADRACE_TAKE(pages, platform::ExecutablePages::make(detail::kEntryCodeBytesMax +
-                                                       ranges.size() * detail::kRangeCodeBytesMax));
-  const std::span<std::byte> room = pages->bytes();
-  const auto place = reinterpret_cast<std::uintptr_t>(room.data());
-  const std::size_t used = detail::generate_entry(ranges, fallback, room, place);
-  HEADRACE_TRY(pages->seal());
-  return GeneratedCode(std::make_unique<State>(State{.pages = std::move(*pages),
-                                                     .moves = {reinterpret_cast<Move>(room.data())},
-                                                     .code_bytes = used}));
 }
 
 GeneratedCode::GeneratedCode(std::unique_ptr<State> state) : state_(std::move(state)) {}

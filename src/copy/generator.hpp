@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a variant to machine code. Implemented by generator.cpp and entry.cpp with Xbyak, or by
-// generator_absent.cpp in builds without a generator.
+// From a variant to machine code. Implemented by generator.cpp and entry.cpp with Xbyak; nothing of
+// it may be called in builds without a generator.
 #pragma once
 
 #include <cstddef>

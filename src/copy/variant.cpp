@@ -218,9 +218,11 @@ class Grid {
   explicit Grid(std::size_t byte_count) : byte_count_(byte_count) {}
 
   void offer(const Variant& variant) {
-    if (!objection(variant) && can_run(variant) && detail::loop_bytes_min(variant) <= byte_count_ &&
-        pages_fit(variant)) {
-      variants_.push_back(variant);
+    if constexpr (detail::kHasGenerator) {
+      if (!objection(variant) && can_run(variant) &&
+          detail::loop_bytes_min(variant) <= byte_count_ && pages_fit(variant)) {
+        variants_.push_back(variant);
+      }
     }
   }
   void offer_prefetching(Variant variant, std::span<const std::uint8_t> line_counts) {
