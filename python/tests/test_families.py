@@ -78,7 +78,9 @@ def test_every_pair_of_nodes_is_a_source_and_a_target() -> None:
 
 
 def test_a_node_that_is_not_there_is_named(tmp_path: Path) -> None:
-    lines = "by=cpu bytes=4096 source=0 target=0\nby=cpu bytes=4096 source=0 target=63\n"
+    lines = "".join(
+        json.dumps({"by": "cpu", "source": 0, "target": target}) + "\n" for target in (0, 63)
+    )
     done = subprocess.run(
         [find_measuring_program(), "1", "1"],
         input=lines,

@@ -3,7 +3,7 @@
 //
 //   headrace-bench-movement ROUNDS ROUND_MS <POINTS
 //
-// POINTS: one per line, words KEY=VALUE (point.hpp). Prints a line of JSON for each point and round
+// POINTS: one per line, in JSON (point.hpp). Prints a line of JSON for each point and round
 // as soon as it is measured, so that an interrupted run has printed its results so far. The
 // families of 'headrace bench' are lists of such points.
 //

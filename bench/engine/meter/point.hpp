@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A point of headrace-bench-movement: what to measure, as a line of KEY=VALUE words.
+// A point of headrace-bench-movement: what to measure, as a line of JSON.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <map>
 #include <optional>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
+#include "measure.hpp"
 
 namespace headrace::bench {
 
@@ -54,59 +50,44 @@ struct Point {
   std::optional<std::size_t> beside{};  ///< Bytes that another thread reads repeatedly meanwhile.
 };
 
-inline std::size_t size_of(std::string_view text) {
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw Unmeasurable{fmt::format("'{}' is not a number", text)};
-  }
-  return number;
-}
-
-inline NodeId node_of(std::string_view text) {
-  return NodeId(static_cast<std::uint32_t>(size_of(text)));
-}
-
-inline std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
-/// Keys of a point.
-inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kWords{
-    {"by", [](Point& to, const std::string& value) { to.by = value; }},
-    {"operation", [](Point& to, const std::string& value) { to.operation = value; }},
-    {"bytes", [](Point& to, const std::string& value) { to.bytes = size_of(value); }},
-    {"batch", [](Point& to, const std::string& value) { to.batch = size_of(value); }},
-    {"depth", [](Point& to, const std::string& value) { to.depth = size_of(value); }},
-    {"threads", [](Point& to, const std::string& value) { to.threads = size_of(value); }},
-    {"count", [](Point& to, const std::string& value) { to.count = size_of(value); }},
-    {"queues", [](Point& to, const std::string& value) { to.queues = split(value, ','); }},
-    {"policy", [](Point& to, const std::string& value) { to.policy = value; }},
-    {"path", [](Point& to, const std::string& value) { to.path = value; }},
-    {"source", [](Point& to, const std::string& value) { to.source = node_of(value); }},
-    {"target", [](Point& to, const std::string& value) { to.target = node_of(value); }},
-    {"span", [](Point& to, const std::string& value) { to.span = size_of(value); }},
-    {"huge", [](Point& to, const std::string& value) { to.huge = value == "1"; }},
-    {"faults", [](Point& to, const std::string& value) { to.faults = value; }},
-    {"cache", [](Point& to, const std::string& value) { to.cache = value == "1"; }},
-    {"waiting", [](Point& to, const std::string& value) { to.waiting = value; }},
-    {"split", [](Point& to, const std::string& value) { to.split = value == "1"; }},
-    {"read", [](Point& to, const std::string& value) { to.read = value == "1"; }},
-    {"beside", [](Point& to, const std::string& value) { to.beside = size_of(value); }},
-};
-
-inline Point parse(const std::string& line) {
+/// Throws Unmeasurable if the line is no point.
+inline Point parse(const std::string& line) try {
+  Json words = Json::parse(line);
   Point point;
-  for (const std::string& word : split(line, ' ')) {
-    const std::size_t at = std::min(word.find('='), word.size());
-    const auto known = kWords.find(std::string_view(word).substr(0, at));
-    if (known == kWords.end()) throw Unmeasurable{fmt::format("unknown key '{}' in a point", word)};
-    known->second(point, word.substr(std::min(at + 1, word.size())));
-  }
+  const auto read = [&](const char* key, auto& to) {
+    const auto found = words.find(key);
+    if (found == words.end()) return false;
+    found->get_to(to);
+    words.erase(found);
+    return true;
+  };
+  const auto read_node = [&](const char* key, std::optional<NodeId>& to) {
+    if (std::uint32_t id = 0; read(key, id)) to = NodeId(id);
+  };
+  read("by", point.by);
+  read("operation", point.operation);
+  read("bytes", point.bytes);
+  read("batch", point.batch);
+  read("depth", point.depth);
+  read("threads", point.threads);
+  read("count", point.count);
+  read("span", point.span);
+  read("queues", point.queues);
+  read("policy", point.policy);
+  read("path", point.path);
+  read_node("source", point.source);
+  read_node("target", point.target);
+  read("huge", point.huge);
+  read("faults", point.faults);
+  read("cache", point.cache);
+  read("waiting", point.waiting);
+  read("split", point.split);
+  read("read", point.read);
+  if (std::size_t bytes = 0; read("beside", bytes)) point.beside = bytes;
+  if (!words.empty()) throw Unmeasurable{fmt::format("unknown in a point: {}", words.dump())};
   return point;
+} catch (const Json::exception& error) {
+  throw Unmeasurable{fmt::format("'{}' is no point: {}", line, error.what())};
 }
 
 }  // namespace headrace::bench

@@ -6,6 +6,7 @@ figures. Nothing here measures.
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -60,7 +61,7 @@ class Point:
 
     @property
     def request(self) -> str:
-        return " ".join(f"{key}={value}" for key, value in self.words.items())
+        return json.dumps(self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Plan:
 def _channel(queue: Queue, byte_count: int, *, depth: int = 1, batch: int = 1) -> dict[str, object]:
     return {
         "by": "channel",
-        "queues": queue.name,
+        "queues": [queue.name],
         "bytes": byte_count,
         "depth": min(depth, queue.depth_max),
         "batch": min(batch, queue.batch_max),
@@ -243,7 +244,7 @@ def _devices(plan: Plan) -> None:
         if count > len(queues):
             plan.leave_out(f"{count} devices", f"the machine has {len(queues)}")
             continue
-        names = ",".join(queue.name for queue in queues[:count])
+        names = [queue.name for queue in queues[:count]]
         for size in (4 * KIB, 64 * KIB, 256 * KIB, MIB):
             plan.add(
                 {
@@ -334,7 +335,7 @@ def _priorities(plan: Plan) -> None:
         plan.add(
             {
                 **_channel(high, 64 * KIB, depth=min(8, high.depth_max, low.depth_max)),
-                "queues": f"{high.name},{low.name}",
+                "queues": [high.name, low.name],
                 "threads": 2,
             },
             Place(
@@ -367,7 +368,7 @@ def _latency(plan: Plan) -> None:
             continue
         for size in sizes:
             plan.add(
-                {**_channel(queue, size), "split": 1},
+                {**_channel(queue, size), "split": True},
                 *(
                     Place(f"{mode} queue, by size", part, bytes_text(size), f"{part}_ns")
                     for part in ("prepare", "submit", "wait")
@@ -395,7 +396,7 @@ def _faults(plan: Plan) -> None:
 
 def _pages(plan: Plan) -> None:
     queue = plan.need("pages by a device")
-    for pages, huge in (("4 KiB", 0), ("2 MiB", 1)):
+    for pages, huge in (("4 KiB", False), ("2 MiB", True)):
         for size in (KIB, 64 * KIB, MIB):
             for way, words in _ways(queue, size):
                 place = Place("by size of pages", f"{way}, {bytes_text(size)}", pages)
@@ -407,8 +408,8 @@ def _destination(plan: Plan) -> None:
     lines: list[tuple[str, dict[str, object]]] = []
     if queue is not None:
         lines = [
-            ("device, to memory", {**_channel(queue, 0), "cache": 0}),
-            ("device, to the cache", {**_channel(queue, 0), "cache": 1}),
+            ("device, to memory", {**_channel(queue, 0), "cache": False}),
+            ("device, to the cache", {**_channel(queue, 0), "cache": True}),
         ]
     lines.append(("one processor", _cpu(0)))
     panels = {
@@ -422,7 +423,7 @@ def _destination(plan: Plan) -> None:
     for size in (4 * KIB, 64 * KIB, MIB):
         for label, words in lines:
             places = (Place(panel, label, bytes_text(size), panels[panel]) for panel in panels)
-            plan.add({**words, "bytes": size, "read": 1}, *places)
+            plan.add({**words, "bytes": size, "read": True}, *places)
 
 
 def _pollution(plan: Plan) -> None:
