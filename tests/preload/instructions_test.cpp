@@ -73,7 +73,7 @@ std::vector<Cost> costs_of(const std::string& scenario, const std::vector<std::s
 class PreloadInstructions : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Ending here =
+    static const Ending here =
         run(under_valgrind({std::filesystem::read_symlink("/proc/self/exe").string(),
                             "--gtest_filter=Machine.IsPrinted"}),
             {});

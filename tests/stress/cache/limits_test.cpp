@@ -40,7 +40,7 @@ constexpr std::size_t kPage = 4096;
 
 std::size_t operations() {
   const char* const given = std::getenv("HEADRACE_LIMITS_OPERATIONS");
-  return given != nullptr ? std::stoull(given) : 20'000;
+  return given != nullptr ? std::stoull(given) : 8'000;
 }
 
 const topo::Machine& machine() {

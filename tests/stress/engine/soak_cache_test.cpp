@@ -73,7 +73,7 @@ struct Ends {
 
 std::uint64_t goal() {
   const char* const given = std::getenv("HEADRACE_SOAK_OPERATIONS");
-  return given != nullptr ? std::stoull(given) : 30'000;
+  return given != nullptr ? std::stoull(given) : 15'000;
 }
 
 /// What one thread does.
