@@ -74,6 +74,9 @@ class Ring:
 
     A damaged entry raises `CorruptDataError` and is never returned. One exception: after a power
     failure, damage to the newest entries looks like an interrupted enqueue, and they are absent.
+    Methods raise it, too, if the file is not a ring, or is damaged (it is left unchanged),
+    `VersionMismatchError` if the ring has another version, layout or byte order, and
+    `NotFoundError` if the file does not exist.
 
     A child of `os.fork` cannot use an end that its parent attached: `ClosedError` ("forked").
 
@@ -134,13 +137,7 @@ class Ring:
         return ring
 
     def state(self) -> RingState:
-        """Read the state of the ring. Takes no role and changes nothing.
-
-        Raises:
-            CorruptDataError: The file is not a ring, or it is damaged.
-            VersionMismatchError: The ring has another version, layout or byte order.
-            NotFoundError: The file does not exist.
-        """
+        """Read the state of the ring. Takes no role and changes nothing."""
         return RingState(**_core.inspect_ring(self.path))
 
     def salvage(self) -> Salvage:
@@ -148,12 +145,7 @@ class Ring:
 
         For a ring that is refused as damaged, such as a copy of the file made while the ring was in
         use. Includes acknowledged entries that are not yet overwritten. An entry after a missing
-        one may come from an enqueue that a crash interrupted.
-
-        Raises:
-            CorruptDataError: The file is not a ring, or its superblock is damaged.
-            VersionMismatchError: The ring has another version, layout or byte order.
-            NotFoundError: The file does not exist.
+        one may come from an enqueue that a crash interrupted. Only a damaged superblock is refused.
         """
         found = _core.salvage_ring(self.path)
         entries = [RingEntry(**entry) for entry in found["entries"]]
@@ -175,10 +167,7 @@ class Ring:
 
         Raises:
             CapacityExceededError: Another process is the producer.
-            CorruptDataError: The file is not a ring, or it is damaged; it is left unchanged.
-            VersionMismatchError: The ring has another version, layout or byte order.
             PermissionDeniedError: The file is not writable.
-            NotFoundError: The file does not exist.
         """
         return RingProducer(_core.RingProducer.attach(self.path, granularity, flush, prefault))
 
