@@ -59,7 +59,7 @@ class Output:
         try:
             self._open()
         except OSError as problem:
-            raise self._failed(problem) from None
+            raise file_error(problem, tried) from None
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +92,7 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as problem:
-            raise self._failed(problem) from None
+            raise file_error(problem, self._tried) from None
 
     def _open(self) -> None:
         # Replace the target of a link, not the link.
@@ -106,8 +106,6 @@ class Output:
             self.is_stdout = True
             return
         kind = status.st_mode
-        if stat.S_ISDIR(kind):
-            raise InvalidArgumentError(self._tried, "it is a directory", "name a file in it")
         if stat.S_ISBLK(kind):
             raise InvalidArgumentError(self._tried, "it is a disk", "name a file")
         # Opening checks the permission, without truncating.
@@ -163,9 +161,6 @@ class Output:
                 file.flush()
                 os.fsync(descriptor)
             os.rename(name, self._target)
-
-    def _failed(self, problem: OSError) -> Error:
-        return file_error(problem, self._tried)
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -> None:
