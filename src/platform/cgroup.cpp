@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
+#include "headrace/platform/attribute.hpp"
 #include "headrace/platform/descriptor.hpp"
 
 namespace headrace::platform {
@@ -26,15 +26,6 @@ struct Files {
 };
 constexpr Files kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
 constexpr Files kVersion2{"memory.max", "memory.current", "inactive_file "};
-
-std::optional<std::uint64_t> load_number(const std::string& path) {
-  const Result<std::string> text = load_file(path, kFileBytesMax);
-  if (!text.has_value() || text->empty() ||
-      std::isdigit(static_cast<unsigned char>(text->front())) == 0) {
-    return std::nullopt;
-  }
-  return std::strtoull(text->c_str(), nullptr, 10);
-}
 
 std::uint64_t load_unused_cache(const std::string& path, std::string_view field) {
   const Result<std::string> text = load_file(path, kFileBytesMax);

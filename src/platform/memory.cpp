@@ -20,6 +20,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/mutex.hpp"
+#include "headrace/platform/attribute.hpp"
 #include "headrace/platform/cgroup.hpp"
 #include "headrace/platform/descriptor.hpp"
 
@@ -39,7 +40,6 @@ std::size_t round_up_to_pages(std::size_t byte_count) {
 /// Faults in whole pages for reading or writing, without changing them. Returns 0 or the errno;
 /// EINVAL also on kernels before 5.14.
 int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
-#if defined(MADV_POPULATE_WRITE)
   int result = 0;
   do {
     // An integer, not a pointer, until the kernel has checked it.
@@ -47,12 +47,6 @@ int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
                        write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
   return result == 0 ? 0 : errno;
-#else
-  static_cast<void>(first);
-  static_cast<void>(length);
-  static_cast<void>(write);
-  return EINVAL;
-#endif
 }
 
 /// Lets the kernel read the first word of a page, or rewrite it atomically and unchanged (futex). A
@@ -177,11 +171,8 @@ std::optional<Bytes> system_memory() {
 }
 
 std::size_t huge_page_bytes() {
-  static const std::size_t kHugePageBytes = [] {
-    const Result<std::string> text =
-        load_file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 64);
-    return text.has_value() ? std::strtoull(text->c_str(), nullptr, 10) : 0;
-  }();
+  static const std::size_t kHugePageBytes =
+      load_number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").value_or(0);
   return kHugePageBytes;
 }
 
