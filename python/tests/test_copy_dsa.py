@@ -65,7 +65,10 @@ def library() -> Path:
         pytest.skip("this build has nothing to preload")
 
 
-def test_a_process_measures_hot_and_cold_until_somebody_ends_it(tmp_path: Path) -> None:
+def test_a_process_measures_hot_and_cold_until_somebody_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace._apps.tune.dsa.ROUNDS", 2)
     shares: list[float] = []
     found = finding_of(measure_paths(library(), tmp_path / "none.json", 32768, shares.append))
     assert list(found.ratios) == LENGTHS[:2]
