@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -40,16 +40,10 @@ int send(const Found& process, int number) {
 
 /// The parent of a running process; 0 if it has ended.
 pid_t parent_of(pid_t process_id) {
-  std::ifstream file("/proc/" + std::to_string(process_id) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  // "1 (name) S 0": the name may contain anything.
-  const std::size_t end = line.rfind(')');
-  if (end == std::string::npos || end + 4 >= line.size()) return 0;
-  const char state = line[end + 2];
-  pid_t parent = 0;
-  std::from_chars(line.data() + end + 4, line.data() + line.size(), parent);
-  return state == 'Z' || state == 'X' ? 0 : parent;
+  const std::string process = std::to_string(process_id);
+  const pid_t parent = std::atoi(status_field(process, "PPid:").c_str());
+  const std::string state = status_field(process, "State:");
+  return state.starts_with('Z') || state.starts_with('X') ? 0 : parent;
 }
 
 bool is_in(pid_t process_id, const struct stat& mounts) {

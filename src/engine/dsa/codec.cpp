@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
-#include <system_error>
+
+#include "headrace/platform/attribute.hpp"
 
 namespace headrace::engine::detail {
 namespace {
@@ -34,15 +34,6 @@ DifTags load_tags(const std::uint8_t* place) noexcept {
   std::memcpy(&tags.application_mask, place + 4, sizeof tags.application_mask);
   std::memcpy(&tags.application, place + 6, sizeof tags.application);
   return tags;
-}
-
-/// Parses all of `text` except trailing newlines.
-template <typename Number>
-std::optional<Number> from_hexadecimal(std::string_view text) noexcept {
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  Number made = 0;
-  const auto [end, error] = std::from_chars(text.begin(), text.end(), made, 16);
-  return error == std::errc() && end == text.end() ? std::optional(made) : std::nullopt;
 }
 
 void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
@@ -126,10 +117,10 @@ OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
 std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
   std::optional<std::uint64_t> low;
   // Shifts all words through; the last two remain.
-  while (!text.empty() && text != "\n") {
+  while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
-    const auto bits = from_hexadecimal<std::uint32_t>(word);
+    const auto bits = platform::parse_number<std::uint32_t>(word, 16);
     if (!bits) return std::nullopt;
     low = low.value_or(0) << 32U | *bits;
   }
@@ -138,7 +129,7 @@ std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
 
 std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept {
   if (!text.starts_with("0x")) return std::nullopt;
-  return from_hexadecimal<std::uint64_t>(text.substr(2));
+  return platform::parse_number(text.substr(2), 16);
 }
 
 std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,

@@ -47,8 +47,8 @@ inline void write_operands(const void* first, const void* second, std::size_t co
 [[nodiscard]] OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept;
 /// True unless `opcode` is known to be unsupported.
 [[nodiscard]] bool takes(std::optional<std::uint64_t> opcodes, dsa::Opcode opcode) noexcept;
-/// Parses the attribute op_config of a queue: 256 bits in words of 32, the highest first. Nothing
-/// if malformed.
+/// Parses the attribute op_config of a queue, without line end: 256 bits in words of 32, the
+/// highest first. Nothing if malformed.
 [[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;
 /// Parses the attribute gen_cap of a device: a number with 0x. Nothing if malformed.
 [[nodiscard]] std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept;
