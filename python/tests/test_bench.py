@@ -272,8 +272,10 @@ def test_injection_is_drawn_beside_what_the_simulator_predicts(
     ],
 )
 def test_two_processes_are_measured_and_the_figures_named(
-    here: Here, name: str, keys: set[str]
+    here: Here, monkeypatch: pytest.MonkeyPatch, name: str, keys: set[str]
 ) -> None:
+    monkeypatch.setattr(injection, "MESSAGE_BYTES", (64, 4096, 1 << 18))
+    monkeypatch.setattr(injection, "WORKING_SET_BYTES", (0, 512 << 10))
     result = here("bench", name, "--rounds", "1", "--json")
     assert result.code == 0, result.stderr
     summary = json.loads(result.stdout)["summary"]

@@ -310,7 +310,8 @@ def test_ctrl_c_ends_the_wait_for_a_server(tmp_path: Path) -> None:
     assert handled == [signal.SIGALRM] * 2
 
 
-def test_json_of_the_benchmark_has_its_ratios(here: Here) -> None:
+def test_json_of_the_benchmark_has_its_ratios(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_lab.commands.bench._store_shared._WORK_S", 0.2)
     made = json.loads(here("bench", "store", "--processes", "2", "--rounds", "1", "--json").stdout)
     Draft202012Validator(schema_of("bench-store")).validate(made)
     assert made["summary"]["shared_vs_split"] > 0

@@ -103,17 +103,17 @@ def _serve(pipe: Connection, path: str, size: int, block_bytes: int) -> None:
 
 
 def _work(pipe: Connection, path: str, size: int, seed: int, miss_s: float) -> None:
-    """Get and put for `_WORK_S` at each request; a miss waits for its block, and puts it."""
+    """Get and put for the seconds of each request; a miss waits for its block, and puts it."""
     random = np.random.default_rng(seed)
     keys = [str(each) for each in random.zipf(1.2, 100_000) % _KEYS]
     reads = random.integers(10, size=len(keys)) < _READS_IN_TEN
     target, at = np.ones(_BLOCK, np.uint8), 0
     with Store.connect(path) if path else Store([size], block_bytes=_BLOCK) as store:
         pipe.send(None)
-        while pipe.recv():
+        while work_s := pipe.recv():
             count = gets = hits = 0
             begin = time.perf_counter()
-            while time.perf_counter() < begin + _WORK_S:
+            while time.perf_counter() < begin + work_s:
                 at = (at + 1) % len(keys)
                 found = reads[at] and store.get_many([keys[at]], [target]).outcomes == ["done"]
                 if reads[at] and not found:
@@ -137,7 +137,7 @@ def _throughput(path: str, processes: int, miss_s: float) -> tuple[float, float]
         totals = []
         for _ in range(2):  # The first fills the stores.
             for worker in workers:
-                worker.send(True)
+                worker.send(_WORK_S)
             totals = [worker.recv() for worker in workers]
     count, gets, hits = (sum(each) for each in zip(*totals, strict=True))
     return count / _WORK_S, hits / gets
