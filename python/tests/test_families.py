@@ -19,7 +19,7 @@ from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench._family import find_measuring_program
 from headrace_lab.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
-from headrace_lab.families.measure import UNITS, Stop, measure_family
+from headrace_lab.families.measure import UNITS, measure_family
 from headrace_lab.families.points import plan_of
 
 __all__ = ["fabricated"]
@@ -191,7 +191,7 @@ def test_a_copy_that_a_processor_did_is_no_figure_of_a_device(
         "headrace_lab.families.measure._records",
         lambda points, *_: iter([{**record, "point": number} for number in range(len(points))]),
     )
-    outcome = measure_family("devices", FACTS, "", 1, Stop())
+    outcome = measure_family("devices", FACTS, "", 1, lambda: False)
     assert not outcome.shown
     assert "a processor did 1 of 1 operations" in outcome.left_out[-1].why
 
@@ -221,7 +221,10 @@ def test_emulated_devices_are_measured_and_marked(emulator: Path) -> None:
     assert {each["line"] for each in by_device} == {"prepare", "submit", "wait"}
 
 
-def test_what_was_measured_before_an_interrupt_is_kept_and_marked_partial() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_measured_before_a_signal_is_kept_and_marked_partial(
+    number: signal.Signals,
+) -> None:
     with subprocess.Popen(
         [HEADRACE, "bench", "submission", "--rounds", "10000", "--json"],
         stdout=subprocess.PIPE,
@@ -240,11 +243,11 @@ def test_what_was_measured_before_an_interrupt_is_kept_and_marked_partial() -> N
 
         try:
             wait_until(is_measuring)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             output, _ = process.communicate(timeout=TIME_LIMIT_S)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     document = json.loads(output)
     Draft202012Validator(schema_of("bench-family")).validate(document)
     assert document["summary"]["partial"] is True

@@ -4,7 +4,9 @@
 import html.parser
 import json
 import re
+import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from conftest import Here
 from fabricated import FACTS, fabricated
 
 import headrace
-from headrace_lab.families.measure import Outcome, Shown, Stop
+from headrace_lab.families.measure import Outcome, Shown
 from headrace_lab.families.picture import Line, Panel
 from headrace_lab.families.points import Place
 from headrace_lab.report.cards import cards_of
@@ -223,9 +225,15 @@ def test_an_ended_report_is_written_and_marked_partial(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def ended(
-        family: str, _facts: object, _program: str, _rounds: int, stop: Stop, _: object
+        family: str,
+        _facts: object,
+        _program: str,
+        _rounds: int,
+        is_stopped: Callable[[], bool],
+        _: object,
     ) -> Outcome:
-        stop.ask()
+        if not is_stopped():
+            signal.raise_signal(signal.SIGINT)
         return Outcome(family, (), (), partial=True)
 
     monkeypatch.setattr("headrace_lab.families.measure.measure_family", ended)

@@ -118,13 +118,13 @@ def held() -> Iterator[None]:
 
 
 @contextmanager
-def noticed() -> Iterator[Callable[[], bool]]:
+def noticed() -> Iterator[Callable[[], int]]:
     """Let the block poll for a terminating signal and finish; then raise `EndedBySignalError`.
 
     A second signal ends the process at once.
 
     Yields:
-        A function that returns whether a signal has arrived.
+        A function that returns the number of the signal; 0 before it has arrived.
     """
     arrived: list[int] = []
 
@@ -139,7 +139,7 @@ def noticed() -> Iterator[Callable[[], bool]]:
         if signal.getsignal(number) != signal.SIG_IGN
     }
     try:
-        yield lambda: bool(arrived)
+        yield lambda: arrived[0] if arrived else 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,6 +4,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from headrace._apps.doctor.finding import Finding
 from headrace._apps.tune.table import load_profile
 from headrace._cli import _options
 from headrace._cli._app import Command
-from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
+from headrace._cli._output import EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report
 from headrace._files import Output
 from headrace._gather import gather
+from headrace._signals import EndedBySignalError, noticed
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 from headrace_lab.commands.bench._family import find_measuring_program
@@ -66,7 +68,11 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
         f"{time.strftime('%Y-%m-%d')} by Headrace {__version__}, {rounds} rounds of each point"
     )
     outcomes: dict[str, measure.Outcome] = {}
-    with progress("measuring this machine") as share, measure.interruptible() as stop:
+    with (
+        suppress(EndedBySignalError),  # What was measured by then is shown.
+        progress("measuring this machine") as share,
+        noticed() as noticed_signal,
+    ):
         program = find_measuring_program()
         facts = gather_facts()
         for family in FAMILIES:
@@ -75,16 +81,16 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
                 facts,
                 program,
                 rounds,
-                stop,
+                noticed_signal,
                 lambda part: share((len(outcomes) + part) / len(FAMILIES)),
             )
-        if not stop.asked:
+        if not noticed_signal():
             outcomes["rings"] = _as_family("rings", _rings(rounds))
             outcomes["injection"] = _as_family("injection", _injection(rounds))
             none = "no variant of the profile beats memmove"
             outcomes["copies"] = _as_family("copies", _copies(), none)
         # The rest takes seconds; ending here would lose the whole page.
-        was_ended = stop.asked
+        number = noticed_signal()
         cards = cards_of(outcomes)
         guidelines = guidelines_of(
             Measured(
@@ -106,7 +112,7 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
                 (kind, text)
                 for kind, text in (
                     ("unpinned", not_pinned and _NOT_PINNED.format(not_pinned)),
-                    ("partial", was_ended and _PARTIAL),
+                    ("partial", number and _PARTIAL),
                     ("emulated", facts.emulated and _EMULATED),
                 )
                 if text
@@ -139,7 +145,7 @@ def command(output: Output | None, rounds: int, *, as_json: bool) -> int:
         )
     else:
         _print(guidelines, summary, not_pinned, output.path)
-    return EXIT_INTERRUPTED if was_ended else EXIT_OK
+    return 128 + number if number else EXIT_OK
 
 
 Figures = Iterator[tuple[Place, list[float]]]

@@ -2,14 +2,10 @@
 """Measures the points of a family with the program headrace-bench-movement."""
 
 import json
-import signal
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from types import FrameType
 from typing import Any
 
 from headrace import _core
@@ -87,48 +83,21 @@ class Outcome:
         }
 
 
-@dataclass(slots=True)
-class Stop:
-    """A user's request to stop, which terminates the running child process."""
-
-    asked: bool = False
-    child: subprocess.Popen[str] | None = None
-
-    def ask(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """Terminate the child; measurements so far are kept."""
-        self.asked = True
-        if self.child is not None:
-            self.child.kill()  # No signal is sent to one that has ended.
-
-
-@contextmanager
-def interruptible() -> Iterator[Stop]:
-    """For the block, let Ctrl-C stop the measurement instead of the command."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = signal.signal(signal.SIGINT, stop.ask)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def measure_family(
     family: str,
     facts: Facts,
     program: str,
     rounds: int,
-    stop: Stop,
+    noticed_signal: Callable[[], int],
     share: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
+    """Measure until a signal is noticed; what was measured by then is kept."""
     refuse_in_guest(f"measure {family}")
     plan = plan_of(family, facts)
     records: list[list[dict[str, Any]]] = [[] for _ in plan.points]
     wanted = max(1, rounds * len(plan.points))
-    if plan.points and not stop.asked:
-        for number, record in enumerate(_records(plan.points, program, rounds, stop)):
+    if plan.points and not noticed_signal():
+        for number, record in enumerate(_records(plan.points, program, rounds, noticed_signal)):
             records[record["point"]].append(record)
             share((number + 1) / wanted)
     shown: list[Shown] = []
@@ -152,11 +121,11 @@ def measure_family(
     left_out += [
         LeftOut(panel, "this kernel or virtual machine does not count it") for panel in missing
     ]
-    return Outcome(family, tuple(shown), tuple(left_out), stop.asked, not_pinned)
+    return Outcome(family, tuple(shown), tuple(left_out), noticed_signal() != 0, not_pinned)
 
 
 def _records(
-    points: list[Point], program: str, rounds: int, stop: Stop
+    points: list[Point], program: str, rounds: int, noticed_signal: Callable[[], int]
 ) -> Iterator[dict[str, Any]]:
     requests = "\n".join(point.request for point in points) + "\n"
     with tempfile.TemporaryFile("w+") as input_file, tempfile.TemporaryFile("w+") as complaints:
@@ -165,13 +134,14 @@ def _records(
         files = {"stdin": input_file, "stdout": subprocess.PIPE, "stderr": complaints}
         words = [program, str(rounds), str(ROUND_MS)]
         with child_process(words, **files, text=True) as child:
-            stop.child = child
             for line in child.stdout or ():
                 # The last line of a killed program may be truncated.
                 if line.endswith("}\n"):
                     yield json.loads(line)
+                if noticed_signal():
+                    child.kill()
             child.wait()
-        if child.returncode != 0 and not stop.asked:
+        if child.returncode != 0 and not noticed_signal():
             complaints.seek(0)
             last = complaints.read().strip().rpartition("\n")[2]
             raise Error(TRIED, last.removeprefix("headrace: ") or f"exit code {child.returncode}")

@@ -2,13 +2,15 @@
 """The commands of the families; each family is a list of points for one program."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import click
 
 from headrace._apps.picture import matplotlib_defaults, save_picture
-from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, progress
+from headrace._cli._output import EXIT_OK, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
+from headrace._signals import EndedBySignalError, noticed
 from headrace.machine import Machine
 from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program
 from headrace_lab.families import FAMILIES, measure
@@ -24,10 +26,15 @@ _METHOD = """Memory is written and locked before the clock starts, threads are p
 
 def family_command(name: str) -> click.Command:
     def command(rounds: int) -> Outcome:
-        with progress(f"measuring {name}") as share, measure.interruptible() as stop:
+        with (
+            suppress(EndedBySignalError),  # What was measured by then is shown.
+            progress(f"measuring {name}") as share,
+            noticed() as noticed_signal,
+        ):
             program = find_measuring_program()
             facts = gather_facts()
-            found = measure.measure_family(name, facts, program, rounds, stop, share)
+            found = measure.measure_family(name, facts, program, rounds, noticed_signal, share)
+            number = noticed_signal()
         return Outcome(
             "family",
             rounds,
@@ -35,7 +42,7 @@ def family_command(name: str) -> click.Command:
             summary=summary_of(found),
             show=lambda report: _print(report, found, rounds),
             draw=lambda plot, machine: _draw(found, machine, plot),
-            exit_code=EXIT_INTERRUPTED if found.partial else EXIT_OK,
+            exit_code=128 + number if number else EXIT_OK,
         )
 
     example = f"Example: headrace bench {name} --json"
