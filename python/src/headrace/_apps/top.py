@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._direct import built
+from headrace._temporary import run_child
 from headrace.store import Store
 
 _GAUGES = frozenset(
@@ -153,16 +154,11 @@ def _rows_of(registers: Path) -> list[dict[str, Any]]:
     program = built(f"_emulator/{_EMULATOR}")
     if program is None:
         return []
+    # It must not be a client of the devices.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    words = [str(program), "--statistics-of", str(registers)]
     try:
-        done = subprocess.run(  # noqa: S603 - Our own program.
-            [str(program), "--statistics-of", str(registers)],
-            capture_output=True,
-            text=True,
-            timeout=_EMULATOR_TIME_S,
-            check=True,
-            # It must not be a client of the devices.
-            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
-        )
+        done = run_child(words, timeout_s=_EMULATOR_TIME_S, env=environment)
         devices = json.loads(done.stdout)["results"]["devices"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError):
         return []
