@@ -642,11 +642,9 @@ def _inputs_in(value: object) -> Iterator[Any]:
 
 def _running_here() -> _Running | None:
     """The prefetcher of the worker that runs the calling task."""
-    try:
-        worker = distributed.get_worker()
-    except ValueError:
-        return None
-    return _running_on(worker)
+    with suppress(ValueError):
+        return _running_on(distributed.get_worker())
+    return None
 
 
 def _running_on(worker: distributed.Worker) -> _Running | None:

@@ -205,20 +205,19 @@ class OutputFile(Value[Output]):
         return Output(text, self._tried.format(text))
 
 
-class Picture(Value[Output]):
+class Picture(OutputFile):
     def __init__(self, subject: str) -> None:
         """Accept writable .svg and .png files; `subject`, for errors: "the timeline"."""
-        super().__init__("FILE", "a path that ends in .svg or .png")
-        self.documented = ""
-        self._subject = subject
+        super().__init__(f"draw {subject} into '{{}}'")
+        self.wanted = "a path that ends in .svg or .png"
 
     def read(self, text: str) -> Output:
-        if not text.lower().endswith((".svg", ".png")) or "\0" in text:
+        if not text.lower().endswith((".svg", ".png")):
             raise ValueError
-        tried = f"draw {self._subject} into '{text}'"
         if find_spec("matplotlib") is None:
+            tried = self._tried.format(text)
             raise missing_package(tried, ModuleNotFoundError(name="matplotlib"))
-        return Output(text, tried)
+        return super().read(text)
 
 
 def either(words: tuple[str, ...]) -> str:
