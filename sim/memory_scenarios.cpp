@@ -220,13 +220,18 @@ CoreRate core_rate(const Model& model, const std::string& access, double span, d
         .gb_per_s = with_call(of(level.read_gb_per_s, level.fill_gb_per_s, level.copy_gb_per_s)),
         .all_gb_per_s = level.core_count > 1 ? all : 0};
   }
-  if (!core.calls.empty() && (access == "fill" || access == "copy")) {
-    return {.gb_per_s = call_rate(core, bytes, access == "copy"), .in_memory = true};
-  }
   const NodeModel& node = model.nodes.front();
+  const double write = node.write_gb_per_s;
+  const double all = write > 0 ? of(node.read_gb_per_s, write, node.mixed_gb_per_s / 2) : 0;
+  if (!core.calls.empty() && (access == "fill" || access == "copy")) {
+    const double rate = call_rate(core, bytes, access == "copy");
+    return {.gb_per_s = rate, .all_gb_per_s = all, .in_memory = true};
+  }
   const double read = core.outstanding_lines * kLine / node.latency_ns;
   const double fill = core.fill_gb_per_s > 0 ? core.fill_gb_per_s : core.copy_gb_per_s;
-  return {.gb_per_s = with_call(of(read, fill, core.copy_gb_per_s)), .in_memory = true};
+  return {.gb_per_s = with_call(of(read, fill, core.copy_gb_per_s)),
+          .all_gb_per_s = all,
+          .in_memory = true};
 }
 
 namespace {
@@ -255,13 +260,19 @@ Result<Outcome> streams(const Model& model, const Point& point) {
   constexpr double kAnyRate = 1e12;
   constexpr double kWindowNs = 1e3;
   std::vector<ResourceIndex> counters;
+  // Of each kind it was measured what all cores reach alone: kinds share the time of a cache, or of
+  // the node.
   const ResourceIndex cache = world.fluid().add("cache", 1);
+  const ResourceIndex memory =
+      world.fluid().add(fmt::format("node {} ({})", node.node, node.kind), 1);
   for (const std::string& kind : kinds) {
     counters.push_back(world.fluid().add(kind, kAnyRate));
     const CoreRate rate = core_rate(model, kind, span, bytes, all);
     for (std::uint32_t i = 0; i < threads; ++i) {
       std::vector<Use> uses{{counters.back(), 1}};
-      if (rate.in_memory) {
+      if (rate.all_gb_per_s > 0) {
+        uses.push_back({rate.in_memory ? memory : cache, 1 / rate.all_gb_per_s});
+      } else if (rate.in_memory) {
         // What a fill reads is part of its measured rates, and so of an update's.
         const Traffic traffic{.source = node.node,
                               .target = node.node,
@@ -271,7 +282,6 @@ Result<Outcome> streams(const Model& model, const Point& point) {
           uses.push_back(use);
         }
       }
-      if (rate.all_gb_per_s > 0) uses.push_back({cache, 1 / rate.all_gb_per_s});
       for (Use& use : uses) use.weight *= rate.gb_per_s;
       uses.push_back({world.fluid().add(kind + " by a core", 1), 1});
       world.fluid().carry(kAloneNs, std::move(uses), [] {});

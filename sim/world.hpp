@@ -183,7 +183,7 @@ struct Moved {
 
 namespace detail {
 
-/// Rate of one core, and the ceiling of all cores that share the cache.
+/// Rate of one core, and the ceiling of all cores that share the cache or the node.
 struct CoreRate {
   double gb_per_s = 0;
   double all_gb_per_s = 0;  ///< 0: no limit.

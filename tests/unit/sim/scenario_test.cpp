@@ -372,6 +372,19 @@ TEST(Streams, ThreadsAddUpToTheNodeAndShareItWithOthers) {
   EXPECT_NEAR(rate({{"access", "fill"}, {"threads", "16"}}, "gb_per_s"), 50, 0.5);
 }
 
+TEST(Streams, KindsShareTheTimeOfANodeWhoseCeilingsWereMeasured) {
+  Model model = machine("spr-1dsa");
+  model.nodes.front().write_gb_per_s = 40;
+  model.core.fill_gb_per_s = 20;
+  const Outcome both =
+      run(model, "streams", {{"access", "fill"}, {"threads", "16"}, {"beside", "read"}});
+  const double fill = both.figure("gb_per_s");
+  const double read = both.figure("beside_gb_per_s");
+  EXPECT_NEAR(fill / 40 + read / model.nodes.front().read_gb_per_s, 1, 0.01);
+  EXPECT_LT(fill, 40);
+  EXPECT_LT(0, read);
+}
+
 TEST(Streams, AnUpdateBringsALineInAndOutAsAFillUnlessReadsOrItsLoopAreSlower) {
   Model model = machine("spr-1dsa");
   model.nodes.front().write_gb_per_s = 50;
