@@ -2,7 +2,7 @@
 // A process's connection to the devices: attach, submit, detach.
 #include <algorithm>
 
-#include "emu/device/local_client.hpp"
+#include "emu/device/client.hpp"
 #include "emu/device/thread_pool.hpp"
 #include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
@@ -70,8 +70,7 @@ void count_refused(Registers& registers, std::uint32_t device_index, std::uint32
 
 }  // namespace
 
-LocalClient::LocalClient(const OpenRegisters& opened, Owner owner, Memory& memory,
-                         ClientOptions options)
+Client::Client(const OpenRegisters& opened, Owner owner, Memory& memory, ClientOptions options)
     : registers_(*opened.registers),
       owner_(owner),
       context_{registers_, opened.run_options,       owner,
@@ -84,13 +83,13 @@ LocalClient::LocalClient(const OpenRegisters& opened, Owner owner, Memory& memor
   }
 }
 
-LocalClient::~LocalClient() {
+Client::~Client() {
   for (auto& thread_pool : thread_pools_) thread_pool->stop();
   for (auto& thread_pool : thread_pools_) thread_pool->abort_all();
   free_place(registers_, owner_, false);
 }
 
-Result<void> LocalClient::start() {
+Result<void> Client::start() {
   // Deterministic: only for programs that do not call step(), and then only for their write()s.
   if (run_options().deterministic() && !run_options().run_in_submission) return {};
   for (auto& thread_pool : thread_pools_) {
@@ -99,9 +98,8 @@ Result<void> LocalClient::start() {
   return {};
 }
 
-LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
-                                     const dsa::Descriptor& descriptor, dsa::QueueMode mode,
-                                     Origin origin) noexcept {
+Client::Taken Client::take(std::uint32_t d, std::uint32_t q, const dsa::Descriptor& descriptor,
+                           dsa::QueueMode mode, Origin origin) noexcept {
   if (d >= thread_pools_.size() || q >= kQueueMax) return Taken::refused;
   DeviceRegisters& device = registers_.devices[d];
   QueueRegisters& queue = device.queues[q];
@@ -151,8 +149,8 @@ LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
   return Taken::accepted;
 }
 
-void LocalClient::trace(TraceKind kind, std::uint32_t device, std::uint32_t queue,
-                        std::uint64_t sequence, const dsa::Descriptor& descriptor) noexcept {
+void Client::trace(TraceKind kind, std::uint32_t device, std::uint32_t queue,
+                   std::uint64_t sequence, const dsa::Descriptor& descriptor) noexcept {
   if (!context_.trace) return;
   context_.tell({.kind = kind,
                  .device = device,
@@ -162,16 +160,15 @@ void LocalClient::trace(TraceKind kind, std::uint32_t device, std::uint32_t queu
                  .byte_count = descriptor.xfer_size});
 }
 
-void LocalClient::refuse(std::uint32_t device, std::uint32_t queue,
-                         const dsa::Descriptor& descriptor, dsa::QueueMode mode,
-                         bool full) noexcept {
+void Client::refuse(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
+                    dsa::QueueMode mode, bool full) noexcept {
   count_refused(registers_, device, queue, descriptor, mode, full);
   const bool shared = mode == dsa::QueueMode::shared;
   trace(shared ? TraceKind::retried : TraceKind::dropped, device, queue, 0, descriptor);
 }
 
-bool LocalClient::submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
-                         dsa::QueueMode mode) noexcept {
+bool Client::submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
+                    dsa::QueueMode mode) noexcept {
   const Taken taken = take(device.value(), queue.value(), descriptor, mode, Origin::portal);
   if (taken != Taken::accepted) {
     refuse(device.value(), queue.value(), descriptor, mode, taken == Taken::full);
@@ -181,8 +178,8 @@ bool LocalClient::submit(DeviceId device, QueueId queue, const dsa::Descriptor& 
   return true;
 }
 
-LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
-                                      const dsa::Descriptor& descriptor) noexcept {
+Client::Taken Client::write(std::uint32_t device, std::uint32_t queue,
+                            const dsa::Descriptor& descriptor) noexcept {
   QueueRegisters& registers = registers_.devices[device].queues[queue];
   // Relaxed: take() checks the phase and then the mode again; write_retries is independent.
   const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());
@@ -200,7 +197,7 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
   }
 }
 
-bool LocalClient::step(ThreadPool*& blocked) {
+bool Client::step(ThreadPool*& blocked) {
   registers_.step_count.fetch_add_relaxed(1);  // one thread runs
   ++context_.step_count;
   std::size_t first = static_cast<std::size_t>(chance_.below(thread_pools_.size()));
@@ -213,13 +210,13 @@ bool LocalClient::step(ThreadPool*& blocked) {
   return false;
 }
 
-bool LocalClient::step() {
+bool Client::step() {
   const Lock lock(step_mutex_);
   ThreadPool* blocked = nullptr;
   return step(blocked);
 }
 
-void LocalClient::run_steps(bool only_if_ready) {
+void Client::run_steps(bool only_if_ready) {
   std::uint64_t waiting_since = 0;
   while (true) {
     ThreadPool* blocked = nullptr;
@@ -262,8 +259,8 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
     client.image.store_relaxed(this_image());  // read by this process only
     // edge: emu-ready (release)
     client.ready.store_release(owner_of(index, own.incarnation()));
-    return std::make_unique<LocalClient>(*opened, owner_of(index, own.incarnation()), client_memory,
-                                         std::move(options));
+    return std::unique_ptr<Client>(
+        new Client(*opened, owner_of(index, own.incarnation()), client_memory, std::move(options)));
   }
   return fail(Code::capacity_exceeded, "attach to the emulated devices",
               "all " + std::to_string(kClientMax) + " places for processes are taken",

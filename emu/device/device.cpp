@@ -2,6 +2,7 @@
 // Devices inside this process: private registers, a controller and a client.
 #include "emu/device/device.hpp"
 
+#include "emu/device/client.hpp"
 #include "emu/device/registers.hpp"
 #include "emu/platform/guarded.hpp"
 
@@ -50,6 +51,8 @@ Device::Device(RegisterMemory memory, Control control, std::unique_ptr<Client> c
     }
   }
 }
+
+Device::~Device() = default;
 
 Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> devices,
                                                DeviceOptions options) {

@@ -2,7 +2,8 @@
 // The device model: three views of the same registers (emu/device/registers.hpp), which may be in
 // shared memory.
 //   Control  the driver's part: configure, enable, disable, reset, read state and statistics;
-//   Client   one submitting process. Its descriptors run in that process, which owns the addresses;
+//   Client   one submitting process (emu/device/client.hpp). Its descriptors run in that process,
+//   which owns the addresses;
 //            credits (WQ entries), engines, priorities and statistics are shared through the
 //            registers;
 //   Device   both in one object, in this process only: for tests of the engine and benchmarks.
@@ -135,62 +136,7 @@ class Control {
 /// Called for a completion with request_interrupt; receives its interrupt handle.
 using InterruptHandler = std::function<void(std::uint32_t handle)>;
 
-struct ClientOptions {
-  /// Called by submitters, possibly in a signal handler, and by engine threads; serialised.
-  TraceSink trace;
-  InterruptHandler interrupt;  ///< Called on an engine thread.
-};
-
-/// One process's connection to the devices. Submissions come from signal handlers, so the functions
-/// marked so are async-signal-safe. Tracing takes a lock: with ClientOptions::trace set, enqueue()
-/// and store() are safe in a signal handler only if it cannot interrupt another submission of its
-/// own thread. The trap's handlers block all such signals.
-///
-/// Threading: shared.
-class Client {
- public:
-  /// Takes a client place in the registers for this process; start() starts the threads.
-  ///
-  /// Fails: capacity_exceeded if all places are taken.
-  static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory,
-                                                ClientOptions options = {});
-  Client& operator=(Client&&) = delete;
-  virtual ~Client() = default;  ///< Aborts what is outstanding, joins the threads, frees the place.
-
-  /// Starts the engine threads (when deterministic: at most one, for submissions by write()).
-  /// Idempotent; may be retried after a failure. The threads block every signal but SIGSEGV and
-  /// SIGBUS, whose handler must support guarded accesses (emu/platform/guarded.hpp). Not
-  /// async-signal-safe. Earlier submissions run from now on; submit_for finds the client only from
-  /// now on.
-  ///
-  /// Fails: capacity_exceeded if the system cannot create a thread; nothing runs then.
-  virtual Result<void> start() = 0;
-  /// ENQCMD: false means retry. Async-signal-safe without a trace.
-  virtual bool enqueue(DeviceId device, QueueId queue,
-                       const dsa::Descriptor& descriptor) noexcept = 0;
-  /// MOVDIR64B. A descriptor that does not fit is dropped, counted and reported in SWERROR.
-  /// Async-signal-safe without a trace.
-  virtual void store(DeviceId device, QueueId queue,
-                     const dsa::Descriptor& descriptor) noexcept = 0;
-  /// Deterministic only: runs until nothing is outstanding. With run_in_submission, enqueue and
-  /// store call it.
-  virtual void run_until_idle() = 0;
-  /// Deterministic only: one step; false if there was nothing to do.
-  virtual bool step() = 0;
-  /// Adds a controller event to the trace, in order with the client's own.
-  virtual void tell(const TraceEvent& event) = 0;
-  /// Call at program start: frees what this process held before exec. attach() would too, but the
-  /// new program may never call it. Precondition: `memory` was opened before.
-  static void begin_program(std::span<std::byte> memory) noexcept;
-  /// Handles a submission of a process for which no Client could be made or started, as a WQ that
-  /// is not enabled does. ENQCMD (shared): retry, counted. MOVDIR64B (dedicated): dropped, counted,
-  /// reported in SWERROR. Precondition: `memory` was opened before. Async-signal-safe.
-  static void refuse(std::span<std::byte> memory, DeviceId device, QueueId queue,
-                     const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
-
- protected:
-  Client() = default;
-};
+class Client;
 
 struct DeviceOptions {
   Schedule schedule = Schedule::free_running;
@@ -209,6 +155,8 @@ class Device {
   /// Enables every configured device and WQ.
   static Result<std::unique_ptr<Device>> create(std::span<const DeviceConfig> devices,
                                                 DeviceOptions options);
+  Device& operator=(Device&&) = delete;
+  ~Device();
   [[nodiscard]] dsa::Portal& portal(DeviceId device, QueueId queue) {
     return *portals_[device.value()][queue.value()];
   }

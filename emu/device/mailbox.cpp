@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "emu/device/local_client.hpp"
+#include "emu/device/client.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -23,7 +23,7 @@ bool is_dedicated(const QueueRegisters& queue) {
 }
 }  // namespace
 
-void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
+void Client::serve_mailbox(std::uint32_t device) noexcept {
   MailboxRegisters& mailbox = place().mailbox;
   std::uint32_t state = MailboxRegisters::posted;
   // edge: emu-mailbox (acq_rel)

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "emu/device/local_client.hpp"
+#include "emu/device/client.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -38,7 +38,7 @@ constexpr std::uint32_t polling(std::uint32_t word) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(LocalClient& client, std::uint32_t device)
+ThreadPool::ThreadPool(Client& client, std::uint32_t device)
     : client_(client),
       device_(device),
       scheduler_(client.registers(), client.run_options(), device, client.owner()) {

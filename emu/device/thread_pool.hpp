@@ -16,12 +16,12 @@
 
 namespace headrace::emu {
 
-class LocalClient;
+class Client;
 
 /// Threading: shared.
 class ThreadPool {
  public:
-  ThreadPool(LocalClient& client, std::uint32_t device);
+  ThreadPool(Client& client, std::uint32_t device);
 
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
 
@@ -76,7 +76,7 @@ class ThreadPool {
   void wake_one() noexcept;
   [[nodiscard]] bool mail_waits() noexcept;
 
-  LocalClient& client_;
+  Client& client_;
   const std::uint32_t device_;
   Scheduler scheduler_;
   Atomic<std::uint32_t> started_;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "emu/device/client.hpp"
 #include "emu/operation/memory.hpp"
 #include "inject/kernel.hpp"
 #include "inject/trap/next.hpp"

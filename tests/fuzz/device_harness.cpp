@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/device.hpp"
 #include "harness.hpp"
 #include "support/dsa_reference.hpp"

@@ -60,7 +60,7 @@ struct Stage {
   static bool reserve(std::uint32_t) { return true; }
   static void cancel(std::uint32_t) {}
 
-  /// As LocalClient::submit.
+  /// As Client::submit.
   Claim submit(Client& client, unsigned number) {
     const PhaseWord seen = load_phase(phase);
     if (seen.phase() != kEnabled) return Claim::changed;

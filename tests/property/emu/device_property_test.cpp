@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/device.hpp"
 #include "headrace/base/random.hpp"
 #include "support/dsa_case.hpp"

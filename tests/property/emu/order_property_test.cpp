@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/device.hpp"
 #include "headrace/base/random.hpp"
 #include "support/emulator.hpp"

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <thread>
 
+#include "emu/device/client.hpp"
 #include "emu/device/device.hpp"
 #include "emu/device/registers.hpp"
 #include "headrace/base/atomic.hpp"

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/trace.hpp"
 #include "emulated.hpp"
 #include "soak_work.hpp"

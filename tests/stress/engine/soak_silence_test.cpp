@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "emu/device/client.hpp"
 #include "emulated.hpp"
 #include "soak_work.hpp"
 #include "support/seed.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device through its portals: results and order of submissions, and the driver's commands.
 #include "emu/device/device.hpp"
+#include "emu/device/client.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/registers.hpp"
 #include "support/emulator.hpp"
 

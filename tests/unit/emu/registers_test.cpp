@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers in memory that clients can write: corruption by one client does not harm others.
 #include "emu/device/registers.hpp"
+#include "emu/device/client.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

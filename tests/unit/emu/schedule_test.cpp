@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "emu/device/device.hpp"
 #include "headrace/base/atomic.hpp"
 #include "support/emulator.hpp"

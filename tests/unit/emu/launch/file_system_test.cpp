@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "emu/device/client.hpp"
 #include "launch/emulator/driver.hpp"
 #include "support/emulator.hpp"
 

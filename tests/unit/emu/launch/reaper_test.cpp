@@ -19,6 +19,7 @@
 #include <optional>
 #include <thread>
 
+#include "emu/device/client.hpp"
 #include "support/emulator.hpp"
 #include "support/watchdog.hpp"
 
