@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <thread>
 
 #include "headrace/base/clock.hpp"
@@ -518,8 +519,10 @@ Result<std::unique_ptr<Store>> connect(engine::Engine& engine, const std::string
   HEADRACE_TAKE(
       link, SharedLink::make(socket, detail::bounded(options.deadline), options.is_interrupted));
   HEADRACE_TAKE(wake, platform::EventDescriptor::make());
-  auto client =
-      std::make_unique<ClientState>(engine, socket, options, std::move(*link), std::move(*wake));
+  std::error_code is_gone;  // The current directory, or it connects again from another.
+  const std::string path = std::filesystem::absolute(socket, is_gone).string();
+  auto client = std::make_unique<ClientState>(engine, is_gone ? socket : path, options,
+                                              std::move(*link), std::move(*wake));
   HEADRACE_TRY(client->start());
   return client;
 }

@@ -111,6 +111,7 @@ struct ServerState final : Server {
 void ServerState::talk() {
   talking = this;
   cells->mark().hold();
+  bool accepts = true;  // Not for a moment after it has failed, as with no free descriptors.
   // What it has taken is answered before its end.
   for (std::size_t first = 0; !is_ending.load_relaxed() || !requests.empty(); ++first) {
     std::vector<pollfd> watched;
@@ -120,12 +121,14 @@ void ServerState::talk() {
     };
     watch(wake.descriptor(), true);
     const bool takes = !is_ending.load_relaxed();
-    watch(listener.descriptor(), takes);
+    watch(listener.descriptor(), takes && accepts);
     for (const std::shared_ptr<Client>& client : clients) {
       watch(client->socket.descriptor(), takes && client->waiting < kRequestsMax);
     }
     // The end of a flush does not wake it.
-    platform::poll_until(watched, std::chrono::milliseconds(requests.empty() ? 3'600'000 : 10));
+    const bool is_woken = requests.empty() && accepts;
+    platform::poll_until(watched, std::chrono::milliseconds(is_woken ? 3'600'000 : 10));
+    accepts = true;
     if (watched[0].revents != 0) wake.reset();
     answer_ended();
     // A few requests of each in turn, from another one first each time.
@@ -146,7 +149,9 @@ void ServerState::talk() {
       return client->is_gone;
     });
     if (watched[1].revents == 0) continue;
-    if (std::optional<LocalSocket> accepted = listener.accept()) welcome(std::move(*accepted));
+    std::optional<LocalSocket> accepted = listener.accept();
+    accepts = accepted.has_value();
+    if (accepts) welcome(std::move(*accepted));
   }
   cells->mark().release();
 }
@@ -174,7 +179,8 @@ void ServerState::welcome(LocalSocket socket) {
   auto memory = file ? platform::SharedMap::map(*file, shape.client_byte_count())
                      : Result<platform::SharedMap>(fail(file.error()));
   if (!memory || clients.size() >= options.clients_max) {
-    hello.is_full = 1;
+    hello.refusal =
+        memory ? detail::Welcome::Refusal::too_many : detail::Welcome::Refusal::no_memory;
     socket.send(std::as_bytes(std::span(&hello, 1)));
     return;
   }

@@ -133,7 +133,12 @@ Result<std::shared_ptr<SharedLink>> SharedLink::make(const std::string& path,
   }
   const bool is_known = hello.magic == Welcome::kMagic && hello.version == Welcome::kVersion &&
                         hello.hash == Index::hash_of("headrace");
-  if (is_known && hello.is_full != 0) {
+  if (is_known && hello.refusal == Welcome::Refusal::no_memory) {
+    return fail(Code::capacity_exceeded, tried,
+                "the server has no memory or descriptor for another client",
+                "raise its limits (ulimit -n, memory), or end a client");
+  }
+  if (is_known && hello.refusal == Welcome::Refusal::too_many) {
     return fail(Code::capacity_exceeded, tried, "the server has as many clients as it can take",
                 "end one, or serve with a larger clients_max");
   }

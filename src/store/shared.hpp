@@ -87,8 +87,9 @@ struct Welcome {
   static constexpr std::uint32_t kVersion = 2;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
-  std::uint32_t is_full = 0;  ///< The server has as many clients as it allows.
-  std::uint64_t hash = 0;     ///< Of "headrace": whether both use the same function.
+  /// no_memory: or no descriptor, for one more.
+  enum class Refusal : std::uint32_t { none, too_many, no_memory } refusal = Refusal::none;
+  std::uint64_t hash = 0;  ///< Of "headrace": whether both use the same function.
   SharedShape shape;
 };
 

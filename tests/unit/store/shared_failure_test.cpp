@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "shared_stage.hpp"
@@ -229,6 +231,51 @@ TEST_F(Shared, AClientWithoutDescriptorsSaysSo) {
   ::setrlimit(RLIMIT_NOFILE, &before);
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(name(made.error().code), "capacity_exceeded") << made.error().message();
+  kill(server);
+}
+
+TEST_F(Shared, AServerWithoutDescriptorsWaitsAndSaysSo) {
+  const pid_t server = serve_elsewhere();
+  make_engine();
+  rlim_t next = 0;  // The lowest descriptor that is free.
+  while (std::filesystem::exists(
+      std::filesystem::symlink_status(fmt::format("/proc/{}/fd/{}", server, next)))) {
+    ++next;
+  }
+  rlimit before{};
+  ASSERT_EQ(::prlimit(server, RLIMIT_NOFILE, nullptr, &before), 0);
+  const auto connect_with = [&](rlim_t free) {
+    const rlimit limit{.rlim_cur = next + free, .rlim_max = before.rlim_max};
+    ::prlimit(server, RLIMIT_NOFILE, &limit, nullptr);
+    return connect(*engine_, folder_.file("socket"), {.deadline = milliseconds(500)});
+  };
+  clockid_t clock = 0;
+  ASSERT_EQ(::clock_getcpuclockid(server, &clock), 0);
+  timespec took{};
+  ::clock_gettime(clock, &took);
+  const std::int64_t begin_ns = took.tv_sec * 1'000'000'000 + took.tv_nsec;
+  EXPECT_EQ(name(connect_with(0).error().code), "not_found");
+  ::clock_gettime(clock, &took);
+  EXPECT_LT(took.tv_sec * 1'000'000'000 + took.tv_nsec - begin_ns, 50'000'000) << "ns of 500 ms";
+  const auto refused = connect_with(1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("no memory or descriptor"));
+  ::prlimit(server, RLIMIT_NOFILE, &before, nullptr);
+  EXPECT_EQ(put(*client(), 1, 1), Outcome::done);
+  kill(server);
+}
+
+TEST_F(Shared, AClientFindsTheNextServerFromAnotherDirectory) {
+  pid_t server = serve_elsewhere();
+  make_engine();
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(std::filesystem::path(folder_.file("socket")).parent_path());
+  const auto store = connect(*engine_, "socket").value();
+  std::filesystem::current_path(before);
+  kill(server);
+  EXPECT_EQ(name(put(*store, 1, 1)), "closed");
+  server = serve_elsewhere();
+  EXPECT_EQ(put(*store, 1, 1), Outcome::done);
   kill(server);
 }
 
