@@ -50,7 +50,8 @@ def query(node: int, lineitem: str) -> str:
     return (
         "for again in 1 2 3 4 5 6 7 8; do\n"
         f"numactl --cpunodebind={node} --membind={node} {COMMAND} query --path dsa --prefetch on"
-        f" --data {lineitem} --rounds 1 --chunk-bytes 64KiB --json >query{node}.json || exit\n"
+        f" --data {lineitem} --rounds 1 --chunk-bytes 64KiB --no-compare --json"
+        f" >query{node}.json || exit\n"
         f"""grep -q '"copies_by_node": {{$' query{node}.json && break; done\n"""
     )
 
@@ -62,7 +63,7 @@ export HEADRACE_GUEST_TILES={TILES}
 {BUILT}/tests/guest/cache_guest_test --gtest_brief=1 >cache 2>&1 || exit
 for source in {NUMBERS}; do
   for target in {NUMBERS}; do
-    where="source=$source target=$target bytes=65536 span=2097152 count=8"
+    where="source=$source target=$target bytes=65536 span=524288 count=8"
     echo "by=cpu $where"
     [ $target != 0 ] || echo "by=engine path=software policy=smart_copy $where"
   done
@@ -181,7 +182,8 @@ def test_every_node_reaches_every_node(results: Path) -> None:
 def expect_thesis(node: int, document: dict[str, Any], host: dict[str, Any]) -> None:
     """Columns of the thread's node are copied into the HBM beside it by that node's device."""
     summary = document["summary"]
-    assert summary["answer"] == summary["answer_duckdb"] == host["summary"]["answer"]
+    # DuckDB takes a third of the time in a guest: it is asked on this system.
+    assert summary["answer"] == host["summary"]["answer"] == host["summary"]["answer_duckdb"]
     assert [each["node"] for each in document["results"]["column_nodes"]] == [node]
     assert set(summary["copies_by_node"]) == {str(node + TILES)}
     assert set(document["results"]["bytes_by_device"]) == {f"dsa{node}"}
