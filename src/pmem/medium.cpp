@@ -23,22 +23,13 @@ platform::LineFlush of_platform(FlushInstruction instruction) {
 static_assert(static_cast<int>(FlushInstruction::clwb) ==
               static_cast<int>(platform::LineFlush::clwb));
 
-struct Kernels {
-  detail::StreamLines stream = detail::stream_lines_baseline;
-  detail::DigestLines digest = detail::digest_lines_baseline;
-};
-
-const Kernels& kernels() {
-  static const Kernels kChosen = [] {
-    Kernels chosen;
+detail::DigestLines digest_kernel() {
+  static const detail::DigestLines kChosen = [] {
 #if HEADRACE_PMEM_HAS_VECTOR_KERNELS
-    if (platform::cpu_features().avx512) {
-      chosen = {detail::stream_lines_avx512, detail::digest_lines_avx512};
-    } else if (platform::cpu_features().avx2) {
-      chosen = {detail::stream_lines_avx2, detail::digest_lines_avx2};
-    }
+    if (platform::cpu_features().avx512) return detail::digest_lines_avx512;
+    if (platform::cpu_features().avx2) return detail::digest_lines_avx2;
 #endif
-    return chosen;
+    return detail::digest_lines_baseline;
   }();
   return kChosen;
 }
@@ -76,7 +67,7 @@ std::uint64_t Digest::value(std::uint64_t seed) const {
 void digest_lines(std::span<const std::byte> lines, Digest& digest) {
   HEADRACE_CHECK(lines.size() % kLineBytes == 0, "a digest is of whole lines", lines.size());
   const std::size_t line_count = lines.size() / kLineBytes;
-  kernels().digest(lines.data(), line_count, digest.lanes, digest.line_count);
+  digest_kernel()(nullptr, lines.data(), line_count, digest.lanes, digest.line_count);
   digest.line_count += line_count;
 }
 
@@ -101,9 +92,9 @@ void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest*
     // for it, and that store waits for all lines streamed before it.
     detail::stream_words(target, lines.data());
   } else if (digest == nullptr) {
-    kernels().stream(target, lines.data(), line_count, nullptr, 0);
+    detail::stream_lines(target, lines.data(), line_count);
   } else {
-    kernels().stream(target, lines.data(), line_count, digest->lanes, digest->line_count);
+    digest_kernel()(target, lines.data(), line_count, digest->lanes, digest->line_count);
     digest->line_count += line_count;
   }
   if (granularity_ == Granularity::page) note(target, lines.size());

@@ -29,14 +29,9 @@ struct Ymm {
 
 }  // namespace
 
-void stream_lines_avx2(std::byte* target, const std::byte* source, std::size_t line_count,
+void digest_lines_avx2(std::byte* target, const std::byte* source, std::size_t line_count,
                        std::uint64_t* lanes, std::uint64_t line_index) {
-  stream_lines<Ymm>(target, source, line_count, lanes, line_index);
-}
-
-void digest_lines_avx2(const std::byte* source, std::size_t line_count, std::uint64_t* lanes,
-                       std::uint64_t line_index) {
-  digest_lines<Ymm>(source, line_count, lanes, line_index);
+  digest_lines<Ymm>(target, source, line_count, lanes, line_index);
 }
 
 }  // namespace headrace::pmem::detail

@@ -8,8 +8,9 @@
 
 namespace headrace::pmem::detail {
 
-void digest_lines_baseline(const std::byte* source, std::size_t line_count, std::uint64_t* lanes,
-                           std::uint64_t line_index) {
+void digest_lines_baseline(std::byte* target, const std::byte* source, std::size_t line_count,
+                           std::uint64_t* lanes, std::uint64_t line_index) {
+  if (target != nullptr) stream_lines(target, source, line_count);
   for (std::size_t line = 0; line < line_count; ++line) {
     const std::uint64_t shift = kDigestStep * (line_index + line);
     for (std::size_t i = 0; i < 8; ++i) {
@@ -22,13 +23,11 @@ void digest_lines_baseline(const std::byte* source, std::size_t line_count, std:
   }
 }
 
-void stream_lines_baseline(std::byte* target, const std::byte* source, std::size_t line_count,
-                           std::uint64_t* lanes, std::uint64_t line_index) {
+void stream_lines(std::byte* target, const std::byte* source, std::size_t line_count) {
   for (std::size_t offset = 0; offset < line_count * 64; offset += 16) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(target + offset),
                      _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + offset)));
   }
-  if (lanes != nullptr) digest_lines_baseline(source, line_count, lanes, line_index);
 }
 
 void stream_words(std::byte* target, const std::byte* source) {

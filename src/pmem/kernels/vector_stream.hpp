@@ -11,7 +11,7 @@
 namespace headrace::pmem::detail {
 namespace {
 
-template <typename Vector, bool kStream, bool kDigest>
+template <typename Vector, bool kStream>
 void walk_lines(std::byte* target, const std::byte* source, std::size_t line_count,
                 std::uint64_t* lanes, std::uint64_t line_index) {
   using Register = typename Vector::Register;
@@ -19,50 +19,36 @@ void walk_lines(std::byte* target, const std::byte* source, std::size_t line_cou
   Register sums[kCount];
   Register keys[kCount];
   const Register step = Vector::all(static_cast<long long>(kDigestStep));
-  if constexpr (kDigest) {
-    const std::uint64_t first = kDigestStep * line_index;
-    const Register start = Vector::all(static_cast<long long>(first));
-    for (std::size_t i = 0; i < kCount; ++i) {
-      sums[i] = Vector::load(reinterpret_cast<const std::byte*>(lanes) + i * Vector::kBytes);
-      keys[i] = Vector::add(
-          Vector::load(reinterpret_cast<const std::byte*>(kDigestKeys) + i * Vector::kBytes),
-          start);
-    }
+  const Register start = Vector::all(static_cast<long long>(kDigestStep * line_index));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    sums[i] = Vector::load(reinterpret_cast<const std::byte*>(lanes) + i * Vector::kBytes);
+    keys[i] = Vector::add(
+        Vector::load(reinterpret_cast<const std::byte*>(kDigestKeys) + i * Vector::kBytes), start);
   }
   for (std::size_t line = 0; line < line_count; ++line) {
     for (std::size_t i = 0; i < kCount; ++i) {
       const std::size_t offset = line * 64 + i * Vector::kBytes;
       const Register words = Vector::load(source + offset);
       if constexpr (kStream) Vector::stream(target + offset, words);
-      if constexpr (kDigest) {
-        const Register keyed = Vector::exclusive_or(words, keys[i]);
-        sums[i] = Vector::add(sums[i], Vector::multiply_halves(keyed));
-        sums[i] = Vector::add(sums[i], Vector::swap_neighbours(words));
-        keys[i] = Vector::add(keys[i], step);
-      }
+      const Register keyed = Vector::exclusive_or(words, keys[i]);
+      sums[i] = Vector::add(sums[i], Vector::multiply_halves(keyed));
+      sums[i] = Vector::add(sums[i], Vector::swap_neighbours(words));
+      keys[i] = Vector::add(keys[i], step);
     }
   }
-  if constexpr (kDigest) {
-    for (std::size_t i = 0; i < kCount; ++i) {
-      Vector::store(reinterpret_cast<std::byte*>(lanes) + i * Vector::kBytes, sums[i]);
-    }
+  for (std::size_t i = 0; i < kCount; ++i) {
+    Vector::store(reinterpret_cast<std::byte*>(lanes) + i * Vector::kBytes, sums[i]);
   }
 }
 
 template <typename Vector>
-void stream_lines(std::byte* target, const std::byte* source, std::size_t line_count,
+void digest_lines(std::byte* target, const std::byte* source, std::size_t line_count,
                   std::uint64_t* lanes, std::uint64_t line_index) {
-  if (lanes != nullptr) {
-    walk_lines<Vector, true, true>(target, source, line_count, lanes, line_index);
+  if (target != nullptr) {
+    walk_lines<Vector, true>(target, source, line_count, lanes, line_index);
   } else {
-    walk_lines<Vector, true, false>(target, source, line_count, lanes, line_index);
+    walk_lines<Vector, false>(target, source, line_count, lanes, line_index);
   }
-}
-
-template <typename Vector>
-void digest_lines(const std::byte* source, std::size_t line_count, std::uint64_t* lanes,
-                  std::uint64_t line_index) {
-  walk_lines<Vector, false, true>(nullptr, source, line_count, lanes, line_index);
 }
 
 }  // namespace
