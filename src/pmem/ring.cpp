@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -134,41 +135,13 @@ Failure lost(const std::string& tried) {
               "check whether the file was truncated or its disk is full");
 }
 
-/// Takes a role; the caller holds kAttachingLock.
-Result<void> take_role(const platform::SharedFile& file, std::uint64_t role, const char* noun,
-                       std::uint64_t holder, const std::string& tried) {
-  HEADRACE_TAKE_WITHIN(tried, taken, file.try_lock(role));
-  if (*taken) return {};
-  return fail(Code::capacity_exceeded, tried,
-              fmt::format("it has a {} already: process {}", noun, holder),
-              fmt::format("end that one first; a ring has one {}", noun));
-}
-
-/// Differences between the two ends in attaching.
-struct Role {
-  std::uint64_t lock = 0;
-  std::uint64_t other_lock = 0;
-  const char* noun = nullptr;
-  bool RingState::* taken = nullptr;
-  bool RingState::* other_taken = nullptr;
-};
-constexpr Role kProducer{.lock = kProducerLock,
-                         .other_lock = kConsumerLock,
-                         .noun = "producer",
-                         .taken = &RingState::has_producer,
-                         .other_taken = &RingState::has_consumer};
-constexpr Role kConsumer{.lock = kConsumerLock,
-                         .other_lock = kProducerLock,
-                         .noun = "consumer",
-                         .taken = &RingState::has_consumer,
-                         .other_taken = &RingState::has_producer};
-
-/// Takes `role` in the ring, and recovers.
+/// Takes the end's role in the ring, and recovers.
 ///
 /// Fails: as Producer::attach.
 template <typename Attached>
 Result<std::unique_ptr<Attached>> attach_end(const std::string& path, const std::string& tried,
-                                             const AttachOptions& options, const Role& role) {
+                                             const AttachOptions& options) {
+  constexpr bool kProduces = std::is_same_v<Attached, AttachedProducer>;
   HEADRACE_TAKE(opened, open_place(path, tried, options.map));
   auto attached = std::make_unique<Attached>(std::move(*opened), options);
   Place& place = attached->place;
@@ -180,11 +153,16 @@ Result<std::unique_ptr<Attached>> attach_end(const std::string& path, const std:
   HEADRACE_TRY_WITHIN(tried, file.lock(kAttachingLock));
   const AttachingLock attaching(file);
   Head& head = *place.ring.head;
-  std::uint64_t& holder =
-      role.lock == kProducerLock ? head.producer.process_id : head.consumer.process_id;
-  HEADRACE_TAKE(taken, take_role(file, role.lock, role.noun, holder, tried));
-  place.state.*role.taken = true;
-  place.state.*role.other_taken = file.is_locked_by_another(role.other_lock);
+  std::uint64_t& holder = kProduces ? head.producer.process_id : head.consumer.process_id;
+  HEADRACE_TAKE_WITHIN(tried, taken, file.try_lock(kProduces ? kProducerLock : kConsumerLock));
+  if (!*taken) {
+    const char* const noun = kProduces ? "producer" : "consumer";
+    return fail(Code::capacity_exceeded, tried,
+                fmt::format("it has a {} already: process {}", noun, holder),
+                fmt::format("end that one first; a ring has one {}", noun));
+  }
+  place.state.has_producer = kProduces || file.is_locked_by_another(kProducerLock);
+  place.state.has_consumer = !kProduces || file.is_locked_by_another(kConsumerLock);
   const Result<Chain> chain = attached->recover(tried);
   if (place.mapping.fault() != Fault::none) return lost(tried);
   if (!chain.has_value()) return Failure(chain.error());
@@ -373,8 +351,7 @@ Result<Salvage> salvage_ring(const std::string& path,
 
 Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
-  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedProducer>(path, tried, options,
-                                                                       detail::kProducer));
+  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedProducer>(path, tried, options));
   return Producer(std::move(*attached));
 }
 
@@ -422,8 +399,7 @@ const RingState& Producer::recovered() const {
 
 Result<Consumer> Consumer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a consumer to the ring '{}'", path);
-  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedConsumer>(path, tried, options,
-                                                                       detail::kConsumer));
+  HEADRACE_TAKE(attached, detail::attach_end<detail::AttachedConsumer>(path, tried, options));
   return Consumer(std::move(*attached));
 }
 
