@@ -27,6 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLine = 64;
+/// Between two buffers: a load waits for a store at the same place of another page.
+constexpr std::size_t kHalfPage = 2048;
 /// Bytes between clock reads, so that their cost is negligible.
 constexpr std::size_t kStep = std::size_t{256} << 10U;
 /// A thread that ran for less than this share of a round counts as preempted.
@@ -286,15 +288,17 @@ Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
   };
   Turn turn;
   Stop stop;
-  // As two queues: one slot after the other, each written by one thread and read by the other.
-  const std::size_t slot_count = 2 * slots_of(bytes);
-  const auto slots = std::make_unique<std::byte[]>(slot_count * bytes);
-  const auto own = std::make_unique<std::byte[]>(2 * bytes);
+  // As two queues: each thread writes one slot of its own after the other, which the other reads.
+  const std::size_t slot_count = slots_of(bytes);
+  const auto slots = std::make_unique<std::byte[]>(2 * (slot_count + 1) * bytes + kHalfPage);
+  const auto slot = [&](std::uint64_t number) {
+    return slots.get() + (number % 2 * slot_count + number / 2 % slot_count) * bytes;
+  };
   const auto give = [&](std::uint64_t number) {
-    std::byte* const ours = own.get() + number % 2 * bytes;
-    std::memcpy(ours, slots.get() + (number - 1) % slot_count * bytes, bytes);
+    std::byte* const ours = slots.get() + 2 * slot_count * bytes + kHalfPage + number % 2 * bytes;
+    std::memcpy(ours, slot(number - 1), bytes);
     keep(std::to_integer<std::uint64_t>(*ours));
-    std::memcpy(slots.get() + number % slot_count * bytes, ours, bytes);
+    std::memcpy(slot(number), ours, bytes);
     turn.number.store_release(number);
   };
   const Body ask = [&, number = std::uint64_t{0}](std::uint32_t round,
