@@ -39,8 +39,6 @@ _CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
 """Measured lengths of one thread; others are interpolated."""
 _CACHE_CALL_BYTES = 32 << 10
 _SHORT_CALL_BYTES = 64
-_UPDATED_BYTES = 16 << 10
-"""In the first cache of a core, so that only the loop's instructions take time."""
 _LINE = 64
 _BLOCK_BYTES = 16 << 10
 _BETWEEN = {
@@ -75,9 +73,8 @@ _NIC = {
 """The values of the machine injection-node."""
 _ACCESSES = ("read", "fill", "copy")
 _QUERY_CHUNK_BYTES = 1 << 20
-"""As queries use: with 64 KiB all columns of a chunk would fit the second cache."""
 _QUERY_ROWS = _QUERY_CHUNK_BYTES // 8
-"""So few that the columns fit a last-level cache."""
+"""One chunk of a query, and so few that the columns fit a last-level cache."""
 _BYTES_PER_ROW = 28
 
 
@@ -300,7 +297,7 @@ def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
     cpu = home.cpus[0]
     short = stream("copy", cpu, home.id, _CACHE_CALL_BYTES // 4, _SHORT_CALL_BYTES)
     yield _task("call", "streams", [short])
-    yield _task("update", "streams", [stream("update", cpu, home.id, _UPDATED_BYTES)])
+    yield _task("update", "streams", [short | {"access": "update", "bytes": short["span"]}])
     for call in _CALLS:
         for access in ("fill", "copy"):
             streams = [stream(access, cpu, home.id, span_of(machine, 1), call)]
