@@ -46,34 +46,7 @@ void store_config(QueueRegisters& queue, const QueueConfig& config) {
   queue.batch_max.store_relaxed(config.batch_max);
   queue.transfer_bytes_max.store_relaxed(config.transfer_bytes_max);
   queue.block_on_fault.store_relaxed(config.block_on_fault ? 1 : 0);
-  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
-    queue.op_config[i].store_relaxed(config.op_config[i]);
-  }
-  queue.type.store(config.type);
-  queue.name.store(config.name);
-  queue.driver_name.store(config.driver_name);
-}
-
-QueueConfig load_config(const QueueRegisters& queue) {
-  QueueConfig config;
-  // Relaxed: the WQ's phase publishes them to submitters; other readers see the old or new value of
-  // each field.
-  config.group = queue.group.load_relaxed();
-  config.mode = static_cast<dsa::QueueMode>(queue.mode.load_relaxed());
-  config.size = queue.entry_count.load_relaxed();
-  config.threshold = queue.threshold.load_relaxed();
-  config.priority = queue.priority.load_relaxed();
-  config.batch_max = queue.batch_max.load_relaxed();
-  config.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
-  config.write_retries = queue.write_retries.load_relaxed();
-  config.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
-  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
-    config.op_config[i] = queue.op_config[i].load_relaxed();
-  }
-  config.type = queue.type.load();
-  config.name = queue.name.load();
-  config.driver_name = queue.driver_name.load();
-  return config;
+  queue.opcodes_low.store_relaxed(config.op_config[0]);
 }
 
 }  // namespace
@@ -124,15 +97,13 @@ std::uint32_t Control::device_count() const {
 }
 
 DeviceConfig Control::config(DeviceId device) const {
-  const DeviceRegisters& from = registers_->devices[device.value()];
-  DeviceConfig config;
-  for (std::size_t q = 0; q < kQueueMax; ++q) config.queues[q] = load_config(from.queues[q]);
-  // Relaxed: fields that only the controller writes.
-  for (std::size_t e = 0; e < kEngineMax; ++e) {
-    config.engine_groups[e] = from.engines[e].group.load_relaxed();
+  const Lock lock(configs_->mutex);
+  DeviceConfig config = configs_->devices[device.value()];
+  for (std::size_t q = 0; q < kQueueMax; ++q) {
+    // Relaxed: independent of the other fields.
+    config.queues[q].write_retries =
+        registers_->devices[device.value()].queues[q].write_retries.load_relaxed();
   }
-  config.read_buffer_limit = from.read_buffer_limit.load_relaxed();
-  config.numa_node = from.numa_node.load_relaxed();
   return config;
 }
 
@@ -168,8 +139,9 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
   for (std::size_t e = 0; e < kEngineMax; ++e) {
     into.engines[e].group.store_relaxed(config.engine_groups[e]);
   }
-  into.read_buffer_limit.store_relaxed(config.read_buffer_limit);
   into.numa_node.store_relaxed(config.numa_node);
+  const Lock lock(configs_->mutex);
+  configs_->devices[device.value()] = config;
   return {};
 }
 
@@ -218,13 +190,12 @@ Result<void> Control::disable_device(DeviceId device) {
   tell(DeviceCommand::disable_device, device);
   ring_all(*registers_, device.value());
   static_cast<void>(await_queues(registers, kAbortMax, ~0U));
-  for (QueueRegisters& queue : registers.queues) {
-    store_config(queue, QueueConfig{});
-    queue.virtual_time.store_relaxed(0);  // nothing is queued
-  }
-  for (EngineRegisters& engine : registers.engines)
-    engine.group.store_relaxed(kNoGroup);  // as above
-  return {};
+  for (QueueRegisters& queue : registers.queues)
+    queue.virtual_time.store_relaxed(0);  // none queued
+  DeviceConfig cleared = config(device);
+  cleared.queues = {};
+  cleared.engine_groups = DeviceConfig{}.engine_groups;
+  return configure(device, cleared);
 }
 
 Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
@@ -243,7 +214,7 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   if (phase_of(into) != QueuePhase::disabled) {
     return refused(IDXD_SCMD_WQ_ENABLED, "it is enabled already", "disable it first");
   }
-  if (const auto lack = lack_of(load_config(into))) {
+  if (const auto lack = lack_of(config(device).queues[queue.value()])) {
     return refused(lack->status, lack->cause, lack->remedy);
   }
   // Clients that left entries while the WQ was disabled must not hold entries of the new

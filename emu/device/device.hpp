@@ -24,6 +24,7 @@
 #include "emu/device/statistics.hpp"
 #include "emu/device/trace.hpp"
 #include "emu/operation/memory.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/dsa/portal.hpp"
@@ -55,6 +56,8 @@ class Control {
  public:
   /// Initialises registers in `memory` (zeroed, registers_bytes() long, 64-byte aligned).
   static Result<Control> create(std::span<std::byte> memory, const EmulatorConfig& config);
+  /// Its config() is empty: for statistics.
+  ///
   /// Fails: version_mismatch or corrupt_data if these are not registers of this version.
   static Result<Control> open(std::span<std::byte> memory);
   /// Call before the first command: earlier commands are not traced.
@@ -127,6 +130,12 @@ class Control {
                                   std::uint32_t queue_mask) const;
 
   Registers* registers_;
+  /// What was configured; the registers have only what clients need.
+  struct Configs {
+    Mutex mutex;
+    std::array<DeviceConfig, kDeviceMax> devices HEADRACE_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<Configs> configs_ = std::make_shared<Configs>();  ///< Of all copies of this.
   // Private copies: clients can overwrite those in the registers.
   std::uint32_t device_count_;
   bool deterministic_;

@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "emu/device/config.hpp"
 #include "emu/device/device.hpp"
@@ -36,43 +35,8 @@
 namespace headrace::emu {
 
 inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
-inline constexpr std::uint32_t kRegistersVersion = 5;
+inline constexpr std::uint32_t kRegistersVersion = 6;
 inline constexpr std::uint32_t kClientMax = 256;
-
-/// Text of fixed capacity in words: a reader of a name that is being changed may see a mixture,
-/// never a torn access.
-template <std::size_t kWords>
-class SharedText {
- public:
-  void store(std::string_view text) noexcept {
-    for (std::size_t word = 0; word < kWords; ++word) {
-      std::uint64_t bits = 0;
-      for (std::size_t i = 0; i < 8; ++i) {
-        const std::size_t at = word * 8 + i;
-        // The last byte stays 0.
-        if (at < text.size() && at + 1 < kWords * 8) {
-          bits |= std::uint64_t{static_cast<unsigned char>(text[at])} << (8 * i);
-        }
-      }
-      words_[word].store_relaxed(bits);  // published by the WQ's phase
-    }
-  }
-  [[nodiscard]] std::string load() const {
-    std::string text;
-    for (const Atomic<std::uint64_t>& word : words_) {
-      const std::uint64_t bits = word.load_relaxed();  // published by the WQ's phase
-      for (std::size_t i = 0; i < 8; ++i) {
-        const char letter = static_cast<char>((bits >> (8 * i)) & 0xffU);
-        if (letter == '\0') return text;
-        text += letter;
-      }
-    }
-    return text;
-  }
-
- private:
-  std::array<Atomic<std::uint64_t>, kWords> words_;
-};
 
 struct QueueRegisters {
   // Configuration: written by the controller while the WQ is disabled, read by all.
@@ -84,10 +48,7 @@ struct QueueRegisters {
   Atomic<std::uint32_t> batch_max;
   Atomic<std::uint64_t> transfer_bytes_max;
   Atomic<std::uint32_t> block_on_fault;
-  std::array<Atomic<std::uint64_t>, 4> op_config;
-  SharedText<2> type;
-  SharedText<10> name;
-  SharedText<4> driver_name;
+  Atomic<std::uint64_t> opcodes_low;  ///< The first word of op_config.
   /// Written by the controller at any time.
   Atomic<std::uint32_t> write_retries{kWriteRetries};
   // State.
@@ -126,7 +87,6 @@ struct EngineRegisters {
 struct DeviceRegisters {
   Atomic<std::uint64_t> phase;  ///< PhaseWord of a DevicePhase.
   Atomic<std::uint32_t> command_status;
-  Atomic<std::uint32_t> read_buffer_limit;
   Atomic<std::int32_t> numa_node;
   std::array<Atomic<std::uint64_t>, 4> error_registers;
   Atomic<std::uint32_t> has_error;  ///< Futex: 1 from the first error on.

@@ -74,7 +74,7 @@ Limits Runner::load_limits() const {
   limits.batch_max = queue.batch_max.load_relaxed();
   limits.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
   limits.fill_16 = false;  // DSA 1.0 has no such capability.
-  limits.opcodes_low = queue.op_config[0].load_relaxed();
+  limits.opcodes_low = queue.opcodes_low.load_relaxed();
   return limits;
 }
 

@@ -11,8 +11,8 @@
 namespace headrace::emu {
 namespace {
 
-constexpr std::size_t kNameMax = 63;        // WQ_NAME_SIZE is 1024; the registers keep 63.
-constexpr std::size_t kDriverNameMax = 31;  // DRIVER_NAME_SIZE is 128; the same.
+constexpr std::size_t kNameMax = 63;        // WQ_NAME_SIZE is 1024.
+constexpr std::size_t kDriverNameMax = 31;  // DRIVER_NAME_SIZE is 128.
 constexpr std::int64_t kPriorityMax = 15;   // IDXD_MAX_PRIORITY.
 
 /// Stores a number if it is from `least` to `most`. Returns 0 or EINVAL, as all functions below.
