@@ -114,16 +114,6 @@ void ThreadPool::stop() noexcept {
 
 int ThreadPool::start_completer() {
   if (completer_thread_.started()) return 0;
-  // Capacity for all pending completions: engines do not allocate.
-  {
-    constexpr std::uint32_t kPlaceCount = kEntryMax + kBatchActiveMax * kBatchMax;
-    const Lock lock(pending_mutex_);
-    pending_.resize(kPlaceCount);
-    free_places_.clear();
-    due_.reserve(kPlaceCount);
-    free_places_.reserve(kPlaceCount);
-    for (std::uint32_t place = kPlaceCount; place > 0; --place) free_places_.push_back(place - 1);
-  }
   const auto enter = [](void* self) { static_cast<ThreadPool*>(self)->complete_all(); };
   return completer_thread_.start("dsa-completer", enter, this);
 }
@@ -177,16 +167,7 @@ void ThreadPool::run(Worker& worker, const Task& task) {
 void ThreadPool::postpone(const Pending& pending) {
   {
     const Lock lock(pending_mutex_);
-    if (free_places_.empty()) {
-      // More than the entries allow: a client has overwritten them.
-      free_places_.push_back(static_cast<std::uint32_t>(pending_.size()));
-      pending_.emplace_back();
-    }
-    const std::uint32_t place = free_places_.back();
-    free_places_.pop_back();
-    pending_[place] = pending;
-    due_.push_back({pending.due_ns, place});
-    std::push_heap(due_.begin(), due_.end(), is_later);
+    pending_.emplace(pending.due_ns, pending);
   }
   ring_completer();
 }
@@ -203,31 +184,24 @@ void ThreadPool::complete(const Pending& pending) noexcept {
 std::optional<Pending> ThreadPool::take_due(std::chrono::nanoseconds& wait) {
   const Lock lock(pending_mutex_);
   wait = kIdleSleep;
-  if (due_.empty()) return std::nullopt;
+  if (pending_.empty()) return std::nullopt;
   const std::uint64_t now = platform::now_ns();
-  const std::uint64_t at_ns = due_.front().at_ns;
-  if (now + kSoonNs >= at_ns && !scheduler_.halted()) {
-    std::pop_heap(due_.begin(), due_.end(), is_later);
-  } else {
+  auto next = pending_.begin();
+  if (now + kSoonNs < next->first || scheduler_.halted()) {
     // Sleeps in pieces, so that a reset takes effect soon: stale completions are due at once.
     wait = 1ms;
-    if (now + kSoonNs < at_ns)
-      wait = std::min(wait, std::chrono::nanoseconds(at_ns - now - kSoonNs));
+    if (now + kSoonNs < next->first) {
+      wait = std::min(wait, std::chrono::nanoseconds(next->first - now - kSoonNs));
+    }
     // Not std::find_if: Clang's analysis assumes that a lambda does not hold the lock.
-    auto stale = due_.begin();
-    for (; stale != due_.end(); ++stale) {
-      const Task& task = pending_[stale->place].task;
+    for (; next != pending_.end(); ++next) {
+      const Task& task = next->second.task;
       if (scheduler_.stale(task.queue, task.slot.generation)) break;
     }
-    if (stale == due_.end()) return std::nullopt;
-    pending_[stale->place].due_ns = now;
-    std::swap(*stale, due_.back());
-    std::make_heap(due_.begin(), due_.end() - 1, is_later);
+    if (next == pending_.end()) return std::nullopt;
+    next->second.due_ns = now;
   }
-  const std::uint32_t place = due_.back().place;
-  due_.pop_back();
-  free_places_.push_back(place);
-  return pending_[place];
+  return pending_.extract(next).mapped();
 }
 
 void ThreadPool::complete_all() {

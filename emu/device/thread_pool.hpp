@@ -6,9 +6,9 @@
 
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "emu/device/runner.hpp"
 #include "emu/device/scheduler.hpp"
@@ -52,13 +52,6 @@ class ThreadPool {
     platform::QuietThread thread;
   };
 
-  /// A delayed completion, small enough for a heap.
-  struct Due {
-    std::uint64_t at_ns = 0;
-    std::uint32_t place = 0;
-  };
-  static bool is_later(const Due& one, const Due& other) { return one.at_ns > other.at_ns; }
-
   [[nodiscard]] Atomic<std::uint32_t>& bell();
   void complete_all();
   /// Takes what is due soon or stale; otherwise sets how long to `wait`.
@@ -86,11 +79,8 @@ class ThreadPool {
   Atomic<std::uint32_t> idle_;
   std::array<Worker, kEngineMax> workers_;
   Mutex pending_mutex_;
-  /// Delayed completions; free_places_ lists the free elements.
-  std::vector<Pending> pending_ HEADRACE_GUARDED_BY(pending_mutex_);
-  std::vector<std::uint32_t> free_places_ HEADRACE_GUARDED_BY(pending_mutex_);
-  /// Heap of the occupied elements, earliest due on top.
-  std::vector<Due> due_ HEADRACE_GUARDED_BY(pending_mutex_);
+  /// Delayed completions by the time when they are due.
+  std::multimap<std::uint64_t, Pending> pending_ HEADRACE_GUARDED_BY(pending_mutex_);
   Atomic<std::uint32_t> completer_bell_;
   std::optional<Runner> completer_;
   platform::QuietThread completer_thread_;
