@@ -45,6 +45,9 @@ class Client {
   ///
   /// Fails: capacity_exceeded if the system cannot create a thread; nothing runs then.
   Result<void> start();
+  /// enqueue() or store(), by the mode.
+  bool submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
+              dsa::QueueMode mode) noexcept;
   /// ENQCMD: false means retry. Async-signal-safe without a trace.
   bool enqueue(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept {
     return submit(device, queue, descriptor, dsa::QueueMode::shared);
@@ -85,8 +88,6 @@ class Client {
  private:
   Client(const OpenRegisters& opened, Owner owner, Memory& memory, ClientOptions options);
   enum class Taken : std::uint8_t { accepted, full, refused };
-  bool submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
-              dsa::QueueMode mode) noexcept;
   Taken take(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
              dsa::QueueMode mode, Origin origin) noexcept;
   /// Counts and traces a submission that a WQ did not accept.

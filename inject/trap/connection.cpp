@@ -136,8 +136,8 @@ Client* connect() noexcept {
   std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
   if (path.empty()) path = "/dev/dsa-emulator/registers";
   if (!map_registers(path.data())) return;
-  if (const auto control = Control::open({registers_memory, registers_length}); !control) {
-    say(control.error());
+  if (const auto opened = open_registers({registers_memory, registers_length}); !opened) {
+    say(opened.error());
     kernel::call(__NR_munmap, kernel::as_argument(registers_memory),
                  static_cast<long>(registers_length));
     registers_memory = nullptr;
@@ -196,22 +196,13 @@ Client* connection() noexcept {
   return self.client.load_acquire();  // edge: trap-connection (acquire)
 }
 
-bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
+bool submit(PortalName portal, const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept {
   if (Client* client = connection()) {
-    return client->enqueue(portal.device, portal.queue, descriptor);
+    return client->submit(portal.device, portal.queue, descriptor, mode);
   }
   Client::refuse({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
-                 dsa::QueueMode::shared);
+                 mode);
   return false;
-}
-
-void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
-  if (Client* client = connection()) {
-    client->store(portal.device, portal.queue, descriptor);
-    return;
-  }
-  Client::refuse({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
-                 dsa::QueueMode::dedicated);
 }
 
 }  // namespace headrace::emu

@@ -13,10 +13,9 @@ namespace headrace::emu {
 /// and mmap make it rare for that to happen in a handler.
 [[nodiscard]] Client* connection() noexcept;
 
-/// ENQCMD through this process's Client. False means retry, also if there is no Client.
-[[nodiscard]] bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
-/// MOVDIR64B through this process's Client. Without a Client the descriptor is dropped and counted.
-void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
+/// ENQCMD (shared) or MOVDIR64B (dedicated) through this process's Client. False: retry, or dropped
+/// and counted; also if there is no Client.
+bool submit(PortalName portal, const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
 
 /// Whether there are emulated devices; if not, every hook passes through.
 [[nodiscard]] bool emulated() noexcept;

@@ -144,26 +144,16 @@ std::optional<Instruction> finish(const Reader& in, Instruction out) {
   return out;
 }
 
-/// A store whose source is a vector register.
-std::optional<Instruction> finish_vector_store(Reader& in, const Prefixes& prefixes,
-                                               std::uint8_t byte_count, bool compressed) {
-  const ModRm modrm = read_modrm(in, prefixes, compressed ? byte_count : 1);
-  if (modrm.mod == 3) return std::nullopt;
-  return finish(in, {.kind = InstructionKind::vector_store,
-                     .register_index = modrm.reg,
-                     .byte_count = byte_count,
-                     .address_32 = prefixes.address_32,
-                     .memory = modrm.memory});
-}
-
-std::optional<Instruction> finish_store(Reader& in, const Prefixes& prefixes,
-                                        std::uint8_t byte_count) {
-  const ModRm modrm = read_modrm(in, prefixes, 1);
+/// An instruction on a register and memory. `unit`: scale of an 8-bit displacement.
+std::optional<Instruction> finish_with_memory(Reader& in, const Prefixes& prefixes,
+                                              InstructionKind kind, std::uint8_t byte_count,
+                                              std::uint8_t unit = 1) {
+  const ModRm modrm = read_modrm(in, prefixes, unit);
   if (modrm.mod == 3) return std::nullopt;
   // Without REX, byte registers 4..7 are AH, CH, DH and BH.
   const bool high_byte = byte_count == 1 && !prefixes.rex && modrm.reg >= 4;
   return finish(in,
-                {.kind = InstructionKind::store,
+                {.kind = kind,
                  .register_index = high_byte ? static_cast<std::uint8_t>(modrm.reg - 4) : modrm.reg,
                  .byte_count = byte_count,
                  .address_32 = prefixes.address_32,
@@ -203,7 +193,7 @@ std::optional<Instruction> decode_vex(Reader& in, Prefixes prefixes, bool three_
   if (map != 1 || ((byte >> 3) & 15) != 15) return std::nullopt;
   const std::uint8_t stored = stored_bytes(in.next(), byte & 3, (byte & 4) != 0 ? 32 : 16);
   if (stored == 0) return std::nullopt;
-  return finish_vector_store(in, prefixes, stored, false);
+  return finish_with_memory(in, prefixes, InstructionKind::vector_store, stored);
 }
 
 std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
@@ -233,25 +223,19 @@ std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
   // W is the element width: 64 bits go with prefix 66, but VMOVDQA and VMOVDQU have both widths.
   const bool wide = (second & 0x80) != 0;
   if (!either && wide != (prefix == 1 && opcode != 0xe7)) return std::nullopt;
-  return finish_vector_store(in, prefixes, stored, true);
+  return finish_with_memory(in, prefixes, InstructionKind::vector_store, stored, stored);
 }
 
 /// 0F 38 F8: ENQCMD, ENQCMDS, MOVDIR64B. 0F 38 F9: MOVDIRI.
 std::optional<Instruction> decode_0f38(Reader& in, const Prefixes& prefixes) {
   const std::uint8_t opcode = in.next();
   if (opcode == 0xf9 && prefixes.mandatory() == 0) {
-    return finish_store(in, prefixes, prefixes.wide ? 8 : 4);
+    return finish_with_memory(in, prefixes, InstructionKind::store, prefixes.wide ? 8 : 4);
   }
   if (opcode != 0xf8 || prefixes.mandatory() == 0) return std::nullopt;
   constexpr InstructionKind kKinds[] = {InstructionKind::movdir64b, InstructionKind::enqcmds,
                                         InstructionKind::enqcmd};
-  const ModRm modrm = read_modrm(in, prefixes, 1);
-  if (modrm.mod == 3) return std::nullopt;
-  return finish(in, {.kind = kKinds[prefixes.mandatory() - 1],
-                     .register_index = modrm.reg,
-                     .byte_count = 64,
-                     .address_32 = prefixes.address_32,
-                     .memory = modrm.memory});
+  return finish_with_memory(in, prefixes, kKinds[prefixes.mandatory() - 1], 64);
 }
 
 /// 0F AE /6 on a register: UMONITOR, UMWAIT, TPAUSE.
@@ -271,11 +255,11 @@ std::optional<Instruction> decode_0f(Reader& in, const Prefixes& prefixes) {
   if (opcode == 0x38) return decode_0f38(in, prefixes);
   if (opcode == 0xae) return decode_wait(in, prefixes);
   if (opcode == 0xc3 && prefixes.mandatory() == 0) {  // MOVNTI
-    return finish_store(in, prefixes, prefixes.wide ? 8 : 4);
+    return finish_with_memory(in, prefixes, InstructionKind::store, prefixes.wide ? 8 : 4);
   }
   const std::uint8_t stored = stored_bytes(opcode, prefixes.mandatory(), 16);
   if (stored == 0) return std::nullopt;
-  return finish_vector_store(in, prefixes, stored, false);
+  return finish_with_memory(in, prefixes, InstructionKind::vector_store, stored);
 }
 
 /// Operand size of an opcode that is not the byte form.
@@ -302,9 +286,9 @@ std::optional<Instruction> decode(std::span<const std::uint8_t> code) {
     case 0x62:
       return bare ? decode_evex(in, prefixes) : std::nullopt;
     case 0x88:
-      return finish_store(in, prefixes, 1);
+      return finish_with_memory(in, prefixes, InstructionKind::store, 1);
     case 0x89:
-      return finish_store(in, prefixes, operand_bytes(prefixes));
+      return finish_with_memory(in, prefixes, InstructionKind::store, operand_bytes(prefixes));
     case 0xa4:
     case 0xa5:
       return finish(in, {.kind = InstructionKind::string_move,

@@ -149,7 +149,6 @@ class Execution {
 
  private:
   Verdict submit(bool posted) noexcept;
-  Verdict store_to_memory(std::uint64_t target, const dsa::Descriptor& descriptor) noexcept;
   Verdict store_piece() noexcept;
   Verdict move_string() noexcept;
   Verdict umonitor() noexcept;
@@ -270,7 +269,11 @@ Verdict Execution::submit(bool posted) noexcept {
     case PageKind::unmapped:
       return page_fault(target, true);
     case PageKind::ordinary:
-      if (posted) return store_to_memory(target, descriptor);
+      if (posted) {
+        const auto reach = guarded::copy_up(target, reinterpret_cast<std::uint64_t>(&descriptor),
+                                            sizeof(descriptor));
+        return reach.fault ? page_fault(reach.fault->address, true) : finish();
+      }
       frame_.set_flags(true, false);
       return finish();
     case PageKind::portal:
@@ -278,23 +281,15 @@ Verdict Execution::submit(bool posted) noexcept {
   }
   if (info_->si_signo == SIGILL) sites().count(frame_.instruction_pointer(), first_byte_);
   if (posted) {
-    store(place.portal, descriptor);
+    emu::submit(place.portal, descriptor, dsa::QueueMode::dedicated);
     return finish();
   }
   // The CPU overwrites PASID and privilege.
   descriptor.pasid = 0;
   descriptor.rsvd = 0;
   descriptor.priv = 0;
-  const bool accepted = enqueue(place.portal, descriptor);
+  const bool accepted = emu::submit(place.portal, descriptor, dsa::QueueMode::shared);
   frame_.set_flags(!accepted, false);
-  return finish();
-}
-
-Verdict Execution::store_to_memory(std::uint64_t target,
-                                   const dsa::Descriptor& descriptor) noexcept {
-  const auto reach =
-      guarded::copy_up(target, reinterpret_cast<std::uint64_t>(&descriptor), sizeof(descriptor));
-  if (reach.fault) return page_fault(reach.fault->address, true);
   return finish();
 }
 
@@ -309,7 +304,7 @@ void Execution::store_bytes(PortalName portal, std::uint64_t address,
       for (std::size_t i = 0; i < 64; ++i) {
         reinterpret_cast<std::byte*>(&descriptor)[i] = line.bytes()[i];
       }
-      store(portal, descriptor);
+      emu::submit(portal, descriptor, dsa::QueueMode::dedicated);
     }
     address += piece.size();
     bytes = bytes.subspan(piece.size());
