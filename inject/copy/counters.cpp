@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "headrace/base/clock.hpp"
 #include "headrace/copy/dispatch.hpp"
 
 namespace headrace::preload {
@@ -25,10 +25,7 @@ std::uint64_t clock_cost_ns = 0;
 
 /// Uses the vDSO: no system call, and safe in signal handlers.
 std::uint64_t now_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(SteadyClock::now().count());
 }
 
 std::uint64_t measure_clock_cost_ns() noexcept {

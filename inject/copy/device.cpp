@@ -13,12 +13,12 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <string_view>
 
+#include "headrace/base/clock.hpp"
 #include "headrace/dsa/portal.hpp"
 #include "headrace/platform/attribute.hpp"
 #include "headrace/platform/process.hpp"
@@ -130,20 +130,15 @@ std::uint64_t answer_seconds_max(std::string& note) {
 /// Number of pauses in the longest wait. The minimum of several measurements, because others were
 /// interrupted.
 std::uint64_t measure_pauses_max(std::uint64_t seconds) {
-  const auto now_ns = [] {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-  };
   constexpr std::uint64_t kPauses = 256;
-  std::uint64_t least_ns = UINT64_MAX;
+  auto least = std::chrono::nanoseconds::max();
   for (int i = 0; i < 5; ++i) {
-    const std::uint64_t begin_ns = now_ns();
+    const std::chrono::nanoseconds begin = SteadyClock::now();
     for (std::uint64_t j = 0; j < kPauses; ++j) platform::pause();
-    least_ns = std::min(least_ns, now_ns() - begin_ns);
+    least = std::min(least, SteadyClock::now() - begin);
   }
-  return seconds * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
+  const auto least_ns = static_cast<std::uint64_t>(std::max(least.count(), std::int64_t{1}));
+  return seconds * 1'000'000'000 / least_ns * kPauses;
 }
 
 /// The file on stderr when the program started; no inode: closed.
