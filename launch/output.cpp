@@ -8,26 +8,16 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <span>
+
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::launch {
 namespace {
 
-std::string directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 bool write_all(int file, const std::string& text) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t count = ::write(file, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count == 0) errno = ENOSPC;  // Retrying would write nothing either.
-    if (count <= 0) return false;
-    written += static_cast<std::size_t>(count);
-  }
-  return true;
+  return (errno = platform::write_all(file, std::as_bytes(std::span(text)))) == 0;
 }
 
 bool is_regular(int file) {
@@ -56,7 +46,7 @@ Result<void> check_writable(const std::string& option, const std::string& path) 
     }
     if (!S_ISREG(status.st_mode)) return {};
   }
-  const std::string directory = directory_of(path);
+  const auto directory = std::filesystem::absolute(path).parent_path();
   if (::access(directory.c_str(), F_OK) != 0) {
     return fail(Code::not_found, tried, "its directory does not exist", "make it first");
   }

@@ -441,21 +441,13 @@ void Files::wake_at_error(DeviceId device) {
 
 int Files::append_trace(std::string_view lines) {
   const Lock lock(trace_mutex_);
-  const int file = served_.trace_file;
-  std::size_t written = 0;
-  while (written < lines.size()) {
-    const ssize_t count = ::write(file, lines.data() + written, lines.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) {
-      const int error = count < 0 ? errno : ENOSPC;
-      int none = 0;
-      // relaxed: only a number.
-      static_cast<void>(trace_error_.compare_exchange_relaxed(none, error));
-      return -error;
-    }
-    written += static_cast<std::size_t>(count);
-  }
-  return static_cast<int>(lines.size());
+  const int error =
+      headrace::platform::write_all(served_.trace_file, std::as_bytes(std::span(lines)));
+  if (error == 0) return static_cast<int>(lines.size());
+  int none = 0;
+  // relaxed: only a number.
+  static_cast<void>(trace_error_.compare_exchange_relaxed(none, error));
+  return -error;
 }
 
 }  // namespace

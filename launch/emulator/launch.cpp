@@ -132,9 +132,6 @@ Result<Plan> make_plan(const Options& options) {
   for (std::size_t d = 0; d < options.device_nodes.size(); ++d) {
     plan.config.devices[d].numa_node = options.device_nodes[d];
   }
-  for (const DeviceConfig& device : plan.config.devices) {
-    HEADRACE_TRY(check(device));
-  }
   if (options.faults_path) {
     HEADRACE_TAKE(text, load_text("--faults", *options.faults_path));
     HEADRACE_TAKE(script, parse_fault_script(*text, *options.faults_path));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "headrace/base/units.hpp"
+#include "headrace/platform/attribute.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -26,14 +27,12 @@ Failure wrong_use(std::string sentence) {
 template <typename T>
 Result<void> take_count(std::string_view option, const std::string& text, std::uint64_t least,
                         std::uint64_t most, std::optional<T>& into) {
-  std::uint64_t count = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, count);
-  if (error != std::errc() || stopped != end || count < least || count > most) {
+  const auto count = headrace::platform::parse_number(text);
+  if (!count || *count < least || *count > most) {
     return wrong_use(
         fmt::format("{}: '{}' is not a whole number from {} to {}", option, text, least, most));
   }
-  into = static_cast<T>(count);
+  into = static_cast<T>(*count);
   return {};
 }
 

@@ -2,7 +2,6 @@
 #include "launch/emulator/process.hpp"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -24,10 +23,6 @@ constexpr std::uint64_t kHarmlessSignals =
     bits_of({SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU});
 
 }  // namespace
-
-void close_file(int file) noexcept {
-  if (file >= 0) ::close(file);
-}
 
 std::string status_field(const std::string& process, std::string_view name) {
   std::ifstream file("/proc/" + process + "/status");

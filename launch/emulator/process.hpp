@@ -6,15 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "headrace/base/owned.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::emu {
 
-/// Closes `file`, unless it is negative.
-void close_file(int file) noexcept;
-
 /// A descriptor that is closed at the end.
-using OwnedFile = Owned<int, close_file>;
+using OwnedFile = headrace::platform::Descriptor;
 
 /// A field of /proc/PROCESS/status, such as "Tgid:"; empty if it is not there.
 [[nodiscard]] std::string status_field(const std::string& process, std::string_view name);

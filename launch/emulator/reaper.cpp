@@ -2,7 +2,6 @@
 #include "launch/emulator/reaper.hpp"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,12 +28,8 @@ bool contains(const std::vector<pid_t>& processes, pid_t process_id) {
 
 Result<std::unique_ptr<Reaper>> Reaper::start(Control& control) {
   const std::string tried = "watch over the processes that use the emulated devices";
-  OwnedFile bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!bell.valid()) {
-    return fail(Code::capacity_exceeded, tried, "no file descriptor is available",
-                "raise the limit (ulimit -n)", errno);
-  }
-  std::unique_ptr<Reaper> reaper(new Reaper(control, std::move(bell)));
+  HEADRACE_TAKE_WITHIN(tried, bell, headrace::platform::EventDescriptor::make());
+  std::unique_ptr<Reaper> reaper(new Reaper(control, std::move(*bell)));
   try {
     reaper->thread_ = std::thread([raw = reaper.get()] { raw->run(); });
   } catch (const std::system_error& error) {
@@ -50,7 +45,7 @@ Reaper::~Reaper() {
     const Lock lock(mutex_);
     stopping_ = true;
   }
-  ring();
+  look();
   thread_.join();
 }
 
@@ -59,17 +54,11 @@ void Reaper::watch(pid_t process_id) {
     const Lock lock(mutex_);
     ended_.push_back(process_id);
   }
-  ring();
+  look();
 }
 
 void Reaper::look() {
-  ring();
-}
-
-void Reaper::ring() const {
-  const std::uint64_t one = 1;
-  // Fails only if the counter is full: then the bell is already ringing.
-  [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
+  bell_.signal();
 }
 
 /// Opens pidfds to poll: readable when the last thread has ended, the same condition as is_dead.
@@ -116,13 +105,12 @@ void Reaper::run() {
     take_in();
     static_cast<void>(control_.reap());
     erase_ended();
-    files.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
+    files.assign(1, {.fd = bell_.descriptor(), .events = POLLIN, .revents = 0});
     for (const Watched& each : watched_) {
       files.push_back({.fd = each.file.get(), .events = POLLIN, .revents = 0});
     }
     ::poll(files.data(), files.size(), pause_ms());
-    std::uint64_t ring_count = 0;
-    [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), &ring_count, sizeof ring_count);
+    bell_.reset();
     for (std::size_t i = 0; i < watched_.size(); ++i) {
       if ((files[i + 1].revents & (POLLIN | POLLERR | POLLNVAL)) == 0) continue;
       watched_[i].is_dead = true;

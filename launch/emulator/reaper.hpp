@@ -31,7 +31,7 @@ class Reaper {
 
   /// Watches a process that has opened a portal and may become a client.
   void watch(pid_t process_id);
-  /// Checks for dead clients after a portal was closed.
+  /// Checks for dead clients: call it after a portal was closed.
   void look();
 
  private:
@@ -41,15 +41,15 @@ class Reaper {
     bool is_dead = false;
   };
 
-  Reaper(Control& control, OwnedFile bell) : control_(control), bell_(std::move(bell)) {}
+  Reaper(Control& control, headrace::platform::EventDescriptor bell)
+      : control_(control), bell_(std::move(bell)) {}
   void run();
   void take_in();
   void erase_ended();
   [[nodiscard]] int pause_ms() const;
-  void ring() const;
 
   Control& control_;
-  const OwnedFile bell_;  ///< An eventfd.
+  const headrace::platform::EventDescriptor bell_;
   Mutex mutex_;
   std::vector<pid_t> ended_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;

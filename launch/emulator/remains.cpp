@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <string>
 #include <utility>
 
+#include "headrace/platform/attribute.hpp"
 #include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
@@ -59,13 +59,11 @@ std::vector<Found> all_processes() {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename();
-    pid_t process_id = 0;
-    const auto [stopped, error] =
-        std::from_chars(name.data(), name.data() + name.size(), process_id);
-    if (error != std::errc() || stopped != name.data() + name.size()) continue;
-    OwnedFile file(static_cast<int>(::syscall(SYS_pidfd_open, process_id, 0)));
-    const pid_t parent = parent_of(process_id);
-    if (file.valid() && parent != 0) all.push_back({process_id, parent, std::move(file)});
+    const auto process_id = headrace::platform::parse_number<pid_t>(name);
+    if (!process_id) continue;
+    OwnedFile file(static_cast<int>(::syscall(SYS_pidfd_open, *process_id, 0)));
+    const pid_t parent = parent_of(*process_id);
+    if (file.valid() && parent != 0) all.push_back({*process_id, parent, std::move(file)});
   }
   return all;
 }

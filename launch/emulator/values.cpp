@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/emulator/values.hpp"
 
-#include <charconv>
+#include "headrace/platform/attribute.hpp"
 
 namespace headrace::emu {
 
@@ -19,11 +19,9 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
     base = 16;
     text.remove_prefix(2);
   }
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number, base);
-  if (error != std::errc() || stopped != end || number < 0) return std::nullopt;
-  return negative ? -number : number;
+  const auto number = headrace::platform::parse_number<std::int64_t>(text, base);
+  if (!number || *number < 0) return std::nullopt;
+  return negative ? -*number : *number;
 }
 
 std::optional<std::uint32_t> parse_group(std::string_view text) {
@@ -58,11 +56,9 @@ std::optional<std::array<std::uint64_t, 4>> parse_bitmap(std::string_view text) 
   while (!text.empty()) {
     const std::size_t comma = text.rfind(',');
     const std::string_view digits = comma == std::string_view::npos ? text : text.substr(comma + 1);
-    std::uint32_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stopped, error] = std::from_chars(digits.data(), end, value, 16);
-    if (error != std::errc() || stopped != end || word == 8) return std::nullopt;
-    bits[word / 2] |= static_cast<std::uint64_t>(value) << (word % 2 * 32);
+    const auto value = headrace::platform::parse_number<std::uint32_t>(digits, 16);
+    if (!value || word == 8) return std::nullopt;
+    bits[word / 2] |= std::uint64_t{*value} << (word % 2 * 32);
     ++word;
     if (comma == std::string_view::npos) return bits;
     text = text.substr(0, comma);
