@@ -13,6 +13,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -141,8 +142,10 @@ class Buffer {
   Buffer& operator=(Buffer&&) = delete;
   ~Buffer() { PyBuffer_Release(&view_); }
 
-  [[nodiscard]] std::span<const std::byte> bytes() const;
-  [[nodiscard]] std::span<std::byte> writable_bytes() const;
+  [[nodiscard]] std::span<const std::byte> bytes() const { return writable_bytes(); }
+  [[nodiscard]] std::span<std::byte> writable_bytes() const {
+    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
 
  private:
   Py_buffer view_{};
@@ -200,11 +203,10 @@ struct Submission {
 /// Threading: immutable.
 class Origin {
  public:
-  [[nodiscard]] bool is_elsewhere() const;
+  [[nodiscard]] bool is_elsewhere() const { return ::getpid() != process_; }
 
  private:
-  long process_ = current();
-  static long current();
+  pid_t process_ = ::getpid();
 };
 
 /// Takes the values for which `is_over` holds out of `all`, and destroys them when they are out:
@@ -228,10 +230,19 @@ void abandon(T value) {
 /// Threading: shared.
 class PendingCalls {
  public:
-  void begin();
-  void end();
+  void begin() {
+    const Lock lock(mutex_);
+    ++count_;
+  }
+  void end() {
+    const Lock lock(mutex_);
+    if (--count_ == 0) none_left_.notify_all();
+  }
   /// Call without the GIL, which the callbacks need.
-  void wait_for_all();
+  void wait_for_all() {
+    const Lock lock(mutex_);
+    while (count_ != 0) none_left_.wait(mutex_);
+  }
 
  private:
   Mutex mutex_;
@@ -239,8 +250,11 @@ class PendingCalls {
   std::size_t count_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
+inline constinit thread_local int calls_in_progress = 0;
 /// True on a thread that runs a Python function called by a job or the cache.
-[[nodiscard]] bool is_in_call();
+[[nodiscard]] inline bool is_in_call() {
+  return calls_in_progress != 0;
+}
 /// Waits without the GIL until `wait_for(time)` returns true, and returns whether it did.
 /// `time_ns_max`: nullopt waits without limit.
 ///
@@ -266,9 +280,9 @@ bool wait_interruptibly(std::optional<std::int64_t> time_ns_max, const WaitFor& 
 /// Threading: owned.
 class InCall {
  public:
-  InCall();
+  InCall() { ++calls_in_progress; }
   InCall& operator=(InCall&&) = delete;
-  ~InCall();
+  ~InCall() { --calls_in_progress; }
 };
 
 /// An engine, and the jobs whose Python handle was dropped while they ran.
@@ -309,8 +323,6 @@ Fields fields_of(const engine::Completion& completion);
 [[noreturn]] void refuse_operation(std::string cause, std::string remedy);
 engine::Path path_of(std::string_view text);
 engine::MoverPolicy policy_of(std::string_view text);
-/// 'text'
-std::string quoted(std::string_view text);
 
 /// A cache that can be closed before its last Python handle is gone. Derives from
 /// enable_shared_from_this; otherwise each conversion from Python would make a temporary owner, and

@@ -51,12 +51,4 @@ Buffer::Buffer(nb::handle object, Use use, Length length) {
   }
 }
 
-std::span<const std::byte> Buffer::bytes() const {
-  return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-}
-
-std::span<std::byte> Buffer::writable_bytes() const {
-  return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-}
-
 }  // namespace headrace::python

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engines: options, movers and statistics. Jobs are in job.cpp.
-#include <unistd.h>
 #include <initializer_list>
 
 #include "bindings.hpp"
@@ -131,14 +130,6 @@ engine::MoverPolicy policy_of(std::string_view text) {
     if (policy.name == text) return policy.choose;
   }
   throw nb::value_error("no such policy");
-}
-
-bool Origin::is_elsewhere() const {
-  return current() != process_;
-}
-
-long Origin::current() {
-  return ::getpid();
 }
 
 void bind_engine(nb::module_& module) {

@@ -13,8 +13,6 @@ using engine::JobState;
 using engine::Submit;
 using std::chrono::nanoseconds;
 
-thread_local int calls_in_progress = 0;
-
 /// Options of Engine.submit: path, policy, source_node and target_node.
 using Said = std::tuple<std::optional<std::string>, std::optional<std::string>,
                         std::optional<NodeId>, std::optional<NodeId>>;
@@ -263,33 +261,6 @@ struct Remains {
 };
 
 }  // namespace
-
-void PendingCalls::begin() {
-  const Lock lock(mutex_);
-  ++count_;
-}
-
-void PendingCalls::end() {
-  const Lock lock(mutex_);
-  if (--count_ == 0) none_left_.notify_all();
-}
-
-void PendingCalls::wait_for_all() {
-  const Lock lock(mutex_);
-  while (count_ != 0) none_left_.wait(mutex_);
-}
-
-InCall::InCall() {
-  ++calls_in_progress;
-}
-
-InCall::~InCall() {
-  --calls_in_progress;
-}
-
-bool is_in_call() {
-  return calls_in_progress != 0;
-}
 
 EngineHandle::~EngineHandle() {
   if (origin_.is_elsewhere()) {

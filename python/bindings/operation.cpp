@@ -21,7 +21,8 @@ using engine::Submit;
 
 OperationKind kind_of(std::string_view text) {
   if (const auto kind = find_name<OperationKind>(text)) return *kind;
-  refuse_operation(quoted(text) + " is not an operation", "make one with headrace.Operation");
+  refuse_operation(fmt::format("'{}' is not an operation", text),
+                   "make one with headrace.Operation");
 }
 
 engine::DifTags tags_of(nb::handle check) {
@@ -175,10 +176,6 @@ Halves halves_of(Submit answer) {
 }
 
 }  // namespace
-
-std::string quoted(std::string_view text) {
-  return fmt::format("'{}'", text);
-}
 
 void refuse_operation(std::string cause, std::string remedy) {
   refuse(Code::invalid_argument, std::move(cause), std::move(remedy));

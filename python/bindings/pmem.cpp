@@ -44,7 +44,16 @@ nb::dict to_dict(const pmem::RingState& state) {
 template <typename Handle>
 void bind_common(nb::class_<Handle>& type) {
   using End = typename Handle::Held;
-  type.def("close", &Handle::close)
+  type.def_static(
+          "attach",
+          [](const std::string& path, const std::optional<std::string>& granularity,
+             const std::optional<std::string>& flush, bool lazy, bool prefault) {
+            const pmem::AttachOptions options = options_of(granularity, flush, lazy, prefault);
+            const GilReleased released;
+            return std::make_shared<Handle>(value_of(End::attach(path, options)));
+          },
+          "path"_a, "granularity"_a.none(), "flush"_a.none(), "lazy"_a, "prefault"_a)
+      .def("close", &Handle::close)
       .def("note", &Handle::template call<&End::note>)
       .def("is_persistent_memory", &Handle::template call<&End::is_persistent_memory>)
       .def(
@@ -78,16 +87,6 @@ std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
 void bind_pmem(nb::module_& module) {
   auto producer = nb::class_<ProducerHandle>(module, "RingProducer");
   producer
-      .def_static(
-          "attach",
-          [](const std::string& path, const std::optional<std::string>& granularity,
-             const std::optional<std::string>& flush, bool prefault) {
-            const pmem::AttachOptions options = options_of(granularity, flush, false, prefault);
-            const GilReleased released;
-            return std::make_shared<ProducerHandle>(
-                value_of(pmem::Producer::attach(path, options)));
-          },
-          "path"_a, "granularity"_a.none(), "flush"_a.none(), "prefault"_a)
       .def("enqueue", &enqueue, "entries"_a, "Outcome: done, full, too_large or lost.",
            nb::sig("def enqueue(self, entries: list[typing.Any]) -> str"))
       .def("next_ordinal", &ProducerHandle::call<&pmem::Producer::next_ordinal>)
@@ -95,18 +94,7 @@ void bind_pmem(nb::module_& module) {
   bind_common(producer);
 
   auto consumer = nb::class_<ConsumerHandle>(module, "RingConsumer");
-  consumer
-      .def_static(
-          "attach",
-          [](const std::string& path, const std::optional<std::string>& granularity,
-             const std::optional<std::string>& flush, bool lazy, bool prefault) {
-            const pmem::AttachOptions options = options_of(granularity, flush, lazy, prefault);
-            const GilReleased released;
-            return std::make_shared<ConsumerHandle>(
-                value_of(pmem::Consumer::attach(path, options)));
-          },
-          "path"_a, "granularity"_a.none(), "flush"_a.none(), "lazy"_a, "prefault"_a)
-      .def("next", &next, "Outcome (entry, empty, damaged or lost), ordinal and a copy.")
+  consumer.def("next", &next, "Outcome (entry, empty, damaged or lost), ordinal and a copy.")
       .def("acknowledge", &ConsumerHandle::call<&pmem::Consumer::acknowledge>);
   bind_common(consumer);
 

@@ -169,7 +169,9 @@ class Ring:
             CapacityExceededError: Another process is the producer.
             PermissionDeniedError: The file is not writable.
         """
-        return RingProducer(_core.RingProducer.attach(self.path, granularity, flush, prefault))
+        return RingProducer(
+            _core.RingProducer.attach(self.path, granularity, flush, False, prefault)
+        )
 
     def consumer(
         self,
