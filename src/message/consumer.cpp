@@ -6,7 +6,6 @@
 #include "ends.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
-#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 
@@ -32,7 +31,7 @@ Consumer::Consumer(detail::EndPointer end) : end_(std::move(end)) {
     const std::uint64_t head = words.cons_head.load_acquire();
     // edge: message-published (acquire)
     const std::uint64_t tail = words.prod_tail.load_acquire();
-    if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
+    if (tail - head > segment.head.unit_count) detail::refuse_damaged(*end_);
     lanes_[i] = {.cursor = detail::ConsumerCursor(words, segment.head.unit_count, head),
                  .geometry = segment.geometry(i),
                  .prod_sleeps = &words.prod_sleeps,
@@ -58,7 +57,7 @@ Outcome Consumer::look_further() noexcept {
   for (std::uint32_t tried = 0; tried < lane_count_; ++tried) {
     Lane& lane = lanes_[index];
     const detail::Look look = lane.cursor.look();
-    if (look == detail::Look::damaged) return refuse_damaged();
+    if (look == detail::Look::damaged) return detail::refuse_damaged(*end_);
     if (look == detail::Look::ready) {
       if (&lane != lane_ || turn_ > kTurnMax) turn_ = 1;
       lane_ = &lane;
@@ -75,7 +74,7 @@ Outcome Consumer::when_empty() noexcept {
   // Messages committed before the queue was closed are visible now.
   for (std::uint32_t i = 0; i < lane_count_; ++i) {
     const detail::Look look = lanes_[i].cursor.look();
-    if (look == detail::Look::damaged) return refuse_damaged();
+    if (look == detail::Look::damaged) return detail::refuse_damaged(*end_);
     if (look == detail::Look::not_yet) continue;
     lane_ = &lanes_[i];
     return Outcome::done;
@@ -93,13 +92,13 @@ Outcome Consumer::read_variable(Message& message) noexcept {
     const std::uint64_t length = *reinterpret_cast<const volatile std::uint64_t*>(unit);
     if (length == detail::kSkip) {
       // A skip is always published together with the message after it.
-      if (before_end >= lane.cursor.count()) return refuse_damaged();
+      if (before_end >= lane.cursor.count()) return detail::refuse_damaged(*end_);
       lane.cursor.advance(before_end);
       continue;
     }
-    if (length > lane.geometry.message_bytes_max) return refuse_damaged();
+    if (length > lane.geometry.message_bytes_max) return detail::refuse_damaged(*end_);
     const std::uint64_t units = detail::variable_units(length);
-    if (units > lane.cursor.count() || units > before_end) return refuse_damaged();
+    if (units > lane.cursor.count() || units > before_end) return detail::refuse_damaged(*end_);
     message.bytes = {unit + detail::kVariableUnitBytes, static_cast<std::size_t>(length)};
     message.producer = lane.number;
     lane.cursor.advance(units);
@@ -112,7 +111,7 @@ void Consumer::release_all() noexcept {
     Lane& lane = lanes_[i];
     if (!lane.cursor.has_lent()) continue;
     lane.cursor.retire();
-    if (detail::must_wake(*lane.prod_sleeps)) wake_producer(lane);
+    if (detail::must_wake(*lane.prod_sleeps)) detail::wake(*lane.prod_sleeps);
   }
 }
 
@@ -166,18 +165,6 @@ Outcome Consumer::wait_for_message(const Wait& wait) noexcept {
                    .kind = trace::Kind::arrival});
   }
   return outcome;
-}
-
-Outcome Consumer::fault_outcome() const noexcept {
-  return end_->fault_outcome();
-}
-
-Outcome Consumer::refuse_damaged() noexcept {
-  return end_->refuse_damaged();
-}
-
-void Consumer::wake_producer(Lane& lane) noexcept {
-  platform::wake_sleepers(*lane.prod_sleeps);
 }
 
 }  // namespace headrace::message

@@ -102,15 +102,19 @@ Atomic<std::uint64_t>& End::own_state() const {
                                 : segment_.lane(role_ - kFirstLaneLock).prod_state;
 }
 
-Outcome End::fault_outcome() const {
+Outcome fault_outcome(const End& end) noexcept {
   // Private; publishes nothing.
-  return fault_.load_relaxed() == kForked ? Outcome::forked : Outcome::damaged;
+  return end.fault().load_relaxed() == End::kForked ? Outcome::forked : Outcome::damaged;
 }
 
-Outcome End::refuse_damaged() {
-  std::uint32_t none = kNone;
-  fault_.compare_exchange_relaxed(none, kDamaged);  // Private; publishes nothing.
-  return fault_outcome();
+Outcome refuse_damaged(End& end) noexcept {
+  std::uint32_t none = End::kNone;
+  end.fault().compare_exchange_relaxed(none, End::kDamaged);  // Private; publishes nothing.
+  return fault_outcome(end);
+}
+
+void wake(Atomic<std::uint32_t>& word) noexcept {
+  platform::wake_sleepers(word);
 }
 
 PeerState End::check_peers() {

@@ -84,12 +84,10 @@ class End {
 
   [[nodiscard]] const Segment& segment() const { return segment_; }
   [[nodiscard]] Atomic<std::uint32_t>& fault() { return fault_; }
+  [[nodiscard]] const Atomic<std::uint32_t>& fault() const { return fault_; }
   [[nodiscard]] std::uint64_t role() const { return role_; }
   /// The identity of a lane in a trace, the same in all processes.
   [[nodiscard]] std::uint64_t lane_id(std::uint64_t lane) const { return (inode_ << 16U) + lane; }
-  [[nodiscard]] Outcome fault_outcome() const;
-  /// Makes every later call return `damaged`.
-  Outcome refuse_damaged();
 
   void watch(Peer peer) { peers_.push_back(peer); }
   [[nodiscard]] PeerState check_peers();

@@ -6,7 +6,6 @@
 #include "ends.hpp"
 #include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/ticks.hpp"
-#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 
@@ -21,7 +20,7 @@ Producer::Producer(detail::EndPointer end) : end_(std::move(end)) {
   const std::uint64_t head = words.cons_head.load_acquire();
   // edge: message-published (acquire)
   const std::uint64_t tail = words.prod_tail.load_acquire();
-  if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
+  if (tail - head > segment.head.unit_count) detail::refuse_damaged(*end_);
   cursor_ = detail::ProducerCursor(words, segment.head.unit_count, head, tail);
   geometry_ = segment.geometry(number_);
   ahead_ = std::max<std::uint64_t>(1, detail::kAheadBytes / geometry_.unit_bytes);
@@ -76,7 +75,7 @@ Outcome Producer::try_send(std::span<const std::byte> message) {
   const std::uint64_t begun_ticks = trace::is_on() ? platform::ticks() : 0;
   const Outcome outcome = put(message);
   if (outcome != Outcome::done) return outcome;
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  if (has_fault()) return detail::fault_outcome(*end_);
   return publish_and(0, begun_ticks);
 }
 
@@ -136,18 +135,6 @@ void Producer::place(Placement placement) {
 
 void Producer::place(CopyFunction copy) {
   copy_ = std::move(copy);
-}
-
-Outcome Producer::fault_outcome() const noexcept {
-  return end_->fault_outcome();
-}
-
-Outcome Producer::refuse_damaged() noexcept {
-  return end_->refuse_damaged();
-}
-
-void Producer::wake_consumer() noexcept {
-  platform::wake_sleepers(*cons_sleeps_);
 }
 
 }  // namespace headrace::message

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "ends.hpp"
-#include "headrace/platform/wait.hpp"
 
 namespace headrace::message {
 
@@ -112,10 +111,10 @@ void Queue::close() const {
   detail::Control& control = segment.control();
   // edge: message-closed (release)
   control.any_closed.store_release(1);
-  if (detail::must_wake(control.cons_sleeps)) platform::wake_sleepers(control.cons_sleeps);
+  if (detail::must_wake(control.cons_sleeps)) detail::wake(control.cons_sleeps);
   for (std::uint64_t i = 0; i < segment.head.lane_count; ++i) {
     Atomic<std::uint32_t>& word = segment.lane(i).prod_sleeps;
-    if (detail::must_wake(word)) platform::wake_sleepers(word);
+    if (detail::must_wake(word)) detail::wake(word);
   }
 }
 

@@ -149,6 +149,12 @@ struct EndDeleter {
   HEADRACE_API void operator()(End* end) const noexcept;
 };
 using EndPointer = std::unique_ptr<End, EndDeleter>;
+/// What every call of an end with a fault returns.
+[[nodiscard]] HEADRACE_API Outcome fault_outcome(const End& end) noexcept;
+/// Makes every later call return `damaged`.
+HEADRACE_API Outcome refuse_damaged(End& end) noexcept;
+/// After must_wake().
+HEADRACE_API void wake(Atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace detail
 
@@ -247,7 +253,7 @@ class HEADRACE_API Producer {
   void stage_many(std::size_t count) noexcept;
   /// Publishes all staged messages with one store, and wakes a sleeping consumer.
   Outcome publish() noexcept {
-    if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+    if (has_fault()) return detail::fault_outcome(*end_);
     return publish_and(0);
   }
   /// stage(), then publish().
@@ -278,14 +284,14 @@ class HEADRACE_API Producer {
  private:
   friend class Queue;
   explicit Producer(detail::EndPointer end);
+  [[nodiscard]] bool has_fault() const noexcept {
+    return fault_->load_relaxed() != 0;  // Private; publishes nothing.
+  }
   Outcome room(std::uint64_t unit_count) noexcept;
   Outcome publish_and(std::uint64_t unit_count, std::uint64_t begun_ticks = 0) noexcept;
   Outcome reserve_variable(std::size_t byte_count, std::span<std::byte>& room) noexcept;
   void skip_to_start() noexcept;
   Outcome put(std::span<const std::byte> message);
-  [[nodiscard]] Outcome fault_outcome() const noexcept;
-  [[nodiscard]] Outcome refuse_damaged() noexcept;
-  void wake_consumer() noexcept;
   /// For a trace: what is published next, and when its copy began, if this object copied it.
   void record(std::uint64_t unit_count, std::uint64_t begun_ticks) const noexcept;
 
@@ -342,15 +348,15 @@ class HEADRACE_API Consumer {
     std::uint32_t number = 0;
   };
   explicit Consumer(detail::EndPointer end);
+  [[nodiscard]] bool has_fault() const noexcept {
+    return fault_->load_relaxed() != 0;  // Private; publishes nothing.
+  }
   [[nodiscard]] Outcome find_lane() noexcept;
   static void pause_for_batch() noexcept;
   [[nodiscard]] Outcome look_further() noexcept;
   [[nodiscard]] Outcome when_empty() noexcept;
   [[nodiscard]] Outcome read_next(Message& message) noexcept;
   [[nodiscard]] Outcome read_variable(Message& message) noexcept;
-  [[nodiscard]] Outcome fault_outcome() const noexcept;
-  [[nodiscard]] Outcome refuse_damaged() noexcept;
-  void wake_producer(Lane& lane) noexcept;
   void release_all() noexcept;
   /// For a trace: what is lent last, and when its copy began, if this object copied it.
   void record(std::size_t byte_count, std::uint64_t begun_ticks) const noexcept;
@@ -370,7 +376,7 @@ class HEADRACE_API Consumer {
 // The hot path, inline.
 
 inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();       // Private; publishes nothing.
+  if (has_fault()) return detail::fault_outcome(*end_);
   if (any_closed_->load_relaxed() != 0) return Outcome::closed;  // Publishes nothing.
   switch (cursor_.room_for(unit_count)) {
     case detail::Look::ready:
@@ -380,7 +386,7 @@ inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
     case detail::Look::damaged:
       break;
   }
-  return refuse_damaged();
+  return detail::refuse_damaged(*end_);
 }
 
 inline Outcome Producer::reserve(std::size_t byte_count, std::span<std::byte>& room_span) noexcept {
@@ -440,7 +446,7 @@ inline Outcome Producer::publish_and(std::uint64_t unit_count, std::uint64_t beg
   if (trace::is_on()) [[unlikely]]
     record(unit_count, begun_ticks);
   cursor_.publish(unit_count);
-  if (detail::must_wake(*cons_sleeps_)) wake_consumer();
+  if (detail::must_wake(*cons_sleeps_)) detail::wake(*cons_sleeps_);
   return Outcome::done;
 }
 
@@ -450,7 +456,7 @@ inline Outcome Producer::commit(std::size_t byte_count) noexcept {
     return publish();
   }
   HEADRACE_CHECK(cursor_.has_room(1), "no more is staged than there is room for", byte_count);
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  if (has_fault()) return detail::fault_outcome(*end_);
   // Only lines that the consumer has released: one that it still reads would be fetched twice.
   if (cursor_.has_room(1 + ahead_)) {
     prefetch_for_write(geometry_.at(cursor_.position() + 1 + ahead_));
@@ -459,7 +465,7 @@ inline Outcome Producer::commit(std::size_t byte_count) noexcept {
 }
 
 inline Outcome Consumer::find_lane() noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  if (has_fault()) return detail::fault_outcome(*end_);
   if (lane_count_ > 1) return look_further();
   detail::ConsumerCursor& cursor = lane_->cursor;
   if (cursor.count() != 0) return Outcome::done;
@@ -476,7 +482,7 @@ inline Outcome Consumer::find_lane() noexcept {
     case detail::Look::damaged:
       break;
   }
-  return refuse_damaged();
+  return detail::refuse_damaged(*end_);
 }
 
 inline Outcome Consumer::peek(Message& message) noexcept {
@@ -519,12 +525,12 @@ inline Outcome Consumer::peek_many(std::size_t count, Message& messages) noexcep
 }
 
 inline Outcome Consumer::release() noexcept {
-  if (fault_->load_relaxed() != 0) return fault_outcome();  // Private; publishes nothing.
+  if (has_fault()) return detail::fault_outcome(*end_);
   if (lane_count_ > 1) {
     release_all();
   } else if (lane_->cursor.has_lent()) {
     lane_->cursor.retire();
-    if (detail::must_wake(*lane_->prod_sleeps)) wake_producer(*lane_);
+    if (detail::must_wake(*lane_->prod_sleeps)) detail::wake(*lane_->prod_sleeps);
   }
   return Outcome::done;
 }
