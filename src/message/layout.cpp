@@ -16,19 +16,6 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Derives the other fields from framing, lengths and counts, which are all below kSegmentBytesMax.
-void lay_out(Head& head) {
-  head.data_offset = round_up(kHeadBytes + head.lane_count * kLaneBytes, kPageBytes);
-  head.lane_data_bytes = round_up(head.unit_bytes * head.unit_count, kPageBytes);
-  head.segment_bytes = head.data_offset + head.lane_count * head.lane_data_bytes;
-}
-
-/// Longest message of a variable ring. Twice a message and its length fits, so that with the skip
-/// at the end a message always fits into an empty ring.
-constexpr std::uint64_t longest_in(std::uint64_t capacity_bytes) {
-  return capacity_bytes / 2 - kVariableUnitBytes;
-}
-
 Failure too_large(const std::string& tried) {
   return fail(Code::capacity_exceeded, tried, "it would have more than 64 TiB",
               "ask for a smaller capacity, shorter messages or fewer producers");
@@ -64,7 +51,9 @@ Result<Head> head_of(const QueueOptions& options) {
     head.unit_bytes = kVariableUnitBytes;
     const std::uint64_t bytes = std::bit_ceil(std::max<std::uint64_t>(kPageBytes, capacity_bytes));
     head.unit_count = bytes / kVariableUnitBytes;
-    const std::uint64_t longest = std::min<std::uint64_t>(longest_in(bytes), kVariableBytesMax);
+    // Twice a message and its length fits, so that with the skip at the end a message always fits
+    // into an empty ring.
+    const std::uint64_t longest = std::min(bytes / 2 - kVariableUnitBytes, kVariableBytesMax);
     head.message_bytes_max = options.message_bytes == 0 ? longest : options.message_bytes;
     if (head.message_bytes_max > longest) {
       return refuse(fmt::format("messages may have {} bytes and the capacity is {}",
@@ -73,7 +62,9 @@ Result<Head> head_of(const QueueOptions& options) {
     }
   }
   if (head.unit_bytes * head.unit_count > kSegmentBytesMax / kProducersMax) return too_large(tried);
-  lay_out(head);
+  head.data_offset = round_up(kHeadBytes + head.lane_count * kLaneBytes, kPageBytes);
+  head.lane_data_bytes = round_up(head.unit_bytes * head.unit_count, kPageBytes);
+  head.segment_bytes = head.data_offset + head.lane_count * head.lane_data_bytes;
   return head;
 }
 
@@ -96,23 +87,14 @@ Result<Head> read_head(std::span<const std::byte> bytes, std::uint64_t file_byte
         fmt::format("it is of version {}, and this library knows {}", head.version, kVersion),
         "use the same version of Headrace at both ends");
   }
-  const bool fixed = head.framing == static_cast<std::uint32_t>(Framing::fixed);
-  const bool known = fixed || head.framing == static_cast<std::uint32_t>(Framing::variable);
-  constexpr std::uint64_t kPartMax = kSegmentBytesMax / kProducersMax;
-  if (!known || head.lane_count == 0 || head.lane_count > kProducersMax || head.unit_count < 2 ||
-      !std::has_single_bit(head.unit_count) || head.unit_bytes == 0 || head.unit_bytes > kPartMax ||
-      head.unit_count > kPartMax / head.unit_bytes || head.message_bytes_max == 0 ||
-      head.message_bytes_max > kPartMax) {
-    return refuse("its head is damaged");
-  }
-  Head expected = head;
-  expected.unit_bytes = fixed ? round_up(head.message_bytes_max, 8) : kVariableUnitBytes;
-  lay_out(expected);
-  const bool fits =
-      fixed || (head.unit_count * kVariableUnitBytes >= kPageBytes &&
-                head.message_bytes_max <= kVariableBytesMax &&
-                head.message_bytes_max <= longest_in(head.unit_count * kVariableUnitBytes));
-  if (!(expected == head) || !fits) return refuse("its head is damaged");
+  const auto framing = static_cast<Framing>(head.framing);
+  const Result<Head> expected =
+      head_of({.framing = framing,
+               .message_bytes = head.message_bytes_max,
+               .capacity = Bytes(head.unit_bytes * head.unit_count),
+               .producers_max = static_cast<std::uint32_t>(head.lane_count)});
+  const bool is_known = framing == Framing::fixed || framing == Framing::variable;
+  if (!is_known || !expected || !(head == *expected)) return refuse("its head is damaged");
   if (file_bytes != head.segment_bytes) {
     return refuse(
         fmt::format("it has {} bytes and was made with {}", file_bytes, head.segment_bytes));
