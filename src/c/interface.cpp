@@ -125,19 +125,6 @@ JobOfC& of(const headrace_job* job) {
   return *std::launder(reinterpret_cast<JobOfC*>(const_cast<headrace_job*>(job)->opaque));
 }
 
-/// The policies of headrace_policy; the first is empty (the engine's).
-std::span<const engine::MoverPolicy> policies() {
-  constexpr std::size_t kCount = HEADRACE_POLICY_BY_SIZE + 1;
-  static const auto kPolicies = [] {
-    std::array<engine::MoverPolicy, kCount> made;
-    const auto named = engine::movers::named();
-    HEADRACE_CHECK(named.size() + 1 == kCount, "headrace.h names every policy", named.size());
-    for (std::size_t i = 0; i < named.size(); ++i) made[i + 1] = named[i].choose;
-    return made;
-  }();
-  return kPolicies;
-}
-
 /// Saturates at INT64_MAX.
 std::chrono::nanoseconds time_of(std::uint64_t time_ns) {
   return std::chrono::nanoseconds(std::min(time_ns, std::uint64_t{INT64_MAX}));
@@ -207,7 +194,11 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
   if (options->has_path) made.path = static_cast<engine::Path>(options->path);
   made.then = options->then;
   made.then_context = options->then_context;
-  if (options->policy != HEADRACE_POLICY_DEFAULT) made.policy = &policies()[options->policy];
+  engine::MoverPolicy policy;  // Asked during the submission only.
+  if (options->policy != HEADRACE_POLICY_DEFAULT) {
+    policy = engine::movers::named()[options->policy - 1].choose;
+    made.policy = &policy;
+  }
   std::array<Job*, Job::kPredecessorMax + 1> after{};  // If too many, one too many, to be refused.
   made.after = std::span(after).first(std::min(options->after_count, after.size()));
   for (std::size_t i = 0; i < made.after.size() && options->after != nullptr; ++i) {
@@ -258,7 +249,9 @@ headrace::Result<std::unique_ptr<engine::Engine>> make(const headrace_engine_opt
   made.devices.page_faults = static_cast<engine::FaultPolicy>(options.page_faults);
   if (options.late_writes_fail) made.devices.late_writes = engine::LateWrites::fail;
   if (options.timeout_ns != 0) made.devices.timeout = time_of(options.timeout_ns);
-  made.policy = policies()[options.policy];
+  if (options.policy != HEADRACE_POLICY_DEFAULT) {
+    made.policy = engine::movers::named()[options.policy - 1].choose;
+  }
   for (const std::uint32_t node : std::span(options.nodes, options.node_count)) {
     made.nodes.emplace_back(node);
   }
