@@ -79,9 +79,6 @@ Choice choice_of(const Line& line, std::uint64_t index) {
   return {.group = line.groups.size(), .atoms = 0};
 }
 
-Choice nothing() {
-  return {};
-}
 Choice everything(const Line& line) {
   return {.group = line.groups.size(), .atoms = 0};
 }
@@ -102,45 +99,29 @@ class Explorer {
 
   Exploration run() {
     const std::vector<Event>& events = recorder_.events();
-    for (std::size_t i = 0; i < events.size() && !done_; ++i) {
-      if (takes_states_away(events[i])) try_moment(i);
-      apply(events[i], i);
-    }
+    for (std::size_t i = 0; i < events.size() && !done_; ++i) take(events[i], i);
     if (!done_) try_moment(events.size());
     return std::move(result_);
   }
 
  private:
-  [[nodiscard]] bool takes_states_away(const Event& event) const {
-    switch (event.kind) {
-      case Event::Kind::drain:
-      case Event::Kind::mark:
-        return true;
-      case Event::Kind::flush:
-        return event.instruction == FlushInstruction::clflush;
-      case Event::Kind::store:
-      case Event::Kind::word:
-        return recorder_.granularity() == Granularity::byte;
-      case Event::Kind::stream:
-        return false;
-    }
-    return false;
-  }
-
-  void apply(const Event& event, std::size_t index) {
+  /// Tries the states before an event that takes some away, and applies it.
+  void take(const Event& event, std::size_t index) {
     switch (event.kind) {
       case Event::Kind::store:
       case Event::Kind::word:
+        if (recorder_.granularity() == Granularity::byte) try_moment(index);
+        return add_store(event, index);
       case Event::Kind::stream:
-        add_store(event, index);
-        return;
+        return add_store(event, index);
       case Event::Kind::flush:
-        flush(event);
-        return;
+        if (event.instruction == FlushInstruction::clflush) try_moment(index);
+        return flush(event);
       case Event::Kind::drain:
-        drain();
-        return;
+        try_moment(index);
+        return drain();
       case Event::Kind::mark:
+        try_moment(index);
         mark_ = event.mark;
         changed_ = true;  // The same states, but a stronger promise.
         return;
@@ -241,7 +222,7 @@ class Explorer {
       count = times(count, state_count(line));
     }
     ++result_.moments;
-    choices_.assign(pending_.size(), nothing());
+    choices_.assign(pending_.size(), Choice());
     if (count <= options_.exhaustive_max) {
       ++result_.moments_exhaustive;
       try_all(0);
@@ -277,7 +258,7 @@ class Explorer {
     for (std::uint64_t mask = 0; mask < (std::uint64_t{1} << line_count) && !enough(); ++mask) {
       for (std::size_t i = 0; i < line_count; ++i) {
         const bool whole = (mask >> i & 1U) != 0;
-        choices_[first + i] = whole ? everything(*pending_[first + i]) : nothing();
+        choices_[first + i] = whole ? everything(*pending_[first + i]) : Choice();
       }
       try_state();
     }
@@ -290,7 +271,7 @@ class Explorer {
         set_all_to_everything();
         choices_[line] = choice;
         try_state();
-        choices_.assign(pending_.size(), nothing());
+        choices_.assign(pending_.size(), Choice());
         choices_[line] = choice;
         try_state();
       }
@@ -303,7 +284,7 @@ class Explorer {
         if (random_.chance(torn, 4)) {
           choices_[line] = choice_of(*pending_[line], random_.below(state_count(*pending_[line])));
         } else {
-          choices_[line] = random_.chance(there, 4) ? everything(*pending_[line]) : nothing();
+          choices_[line] = random_.chance(there, 4) ? everything(*pending_[line]) : Choice();
         }
       }
       try_state();
