@@ -78,15 +78,23 @@ struct Pace {
   std::uint64_t bytes_per_second = 0;
 };
 
-struct EmulatorConfig {
-  std::vector<DeviceConfig> devices;
+/// Fixed at creation. A process that opens the registers uses a private copy, so that no later
+/// write of a client can change it.
+struct RunOptions {
   Schedule schedule = Schedule::free_running;
-  std::uint64_t seed = 0;
-  Pace pace;
-  FaultScript faults;
   /// Deterministic only: a submission returns once everything has run, for programs that do not
   /// call step().
   bool run_in_submission = false;
+  std::uint64_t seed = 0;
+  Pace pace;
+  FaultScript faults;
+
+  [[nodiscard]] bool deterministic() const { return schedule == Schedule::deterministic; }
+  [[nodiscard]] bool paced() const { return pace.latency_ns != 0 || pace.bytes_per_second != 0; }
+};
+
+struct EmulatorConfig : RunOptions {
+  std::vector<DeviceConfig> devices;
 };
 
 /// Fails: invalid_argument naming the field that the driver would reject.

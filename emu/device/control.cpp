@@ -73,11 +73,7 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
   registers->version.store_relaxed(kRegistersVersion);
   registers->device_count.store_relaxed(static_cast<std::uint32_t>(config.devices.size()));
   registers->byte_count = sizeof(Registers);
-  registers->run_options.schedule = config.schedule;
-  registers->run_options.run_in_submission = config.run_in_submission;
-  registers->run_options.seed = config.seed;
-  registers->run_options.pace = config.pace;
-  registers->run_options.faults = config.faults;
+  registers->run_options = static_cast<const RunOptions&>(config);
   registers->options_hash = hash_of(registers->run_options);
   Control control(*registers, registers->run_options);
   for (std::uint32_t d = 0; d < config.devices.size(); ++d) {

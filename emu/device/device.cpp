@@ -39,15 +39,15 @@ Device::Device(RegisterMemory memory, Control control, std::unique_ptr<Client> c
       const QueueConfig& queue = config.queues[q];
       portals_[d][q] = std::make_unique<LocalPortal>(
           *client_, DeviceId(d), QueueId(q),
-          dsa::QueueInfo{.name = "dsa" + std::to_string(d) + "/wq" + std::to_string(d) + "." +
-                                 std::to_string(q),
-                         .mode = queue.mode,
-                         .entry_count = queue.size,
-                         .batch_max = queue.batch_max,
-                         .transfer_bytes_max = queue.transfer_bytes_max,
-                         .block_on_fault = queue.block_on_fault,
-                         .opcodes = queue.op_config[0] & capabilities().op_cap[0],
-                         .capabilities = capabilities().gen_cap});
+          dsa::QueueInfo{
+              .name = device_name(DeviceId(d)) + "/" + queue_name(DeviceId(d), QueueId(q)),
+              .mode = queue.mode,
+              .entry_count = queue.size,
+              .batch_max = queue.batch_max,
+              .transfer_bytes_max = queue.transfer_bytes_max,
+              .block_on_fault = queue.block_on_fault,
+              .opcodes = queue.op_config[0] & capabilities().op_cap[0],
+              .capabilities = capabilities().gen_cap});
     }
   }
 }
@@ -60,12 +60,7 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
   RegisterMemory memory(
       static_cast<std::byte*>(::operator new[](registers_bytes(), std::align_val_t(64))));
   const std::span<std::byte> bytes(memory.get(), registers_bytes());
-  EmulatorConfig config;
-  config.devices.assign(devices.begin(), devices.end());
-  config.schedule = options.schedule;
-  config.seed = options.seed;
-  config.pace = options.pace;
-  config.faults = options.faults;
+  const EmulatorConfig config{options, {devices.begin(), devices.end()}};
   HEADRACE_TAKE_WITHIN(tried, control, Control::create(bytes, config));
   for (std::uint32_t d = 0; d < control->device_count(); ++d) {
     HEADRACE_TRY_WITHIN(tried, control->enable_device(DeviceId(d)));

@@ -33,7 +33,6 @@ namespace headrace::emu {
 
 struct Registers;  // Position-independent, lock-free atomics only; valid in shared memory.
 struct DeviceRegisters;
-struct RunOptions;
 
 [[nodiscard]] std::size_t registers_bytes();
 
@@ -147,11 +146,7 @@ using InterruptHandler = std::function<void(std::uint32_t handle)>;
 
 class Client;
 
-struct DeviceOptions {
-  Schedule schedule = Schedule::free_running;
-  std::uint64_t seed = 0;
-  Pace pace;
-  FaultScript faults;
+struct DeviceOptions : RunOptions {
   InterruptHandler interrupt;  ///< Called on an engine thread; handles are 1..1024.
   TraceSink trace;             ///< Empty: no trace.
 };

@@ -157,19 +157,6 @@ struct ClientRegisters {
   alignas(64) MailboxRegisters mailbox;
 };
 
-/// Fixed at creation. A process that opens the registers uses a private copy, so that no later
-/// write of a client can change it.
-struct RunOptions {
-  Schedule schedule = Schedule::free_running;
-  bool run_in_submission = false;
-  std::uint64_t seed = 0;
-  Pace pace;
-  FaultScript faults;
-
-  [[nodiscard]] bool deterministic() const { return schedule == Schedule::deterministic; }
-  [[nodiscard]] bool paced() const { return pace.latency_ns != 0 || pace.bytes_per_second != 0; }
-};
-
 struct Registers {
   Atomic<std::uint64_t> magic;  ///< Written last.
   Atomic<std::uint32_t> version;

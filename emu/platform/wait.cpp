@@ -9,6 +9,8 @@
 
 #include <cerrno>
 
+#include "headrace/base/clock.hpp"
+
 namespace headrace::emu::platform {
 namespace {
 
@@ -32,10 +34,7 @@ void wake(const Atomic<std::uint32_t>& word, std::uint32_t count_max) noexcept {
 }
 
 std::uint64_t now_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000ULL +
-         static_cast<std::uint64_t>(now.tv_nsec);
+  return static_cast<std::uint64_t>(SteadyClock::now().count());
 }
 
 void yield() noexcept {

@@ -15,7 +15,7 @@ void sleep_on(const Atomic<std::uint32_t>& word, std::uint32_t old,
               std::chrono::nanoseconds wait_max) noexcept;
 /// Wakes up to `count_max` sleepers of `word`, in any process. Async-signal-safe.
 void wake(const Atomic<std::uint32_t>& word, std::uint32_t count_max) noexcept;
-/// CLOCK_MONOTONIC, common to all processes. Async-signal-safe.
+/// The monotonic clock, common to all processes. Async-signal-safe.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 void yield() noexcept;
 void pause() noexcept;
