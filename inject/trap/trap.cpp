@@ -4,6 +4,7 @@
 
 #include <x86intrin.h>
 
+#include <array>
 #include <cerrno>
 #include <span>
 
@@ -53,24 +54,21 @@ constexpr std::uint64_t kLimit = 100'000;
 
 struct Watched {
   std::uint64_t line = 0;  // 0: none.
-  std::uint64_t seen[8] = {};
+  std::array<std::uint64_t, 8> seen = {};
 };
 constinit thread_local Watched watched [[gnu::tls_model("initial-exec")]];
 
-bool read_line(std::uint64_t line, std::uint64_t (&into)[8]) noexcept {
-  return !guarded::copy_up(reinterpret_cast<std::uint64_t>(&into[0]), line, sizeof(into)).fault;
+bool read_line(std::uint64_t line, std::array<std::uint64_t, 8>& into) noexcept {
+  return !guarded::copy_up(reinterpret_cast<std::uint64_t>(into.data()), line, sizeof(into)).fault;
 }
 
 bool has_changed() noexcept {
-  std::uint64_t now[8];
-  if (!read_line(watched.line, now)) return true;
-  for (unsigned i = 0; i < 8; ++i) {
-    if (now[i] != watched.seen[i]) return true;
-  }
-  return false;
+  std::array<std::uint64_t, 8> now;
+  return !read_line(watched.line, now) || now != watched.seen;
 }
 
-/// Waits for `done` or the deadline; true if the limit came first.
+/// Waits for `done` or the deadline (time-stamp counter); true if the operating system's limit came
+/// first.
 template <typename Done>
 bool wait(std::uint64_t deadline, Done done) noexcept {
   const std::uint64_t limit = __rdtsc() + kLimit;
@@ -89,20 +87,6 @@ bool watch(std::uint64_t address) noexcept {
   if (read_line(watched.line, watched.seen)) return true;
   watched.line = 0;
   return false;
-}
-
-/// UMWAIT: returns when the watched line has changed, at `deadline` (time-stamp counter), or at the
-/// operating system's limit: then true. Returns at once if nothing is watched.
-bool wait_watched(std::uint64_t deadline) noexcept {
-  if (watched.line == 0) return false;
-  const bool limited = wait(deadline, has_changed);
-  watched.line = 0;
-  return limited;
-}
-
-/// TPAUSE: as UMWAIT without a line.
-bool wait_until(std::uint64_t deadline) noexcept {
-  return wait(deadline, [] { return false; });
 }
 
 /// A thread's partial line of portal stores narrower than 64 bytes. A descriptor is submitted when
@@ -370,8 +354,13 @@ Verdict Execution::pause() noexcept {
   if ((frame_.general(instruction_.register_index) & 0xffff'fffeU) != 0) return protection_fault();
   const std::uint64_t deadline =
       (frame_.general(kRdx) & 0xffff'ffffU) << 32 | (frame_.general(kRax) & 0xffff'ffffU);
-  const bool limited =
-      instruction_.kind == InstructionKind::umwait ? wait_watched(deadline) : wait_until(deadline);
+  bool limited = false;
+  if (instruction_.kind == InstructionKind::tpause) {
+    limited = wait(deadline, [] { return false; });
+  } else if (watched.line != 0) {  // UMWAIT returns at once if nothing is watched.
+    limited = wait(deadline, has_changed);
+    watched.line = 0;
+  }
   frame_.set_flags(false, limited);
   return finish();
 }
