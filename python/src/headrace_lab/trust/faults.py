@@ -269,13 +269,14 @@ def faulty_disk(program: str, folder: Path) -> Iterator[Path]:
         each.mkdir()
     with held():
         server = subprocess.Popen(  # noqa: S603 - Our own program.
-            [program, str(folder / "real"), str(mount), "cached"], stderr=subprocess.DEVNULL
+            [program, str(folder / "real"), str(mount), "cached"], stderr=subprocess.PIPE, text=True
         )
     with undone_at_signals(server.terminate):
         try:
             while not (mount / ".faults").exists():
                 if server.poll() is not None:
-                    raise NotPossibleError("FUSE file systems cannot be mounted here")
+                    _, why = server.communicate()
+                    raise NotPossibleError(f"FUSE file systems cannot be mounted here: {why}")
                 time.sleep(0.01)
             yield mount
         finally:
