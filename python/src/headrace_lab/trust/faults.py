@@ -281,7 +281,7 @@ def faulty_disk(program: str, folder: Path) -> Iterator[Path]:
             yield mount
         finally:
             server.terminate()  # It unmounts.
-            server.wait()
+            server.communicate()
 
 
 def try_store(name: str, rounds: int, program: str) -> dict[str, dict[str, Any]]:
