@@ -20,6 +20,7 @@ int write_all(int descriptor, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
     if (put < 0 && errno != EINTR) return errno;
+    if (put == 0) return ENOSPC;  // Of an odd device, which would return it for ever.
     if (put > 0) bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
   return 0;
