@@ -56,18 +56,24 @@ def query(node: int, lineitem: str) -> str:
     )
 
 
-NUMBERS = " ".join(str(node) for node in range(NODES))
+def points() -> str:
+    """The CPU moves between all nodes, the engine's software from each to the first."""
+    software = {"by": "engine", "path": "software", "policy": "smart_copy"}
+    lines = []
+    for source in range(NODES):
+        for target in range(NODES):
+            where = {"source": source, "target": target, "bytes": 65536, "span": 524288, "count": 8}
+            lines += [{"by": "cpu"} | where] + [software | where] * (target == 0)
+    return "\n".join(json.dumps(line) for line in lines)
+
+
 NODES_SCRIPT = f"""
 {COMMAND} topo --json >topo.json || exit
 export HEADRACE_GUEST_TILES={TILES}
 {BUILT}/tests/guest/cache_guest_test --gtest_brief=1 >cache 2>&1 || exit
-for source in {NUMBERS}; do
-  for target in {NUMBERS}; do
-    where="source=$source target=$target bytes=65536 span=524288 count=8"
-    echo "by=cpu $where"
-    [ $target != 0 ] || echo "by=engine path=software policy=smart_copy $where"
-  done
-done >points
+cat >points <<'END'
+{points()}
+END
 {BUILT}/bench/engine/meter/headrace-bench-movement 1 1 <points >figures || exit
 """
 
