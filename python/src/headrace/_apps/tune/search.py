@@ -12,8 +12,10 @@ variant.
 The fastest copies from memory are the slowest in the caches. From `PAIRED_BYTES_MIN` on, pairs
 therefore join the finalists: one variant, or memmove, for cached bytes, and one halved only in cold
 cells for the others; code in front of both probes where the bytes are. A pair is measured and
-judged as a variant. In shorter classes the probe costs too much, and a copy that bypasses the
-caches loses more than it gained when the target is read next.
+judged as a variant; its first variant is the one that would be chosen without pairs, because a
+program whose copies do not probe gets that alone. In shorter classes the probe costs too much, and
+a copy that bypasses the caches loses more than it gained when the target is read next. Longer
+copies than a quarter of the last-level cache find little in it, with both sides and other data.
 
 If a core needs time to switch to 64-byte registers (`Meter.find_wide_cost`), short copies through
 them are judged slower by `WIDE_HANDICAP`: a batch of them hides that time, a copy in a program does
@@ -57,8 +59,8 @@ PAIR = " | "
 """Separates the two variants of a pair: for cached and for uncached bytes."""
 PAIRED_BYTES_MIN = 1 << 16
 """Smallest upper bound of a class with pairs; docs/concepts/copy.md has the figures."""
-PAIRED_WARM, PAIRED_COLD = 2, 2
-"""Variants that are paired, beside memmove."""
+PAIRED_COLD = 3
+"""Variants for uncached bytes that are tried in pairs."""
 
 SCREENED_SHARE = 0.05
 SCREENED_MIN, SCREENED_MAX = 1000, 2000
@@ -296,23 +298,31 @@ def halve(
         return time.monotonic() > deadline
 
     left = _trials.halved(bench, HALVING, FINALISTS, is_over)
-    if paired:
-        cold = _trials.halved(bench, HALVING, FINALISTS, is_over, goal="cold")[:PAIRED_COLD]
-        warm = [LIBC, *bench.best(PAIRED_WARM, goal="hot")]
-        left += [f"{one}{PAIR}{other}" for one in warm for other in cold if one != other]
+    cold = _trials.halved(bench, HALVING, PAIRED_COLD, is_over, goal="cold") if paired else []
+    bench.times_ns.clear()
+    if not cold:
+        return _finals(bench, left, cells, deadline)
+    left = _finals(bench, left, cells, (time.monotonic() + deadline) / 2)
+    warm = choose(bench, left, cells, 0).variant or LIBC
+    pairs = [f"{warm}{PAIR}{each}" for each in cold if each != warm]
+    return left + _finals(bench, pairs, cells, deadline)
+
+
+def _finals(bench: Bench, left: Sequence[str], cells: Sequence[Cell], deadline: float) -> list[str]:
+    """Measure variants in every cell until the deadline, at last only the best few."""
     # Discard the rounds that selected them: they are biased by luck.
     for variant in left:
         bench.logs[variant] = {}
-    bench.times_ns.clear()
     for index in range(FINAL_ROUNDS_MAX):
         if index == FINAL_ROUNDS_ALL:
             left = _hopeful(bench, left)
         for cell in cells:
             bench.measure(left, cell)
         is_long = bench.bytes_max >= LONG_BYTES
-        if index + 1 >= (FINAL_ROUNDS_MIN if is_long else FINAL_ROUNDS_ALL) and is_over():
+        rounds_min = FINAL_ROUNDS_MIN if is_long else FINAL_ROUNDS_ALL
+        if index + 1 >= rounds_min and time.monotonic() > deadline:
             break
-    return left
+    return list(left)
 
 
 def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:

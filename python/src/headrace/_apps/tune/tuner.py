@@ -129,6 +129,8 @@ class Tuner:
         costs = [meter.find_wide_cost() for _ in range(PROBE_ROUNDS)]
         self._wide_cost = statistics.median(map(float, filter(None, costs))) if all(costs) else None
         self._wide_handicap = search.wide_handicap(self._wide_cost)
+        # Longer copies find little in the last-level cache, so there is nothing to probe for.
+        self._paired_bytes_max = l3_bytes // 4
         # At least a few places on each side.
         self._last_level_bytes_max = last_level_bytes // 32
         self._threads_bytes_max = pool_bytes // settings.thread_count // 2 - (16 << 10)
@@ -167,7 +169,10 @@ class Tuner:
             last_level_bytes_max=self._last_level_bytes_max,
             threads_bytes_max=self._threads_bytes_max,
         )
-        paired = self._probe is not None and bytes_max >= search.PAIRED_BYTES_MIN
+        paired = (
+            self._probe is not None
+            and search.PAIRED_BYTES_MIN <= bytes_max <= self._paired_bytes_max
+        )
         begin = time.monotonic()
         bench = self._bench(bytes_max)
         if variants:
