@@ -8,12 +8,17 @@ this machine's measured record, and compared with what traces of the program wit
 the time in submissions and waits, the median of the rounds. The same median of as many further
 runs, in turns with the first, says what the measure is worth.
 
+A program first does the same without recording. Linux may begin a worker on the processor of the
+thread that submits, and leaves it there for the first 10 to 40 ms: then each wait takes 6 to 55 us
+longer, although the other processor is idle.
+
 A run that other work disturbs says nothing about the model, and other work only adds time. So of
 several runs the fastest count. How much they were disturbed is printed: the time in which threads
 of the program waited for a processor, but at most the time in which other programs had one. As
 root all runs have the highest priority that is not real-time.
 """
 
+import itertools
 import json
 import os
 import random
@@ -40,9 +45,11 @@ SIZES = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 PATTERNS = ("wait", "compute", "batch")
 COMPUTE_S = 100e-6
 BATCH = 8
-POOL_BYTES = 64 << 20
+POOL_BYTES = 128 << 20
 """Of each side, so that no place is cached when it is used again."""
 MOVED_BYTES = 256 << 20
+WARM_S = 0.1
+"""Long enough for Linux to move a worker away from the thread that submits."""
 TRIES = 3
 """Runs for each one that counts."""
 RECORDED, PREDICTED = 1, 2
@@ -78,8 +85,11 @@ def programs() -> list[Program]:
     ] + [Program(pattern, size, True, 2) for pattern in PATTERNS[:2] for size in SIZES[1:3]]
 
 
-def execute(program: Program, workers: int) -> float:
-    """Run it in this process: how much other work disturbed it, as a share of its time."""
+def execute(program: Program, workers: int, trace: str) -> float:
+    """Run it in this process, and record it into `trace`.
+
+    Returns how much other work disturbed it, as a share of its time.
+    """
     processors = len(os.sched_getaffinity(0))
     with headrace.Engine(path="cpu", threads_per_node=workers) as engine:
         turns = threading.Barrier(program.threads + 1)
@@ -90,10 +100,12 @@ def execute(program: Program, workers: int) -> float:
         for each in threads:
             each.start()
         turns.wait()
+        headrace.start_trace(trace)
         begin_ns, (ran_ns, waited_ns) = time.perf_counter_ns(), _scheduled()
         turns.wait()
         turns.wait()
         (ran_after_ns, waited_after_ns), end_ns = _scheduled(), time.perf_counter_ns()
+        headrace.stop_trace()
         turns.wait()
         for each in threads:
             each.join()
@@ -117,9 +129,8 @@ def _moves(program: Program, engine: headrace.Engine, turns: threading.Barrier) 
     source, target = (np.ones(pool, np.uint8) for _ in range(2))
     count = MOVED_BYTES // program.size // program.threads
     group = BATCH if program.pattern == "batch" else 1
-    turns.wait()
-    turns.wait()
-    for index in range(0, count, group):
+
+    def move(index: int) -> None:
         parts = [
             slice(at, at + program.size)
             for at in ((index + i) * program.size % pool if program.cold else i * program.size
@@ -132,6 +143,16 @@ def _moves(program: Program, engine: headrace.Engine, turns: threading.Barrier) 
                 pass
         for job in jobs:
             job.wait()
+
+    warm = time.perf_counter() + WARM_S
+    for index in itertools.count(0, group):
+        move(index)
+        if time.perf_counter() > warm:
+            break
+    turns.wait()
+    turns.wait()
+    for index in range(0, count, group):
+        move(index)
     turns.wait()
     turns.wait()
 
@@ -148,8 +169,7 @@ def _run(program: Program, workers: int, trace: Path) -> _Run:
     words = [*map(str, (program.pattern, program.size, int(program.cold), program.threads))]
     trace.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, __file__, "run", *words, str(workers)],
-        env=os.environ | {"HEADRACE_TRACE": str(trace)},
+        [sys.executable, __file__, "run", *words, str(workers), str(trace)],
         check=True,
         timeout=600,
         capture_output=True,
@@ -248,9 +268,9 @@ class Records:
 def main() -> None:
     """Print a table, and the errors."""
     if sys.argv[1:2] == ["run"]:
-        pattern, *numbers = sys.argv[2:]
+        pattern, *numbers, trace = sys.argv[2:]
         size, cold, threads, workers = map(int, numbers)
-        print(execute(Program(pattern, size, bool(cold), threads), workers))  # noqa: T201
+        print(execute(Program(pattern, size, bool(cold), threads), workers, trace))  # noqa: T201
         return
     with suppress(OSError):
         # Linux shares processors between sessions first, by the priority of each.
