@@ -3,6 +3,7 @@
 // leave one. Not for: the rates of cores (world.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -50,16 +51,17 @@ class Processors {
     waiting_.resize(count);
     while (count > 0) free_.push_back(--count);
   }
-  /// Calls `run` on a processor: after `delay_ns` or, if none is free, when the thread on the
-  /// processor `near` leaves it. Returns whether one is free.
-  bool take(Seat& seat, std::uint32_t near, double delay_ns, Fluid::Action run) {
+  /// Calls `run` on a processor: after `delay_ns` on its last one or another that is free or, if
+  /// none is, when the thread on its last one leaves it. Returns whether one is free.
+  bool take(Seat& seat, double delay_ns, Fluid::Action run) {
     if (limited()) {
       if (free_.empty()) {
-        waiting_[near].push_back({&seat, std::move(run)});
+        waiting_[seat.number % waiting_.size()].push_back({&seat, std::move(run)});
         return false;
       }
-      seat.number = free_.back();
-      free_.pop_back();
+      const auto last = std::ranges::find(free_, seat.number);
+      seat.number = last == free_.end() ? free_.back() : *last;
+      std::erase(free_, seat.number);
     }
     fluid_.after(delay_ns, [this, &seat, run = std::move(run)] {
       seat.since_ns = fluid_.now_ns();
@@ -79,7 +81,8 @@ class Processors {
       }
       Waiting next = std::move(waiting.front());
       waiting.pop_front();
-      take(*next.seat, seat.number, 0, std::move(next.run));
+      next.seat->number = seat.number;
+      take(*next.seat, 0, std::move(next.run));
       return;
     }
   }

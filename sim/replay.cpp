@@ -64,7 +64,7 @@ class Replayer {
     left_count_ = trace_.threads.size() + trace_.operations.size();
     for (std::uint32_t t = 0; t < trace_.threads.size(); ++t) {
       world_.fluid().after(trace_.threads[t].begin_ns * options_.compute_scale, [this, t] {
-        processors_.take(threads_[t].seat, 0, 0, [this, t] { go(t); });
+        processors_.take(threads_[t].seat, 0, [this, t] { go(t); });
       });
     }
     world_.fluid().run();
@@ -106,8 +106,8 @@ class Replayer {
   };
   struct Pool {
     std::deque<Worker> workers;
-    std::vector<Worker*> sleeping;  ///< The last one has worked last.
-    std::vector<Worker*> looking;   ///< Likewise.
+    std::vector<Worker*> sleeping;  ///< The first one sleeps for longest.
+    std::vector<Worker*> looking;   ///< The last one has worked last.
     struct Task {
       std::uint32_t index = 0;
       double bytes = 0;  ///< Of a piece.
@@ -178,8 +178,10 @@ class Replayer {
           options_.workers != 0 ? options_.workers
                                 : static_cast<std::uint32_t>(std::max(1.0, socket.core_count / 2));
       for (std::uint32_t i = 0; i < count; ++i) {
-        pool.workers.emplace_back().core = world_.add_core();
-        pool.sleeping.push_back(&pool.workers.back());
+        Worker& worker = pool.workers.emplace_back();
+        worker.core = world_.add_core();
+        worker.seat.number = count - 1 - i;
+        pool.sleeping.push_back(&worker);
       }
       busy_max += count;
       processor_count += socket.core_count;
@@ -241,7 +243,7 @@ class Replayer {
         if (step.asleep_ns == 0) return compute(t, computing_ns);
         processors_.leave(thread.seat);
         return world_.fluid().after(step.asleep_ns, [this, t, computing_ns] {
-          processors_.take(threads_[t].seat, threads_[t].seat.number, 0,
+          processors_.take(threads_[t].seat, 0,
                            [this, t, computing_ns] { compute(t, computing_ns); });
         });
       }
@@ -281,7 +283,7 @@ class Replayer {
   }
   /// A thread on the processor of another one needs no interrupt to wake.
   double wake(Seat& seat, double wake_ns, Fluid::Action run) {
-    return processors_.take(seat, waker_, wake_ns, std::move(run)) ? model_.core.waking_ns : 0;
+    return processors_.take(seat, wake_ns, std::move(run)) ? model_.core.waking_ns : 0;
   }
 
   void compute(std::uint32_t t, double time_ns) {
@@ -331,7 +333,6 @@ class Replayer {
         return false;
       case Way::worker:
         world_.fluid().after(asking_ns(what), [this, t, index] {
-          waker_ = threads_[t].seat.number;
           world_.fluid().after(post(index), then_go(t, Doing::moving));
         });
         return false;
@@ -443,8 +444,8 @@ class Replayer {
     const bool looks = !pool.looking.empty();
     std::vector<Worker*>& idle = looks ? pool.looking : pool.sleeping;
     if (idle.empty()) return 0;
-    Worker& worker = *idle.back();
-    idle.pop_back();
+    Worker& worker = looks ? *idle.back() : *idle.front();  // As a futex wakes.
+    std::erase(idle, &worker);
     ++worker.idle_count;
     if (looks) {
       worker.looks.end(world_.fluid().now_ns() - worker.idle_since_ns, true);
@@ -462,14 +463,12 @@ class Replayer {
     const auto [index, bytes, pieces] = pool.tasks.front();
     pool.tasks.pop_front();
     if (pieces > 1) pool.tasks.push_back({index, bytes, pieces - 1});
-    waker_ = worker.seat.number;
     const double waking_ns = pool.tasks.empty() ? 0 : wake(pool);
     world_.fluid().after(waking_ns, [this, &pool, &worker, index, bytes] {
       carry_by(worker.core, index, bytes, [this, &pool, &worker, index] {
         double busy_ns = 0;
         if (--parts_left_[index] == 0) {
           parts_left_.erase(index);
-          waker_ = worker.seat.number;
           busy_ns = end(index, true);
         }
         world_.fluid().after(busy_ns, [this, &pool, &worker] {
@@ -542,7 +541,6 @@ class Replayer {
         woken.push_back(each.second);
         return true;
       });
-      waker_ = threads_[t].seat.number;
       for (const std::uint32_t receiver : woken) {
         unblock(receiver, model_.core.handover_ns / 2, model_.core.wake_ns, [this, receiver] {
           note(threads_[receiver], Doing::waiting);
@@ -656,8 +654,7 @@ class Replayer {
   std::vector<Lane> lanes_;
   std::size_t left_count_ = 0;  ///< Threads and operations that have not ended.
   Processors processors_{world_.fluid()};
-  std::uint32_t waker_ = 0;  ///< Processor of the thread that wakes another one.
-  Looks looks_;              ///< Of threads that wait.
+  Looks looks_;  ///< Of threads that wait.
   std::optional<Receivers> receivers_;
   std::vector<double> undisturbed_ns_;  ///< A thread's pass over its working set.
   std::uint64_t message_count_ = 0;

@@ -48,6 +48,8 @@ BATCH = 8
 POOL_BYTES = 128 << 20
 """Of each side, so that no place is cached when it is used again."""
 MOVED_BYTES = 256 << 20
+MOVES_MIN = 256
+"""Threads learn for how long to look from some 20 waits; a replay begins with what new ones know."""
 WARM_S = 0.1
 """Long enough for Linux to move a worker away from the thread that submits."""
 TRIES = 3
@@ -127,7 +129,7 @@ def _scheduled() -> tuple[int, int]:
 def _moves(program: Program, engine: headrace.Engine, turns: threading.Barrier) -> None:
     pool = max(POOL_BYTES if program.cold else BATCH * program.size, program.size)
     source, target = (np.ones(pool, np.uint8) for _ in range(2))
-    count = MOVED_BYTES // program.size // program.threads
+    count = max(MOVED_BYTES // program.size, MOVES_MIN) // program.threads
     group = BATCH if program.pattern == "batch" else 1
 
     def move(index: int) -> None:
