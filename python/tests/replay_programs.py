@@ -49,7 +49,7 @@ POOL_BYTES = 128 << 20
 """Of each side, so that no place is cached when it is used again."""
 MOVED_BYTES = 256 << 20
 MOVES_MIN = 256
-"""Threads learn for how long to look from some 20 waits; a replay begins with what new ones know."""
+"""Threads learn for how long to look from some 20 waits; a replay begins with new threads."""
 WARM_S = 0.1
 """Long enough for Linux to move a worker away from the thread that submits."""
 TRIES = 3
