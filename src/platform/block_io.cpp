@@ -3,13 +3,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#if HEADRACE_HAS_URING
-#include <liburing.h>
-#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -163,7 +161,6 @@ struct BlockIo::State {
   bool has_own_ring HEADRACE_GUARDED_BY(own_mutex) = false;
   bool is_awaited HEADRACE_GUARDED_BY(own_mutex) = false;
 
-#if HEADRACE_HAS_URING
   /// What could not be read without waiting goes to the other ring.
   void take_own(std::vector<BlockRequest*>& ended) HEADRACE_REQUIRES(own_mutex) {
     if (own_in_flight == 0) return;
@@ -288,10 +285,6 @@ struct BlockIo::State {
 
   io_uring ring{};
   io_uring own_ring{};
-#else
-  int make_ring() { return ENOSYS; }
-  void serve() {}
-#endif
   bool has_ring = false;
 };
 
@@ -362,7 +355,6 @@ void BlockIo::submit(std::span<BlockRequest* const> requests) {
   state.wake->signal();
 }
 
-#if HEADRACE_HAS_URING
 bool BlockIo::try_read(BlockRequest& request) {
   State& state = *state_;
   const Lock own_lock(state.own_mutex);
@@ -402,14 +394,6 @@ bool BlockIo::wait_for_reads(State& state, std::chrono::nanoseconds time_max) {
   if (!ended.empty()) state.report(ended);
   return true;
 }
-#else
-bool BlockIo::try_read(BlockRequest& /*request*/) {
-  return false;
-}
-bool BlockIo::wait_for_reads(State& /*state*/, std::chrono::nanoseconds /*time_max*/) {
-  return false;
-}
-#endif
 
 const std::string& BlockIo::note() const {
   return state_->note;

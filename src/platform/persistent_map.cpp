@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Persistent mappings, and the SIGBUS handler for mapped pages that vanish.
 #include <fmt/format.h>
+#include <libpmem2.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <csignal>
@@ -14,21 +14,7 @@
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/shared_file.hpp"
 
-#if HEADRACE_HAS_PMEM2
-#include <libpmem2.h>
-#endif
-
 namespace headrace::platform {
-
-#if HEADRACE_HAS_PMEM2
-
-struct PersistentMap::State {
-  pmem2_map* map = nullptr;
-
-  ~State() {
-    if (map != nullptr) pmem2_map_delete(&map);
-  }
-};
 
 namespace {
 
@@ -73,72 +59,25 @@ Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) 
       writable ? unsigned{PMEM2_PROT_READ} | unsigned{PMEM2_PROT_WRITE} : unsigned{PMEM2_PROT_READ};
   int code = pmem2_config_set_required_store_granularity(config.get(), PMEM2_GRANULARITY_PAGE);
   if (code == 0) code = pmem2_config_set_protection(config.get(), protection);
-  auto state = std::make_unique<State>();
-  if (code == 0) code = pmem2_map_new(&state->map, config.get(), source.get());
+  pmem2_map* map = nullptr;
+  if (code == 0) code = pmem2_map_new(&map, config.get(), source.get());
   if (code != 0) return describe(tried, code);
-  return PersistentMap(std::move(state));
+  return PersistentMap(map);
+}
+
+void PersistentMap::Unmap::operator()(pmem2_map* map) const {
+  pmem2_map_delete(&map);
 }
 
 std::span<std::byte> PersistentMap::bytes() const {
-  return {static_cast<std::byte*>(pmem2_map_get_address(state_->map)),
-          pmem2_map_get_size(state_->map)};
+  return {static_cast<std::byte*>(pmem2_map_get_address(map_.get())),
+          pmem2_map_get_size(map_.get())};
 }
 
 StoreGranularity PersistentMap::granularity() const {
   static_assert(PMEM2_GRANULARITY_PAGE == static_cast<int>(StoreGranularity::page));
-  return static_cast<StoreGranularity>(pmem2_map_get_store_granularity(state_->map));
+  return static_cast<StoreGranularity>(pmem2_map_get_store_granularity(map_.get()));
 }
-
-Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
-  // libpmem2 does not write to the range.
-  const int code =
-      pmem2_deep_flush(state_->map, const_cast<std::byte*>(range.data()), range.size());
-  if (code == 0) return {};
-  return describe("flush memory deeply", code);
-}
-
-#else
-
-struct PersistentMap::State {
-  SharedMap map;
-};
-
-Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) {
-  const std::string tried = fmt::format("map '{}'", file.path());
-  struct stat status{};
-  if (::fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return fail(Code::unsupported, tried, "it is a device, and this build has no libpmem2",
-                "build with HEADRACE_PMEM2=ON");
-  }
-  if (status.st_size == 0) {
-    return fail(Code::invalid_argument, tried, "it is empty", "name another file");
-  }
-  const auto byte_count = static_cast<std::uint64_t>(status.st_size);
-  HEADRACE_TAKE(mapped, SharedMap::map(file, byte_count, writable));
-  return PersistentMap(std::make_unique<State>(State{std::move(*mapped)}));
-}
-
-std::span<std::byte> PersistentMap::bytes() const {
-  return state_->map.bytes();
-}
-
-StoreGranularity PersistentMap::granularity() const {
-  return StoreGranularity::page;
-}
-
-Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
-  const int os_errno = sync_pages({const_cast<std::byte*>(range.data()), range.size()});
-  if (os_errno == 0) return {};
-  return fail(Code::io_failed, "flush memory deeply", "the operating system refused",
-              "check the disk", os_errno);
-}
-
-#endif
-
-PersistentMap::PersistentMap(std::unique_ptr<State> state) : state_(std::move(state)) {}
-PersistentMap::PersistentMap(PersistentMap&& other) noexcept = default;
-PersistentMap& PersistentMap::operator=(PersistentMap&& other) noexcept = default;
-PersistentMap::~PersistentMap() = default;
 
 /// A guarded range. The handler may run at any moment, so a slot is in use from the store of
 /// `begin`, which comes last, until `begin` is 0 again. Slots are reused and never freed.

@@ -15,6 +15,8 @@
 #include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/memory.hpp"
 
+struct pmem2_map;  // Of libpmem2.
+
 namespace headrace::platform {
 
 /// Makes a file of `byte_count` bytes that begins with `head`; the rest is zero and allocated on
@@ -137,25 +139,20 @@ enum class StoreGranularity : std::uint8_t { byte, line, page };
 /// Ownership: the destructor unmaps; the SharedFile may be closed before.
 class PersistentMap {
  public:
-  /// Maps with libpmem2, which knows the platform's guarantees; in a build without it with mmap and
-  /// granularity page.
+  /// Maps with libpmem2, which knows the platform's guarantees.
   ///
   /// Fails: invalid_argument for an empty file; io_failed, out_of_memory, unsupported.
   [[nodiscard]] static Result<PersistentMap> map(const SharedFile& file, bool writable);
 
-  PersistentMap(PersistentMap&& other) noexcept;
-  PersistentMap& operator=(PersistentMap&& other) noexcept;
-  ~PersistentMap();
-
   [[nodiscard]] std::span<std::byte> bytes() const;
   [[nodiscard]] StoreGranularity granularity() const;
-  /// Fails: io_failed.
-  [[nodiscard]] Result<void> deep_flush(std::span<const std::byte> range) const;
 
  private:
-  struct State;
-  explicit PersistentMap(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Unmap {
+    void operator()(pmem2_map* map) const;
+  };
+  explicit PersistentMap(pmem2_map* map) : map_(map) {}
+  std::unique_ptr<pmem2_map, Unmap> map_;
 };
 
 /// During its lifetime, SIGBUS for a page of its range replaces the page by zeros in this process

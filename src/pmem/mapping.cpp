@@ -106,8 +106,4 @@ Fault Mapping::fault() const {
   return static_cast<Fault>(state_->fault.load_relaxed());
 }
 
-Result<void> Mapping::deep_flush(std::span<const std::byte> range) const {
-  return state_->map.deep_flush(range);
-}
-
 }  // namespace headrace::pmem

@@ -59,11 +59,6 @@ class HEADRACE_API Mapping {
   /// A medium for one thread. Valid until the mapping is destroyed.
   [[nodiscard]] Medium medium() const;
   [[nodiscard]] Fault fault() const;
-  /// Writes the range to the media themselves, not only to the buffers that ADR saves: for a device
-  /// that may be removed. Slow and rarely needed.
-  ///
-  /// Fails: io_failed.
-  [[nodiscard]] Result<void> deep_flush(std::span<const std::byte> range) const;
 
   struct State;
 

@@ -480,10 +480,7 @@ TEST_F(RingFile, ADeviceThatIsNoPersistentMemoryIsRefused) {
     const Result<void> made = make_ring(path);
     ASSERT_FALSE(producer.has_value());
     ASSERT_FALSE(made.has_value());
-    // Without libpmem2 no device is taken at all.
-    EXPECT_TRUE(producer.error().code == Code::invalid_argument ||
-                producer.error().code == Code::unsupported)
-        << producer.error().message();
+    EXPECT_EQ(producer.error().code, Code::invalid_argument) << producer.error().message();
     EXPECT_EQ(made.error().code, producer.error().code) << made.error().message();
     EXPECT_THAT(made.error().message(), HasSubstr("it is a device"));
   }
