@@ -242,10 +242,10 @@ def records(
 def tuning() -> Tuning:
     """What a search would have found."""
     warm = (
-        "ymm load=t store=t prefetch=t0:4@16+target block=8 align=source backward streams=4 "
+        "ymm load=t store=t prefetch=t0:4@16+target block=8 align=none forward streams=4 "
         "touch=source"
     )
-    cold = "zmm load=nt store=nt prefetch=none block=16 align=target forward streams=1"
+    cold = "zmm load=t store=nt prefetch=none block=16 align=target forward streams=1"
     variants = [warm, f"{warm}{PAIR}{cold}", None]
     cells = [f"{heat} {how}" for heat in ("hot", "cold") for how in ("random", "aligned")]
     choices = [

@@ -53,7 +53,7 @@ def plausible(variant: str, temperature: str) -> float:
     gain = 0.0
     gain += 0.3 if variant.startswith("zmm") else 0.10 if variant.startswith("ymm") else 0.0
     gain -= 0.3 if "store=nt" in variant else 0.0
-    gain -= 0.1 if "backward" in variant or "align=none" in variant else 0.0
+    gain -= 0.1 if "align=none" in variant else 0.0
     if temperature == "cold":
         gain += 0.1 if "+target" in variant else 0.0
         gain += 0.08 if "prefetch=t1:8@16" in variant else 0.03 if "prefetch=t" in variant else 0.0

@@ -2,11 +2,11 @@
 // Generates the machine code of a variant, with Xbyak. Not a compiler: one template, with the
 // variant as its parameters.
 //
-// The template, forward (backward is its mirror image); a turn is an iteration that prefetches:
+// The template; a turn is an iteration that prefetches:
 //
 //   up to two blocks, if the registers hold them: load all, store all
 //   overlapping and short ranges: jump to the fallback
-//   the first line, unaligned; then advance to the next line boundary of the aligned side
+//   the first line, unaligned; then advance to the next line boundary of the target
 //   pages:     while as many pages are left as there are streams: touch the next pages, copy the
 //              same turn of each page
 //   turns:     while a turn and its prefetches end before the last block: prefetch, copy blocks
@@ -47,7 +47,6 @@ class Writer : public Xbyak::CodeGenerator {
         variant_(variant),
         fallback_(fallback),
         block_bytes_(variant.block_line_count * kLine),
-        forward_(variant.direction == Direction::forward),
         high_registers_(platform::cpu_features().avx512) {}
 
   void write() {
@@ -91,18 +90,16 @@ class Writer : public Xbyak::CodeGenerator {
     return high_registers_ && variant_.through != Register::xmm ? 16 + index : index;
   }
 
-  void load(int index, const Xbyak::Address& from, bool nontemporal) {
+  void load(int index, const Xbyak::Address& from) {
     switch (variant_.through) {
       case Register::mmx:
         return movq(Xbyak::Mmx(index), from);
       case Register::xmm:
-        return nontemporal ? movntdqa(Xbyak::Xmm(index), from) : movups(Xbyak::Xmm(index), from);
+        return movups(Xbyak::Xmm(index), from);
       case Register::ymm:
-        return nontemporal ? vmovntdqa(Xbyak::Ymm(vector_index(index)), from)
-                           : vmovups(Xbyak::Ymm(vector_index(index)), from);
+        return vmovups(Xbyak::Ymm(vector_index(index)), from);
       case Register::zmm:
-        return nontemporal ? vmovntdqa(Xbyak::Zmm(vector_index(index)), from)
-                           : vmovups(Xbyak::Zmm(vector_index(index)), from);
+        return vmovups(Xbyak::Zmm(vector_index(index)), from);
       default:
         return mov(word_register(index), from);
     }
@@ -125,25 +122,19 @@ class Writer : public Xbyak::CodeGenerator {
     }
   }
 
-  /// How a piece is loaded and stored.
-  struct Mode {
-    bool load_nontemporal = false;
-    bool store_nontemporal = false;
-  };
-
   /// Copies `byte_count` bytes from [source] to [target]; loads as much as the registers hold
   /// before storing it.
   void copy_piece(const Xbyak::RegExp& target, const Xbyak::RegExp& source, int byte_count,
-                  Mode mode) {
+                  bool nontemporal) {
     const int width = register_bytes();
     const int group_bytes = width * register_count();
     for (int begin = 0; begin < byte_count; begin += group_bytes) {
       const int end = std::min(begin + group_bytes, byte_count);
       for (int at = begin; at < end; at += width) {
-        load((at - begin) / width, ptr[source + at], mode.load_nontemporal);
+        load((at - begin) / width, ptr[source + at]);
       }
       for (int at = begin; at < end; at += width) {
-        store(ptr[target + at], (at - begin) / width, mode.store_nontemporal);
+        store(ptr[target + at], (at - begin) / width, nontemporal);
       }
     }
   }
@@ -178,10 +169,10 @@ class Writer : public Xbyak::CodeGenerator {
     cmp(rdx, block_bytes_);
     jb(to_fallback_, T_NEAR);
     for (int i = 0; i < count; ++i) {
-      load(i, ptr[rsi + static_cast<std::size_t>(i * register_bytes())], false);
+      load(i, ptr[rsi + static_cast<std::size_t>(i * register_bytes())]);
     }
     for (int i = 0; i < count; ++i) {
-      load(count + i, ptr[rsi + rdx + (i * register_bytes() - block_bytes_)], false);
+      load(count + i, ptr[rsi + rdx + (i * register_bytes() - block_bytes_)]);
     }
     for (int i = 0; i < count; ++i) {
       store(ptr[rdi + static_cast<std::size_t>(i * register_bytes())], i, false);
@@ -206,58 +197,25 @@ class Writer : public Xbyak::CodeGenerator {
       jbe(to_fallback_, T_NEAR);
     }
     leave_if_overlapping();
-    // The loop ends before the last block (forward) or after the first one (backward).
-    if (forward_) {
-      lea(r8, ptr[rsi + rdx - block_bytes_]);
-      lea(r9, ptr[rdi + rdx - block_bytes_]);
-    } else {
-      mov(r8, rsi);
-      mov(r9, rdi);
-      add(rsi, rdx);
-      add(rdi, rdx);
+    // The loop ends before the last block.
+    lea(r8, ptr[rsi + rdx - block_bytes_]);
+    lea(r9, ptr[rdi + rdx - block_bytes_]);
+    if (variant_.align != Align::none) {
+      copy_piece(rdi, rsi, kLine, false);
+      advance_to_line();
     }
-    if (variant_.align != Align::none) write_aligning();
-    const Mode mode{variant_.load_nontemporal, variant_.store_nontemporal};
-    if (mode.load_nontemporal) {
-      // movntdqa needs an aligned source. If only the target is aligned and the source is not
-      // congruent to it, use ordinary loads.
-      Xbyak::Label plain;
-      Xbyak::Label done;
-      if (variant_.align == Align::target) {
-        test(esi, kLine - 1);
-        jnz(plain, T_NEAR);
-      }
-      write_turns(mode);
-      if (variant_.align == Align::target) {
-        jmp(done, T_NEAR);
-        L(plain);
-        write_turns({.load_nontemporal = false, .store_nontemporal = mode.store_nontemporal});
-        L(done);
-      }
-    } else {
-      write_turns(mode);
-    }
-    copy_piece(r9, r8, block_bytes_, {});
+    write_turns();
+    copy_piece(r9, r8, block_bytes_, false);
     leave();
   }
 
-  /// Copies the line at the starting end and advances to a line boundary.
-  void write_aligning() {
-    const Xbyak::Reg64& side = variant_.align == Align::target ? rdi : rsi;
-    if (forward_) {
-      copy_piece(rdi, rsi, kLine, {});
-      mov(rcx, side);
-      neg(rcx);
-      and_(ecx, kLine - 1);
-      add(rdi, rcx);
-      add(rsi, rcx);
-    } else {
-      copy_piece(rdi - kLine, rsi - kLine, kLine, {});
-      mov(rcx, side);
-      and_(ecx, kLine - 1);
-      sub(rdi, rcx);
-      sub(rsi, rcx);
-    }
+  /// Advances to the next line boundary of the target.
+  void advance_to_line() {
+    mov(rcx, rdi);
+    neg(rcx);
+    and_(ecx, kLine - 1);
+    add(rdi, rcx);
+    add(rsi, rcx);
   }
 
   void prefetch(const Xbyak::Address& at) {
@@ -284,32 +242,23 @@ class Writer : public Xbyak::CodeGenerator {
   }
 
   void step(int byte_count) {
-    if (forward_) {
-      add(rdi, byte_count);
-      add(rsi, byte_count);
-    } else {
-      sub(rdi, byte_count);
-      sub(rsi, byte_count);
-    }
+    add(rdi, byte_count);
+    add(rsi, byte_count);
   }
 
-  void copy_blocks(int byte_count, int offset, Mode mode) {
-    for (int at = 0; at < byte_count; at += block_bytes_) {
-      // Backward: the highest block first.
-      const int place = forward_ ? offset + at : offset - block_bytes_ - at;
-      copy_piece(rdi + place, rsi + place, block_bytes_, mode);
-    }
+  void copy_block(int place) {
+    copy_piece(rdi + place, rsi + place, block_bytes_, variant_.store_nontemporal);
   }
 
-  void write_turns(Mode mode) {
+  void write_turns() {
     const int prefetch_bytes = variant_.prefetch_line_count * kLine;
     const int turn_bytes = std::max(block_bytes_, prefetch_bytes);
     const int distance_bytes = variant_.prefetch_distance_lines * kLine;
     if (variant_.stream_count > 1 || variant_.touch != Touch::none) {
-      write_pages(turn_bytes, distance_bytes, mode);
+      write_pages(turn_bytes, distance_bytes);
     }
-    if (prefetch_bytes != 0) write_prefetching(turn_bytes, distance_bytes, mode);
-    write_blocks(mode);
+    if (prefetch_bytes != 0) write_prefetching(turn_bytes, distance_bytes);
+    write_blocks();
   }
 
   /// Prefetches a line of each page `offset` bytes from the current position.
@@ -328,7 +277,7 @@ class Writer : public Xbyak::CodeGenerator {
 
   /// Copies pages, interleaved if there are several streams, each a page after the one before. May
   /// touch up to a group of pages beyond the end: harmless, since prefetches do not fault.
-  void write_pages(int turn_bytes, int distance_bytes, Mode mode) {
+  void write_pages(int turn_bytes, int distance_bytes) {
     const int group_bytes = variant_.stream_count * kPage;
     Xbyak::Label group;
     Xbyak::Label turn;
@@ -348,8 +297,7 @@ class Writer : public Xbyak::CodeGenerator {
     }
     for (int at = 0; at < turn_bytes; at += block_bytes_) {
       for (int stream = 0; stream < variant_.stream_count; ++stream) {
-        const int place = stream * kPage + at;
-        copy_piece(rdi + place, rsi + place, block_bytes_, mode);
+        copy_block(stream * kPage + at);
       }
     }
     step(turn_bytes);
@@ -363,25 +311,20 @@ class Writer : public Xbyak::CodeGenerator {
   }
 
   /// Turns that prefetch, while the prefetched lines are within the copy.
-  void write_prefetching(int turn_bytes, int distance_bytes, Mode mode) {
+  void write_prefetching(int turn_bytes, int distance_bytes) {
     Xbyak::Label turn;
     Xbyak::Label done;
     const int reach_bytes = turn_bytes + distance_bytes;
     const auto leave_unless_in_reach = [&] {
-      if (forward_) {
-        lea(r10, ptr[rdi + reach_bytes]);
-        cmp(r10, r9);
-      } else {
-        lea(r10, ptr[r9 + (reach_bytes + block_bytes_)]);
-        cmp(r10, rdi);
-      }
+      lea(r10, ptr[rdi + reach_bytes]);
+      cmp(r10, r9);
     };
     leave_unless_in_reach();
     ja(done, T_NEAR);
     align(kLine);
     L(turn);
-    prefetch_lines(forward_ ? distance_bytes : -distance_bytes - turn_bytes);
-    copy_blocks(turn_bytes, 0, mode);
+    prefetch_lines(distance_bytes);
+    for (int at = 0; at < turn_bytes; at += block_bytes_) copy_block(at);
     step(turn_bytes);
     leave_unless_in_reach();
     jbe(turn, T_NEAR);
@@ -390,19 +333,17 @@ class Writer : public Xbyak::CodeGenerator {
 
   /// Aligns every block loop to a line: a short loop that straddles two lines, as it may after the
   /// code of other classes, takes a tenth longer.
-  void write_blocks(Mode mode) {
+  void write_blocks() {
     Xbyak::Label block;
     Xbyak::Label done;
-    if (!forward_) lea(r11, ptr[r9 + block_bytes_]);
-    const Xbyak::Reg64& end = forward_ ? r9 : r11;
-    cmp(rdi, end);
-    forward_ ? jae(done, T_NEAR) : jbe(done, T_NEAR);
+    cmp(rdi, r9);
+    jae(done, T_NEAR);
     align(kLine);
     L(block);
-    copy_blocks(block_bytes_, 0, mode);
+    copy_block(0);
     step(block_bytes_);
-    cmp(rdi, end);
-    forward_ ? jb(block, T_NEAR) : ja(block, T_NEAR);
+    cmp(rdi, r9);
+    jb(block, T_NEAR);
     L(done);
   }
 
@@ -449,11 +390,7 @@ class Writer : public Xbyak::CodeGenerator {
       lea(r10, ptr[rdi + rdx]);
       for (int at = 0; at < kLine; at += 16) movups(Xbyak::Xmm(at / 16), ptr[rsi + at]);
       for (int at = 0; at < kLine; at += 16) movups(ptr[rdi + at], Xbyak::Xmm(at / 16));
-      mov(rcx, variant_.align == Align::target ? rdi : rsi);
-      neg(rcx);
-      and_(ecx, kLine - 1);
-      add(rdi, rcx);
-      add(rsi, rcx);
+      advance_to_line();
       mov(rcx, r10);
       sub(rcx, rdi);
     }
@@ -473,7 +410,7 @@ class Writer : public Xbyak::CodeGenerator {
 
  public:
   static bool has_ends(const Variant& variant) {
-    if (variant.load_nontemporal || variant.store_nontemporal) return false;
+    if (variant.store_nontemporal) return false;
     switch (variant.through) {
       case Register::xmm:
         return variant.block_line_count <= 2;
@@ -490,7 +427,6 @@ class Writer : public Xbyak::CodeGenerator {
   Variant variant_;
   Move fallback_;
   int block_bytes_;
-  bool forward_;
   bool high_registers_;
   Xbyak::Label to_fallback_;
 };

@@ -35,11 +35,6 @@ bool read_number(std::string_view text, std::uint8_t& value) {
   return problem == std::errc() && stop == end;
 }
 
-bool read_temporality(std::string_view text, bool& nontemporal) {
-  nontemporal = text == "nt";
-  return nontemporal || text == "t";
-}
-
 /// "none", or TYPE:LINES@DISTANCE, optionally followed by "+target".
 bool read_prefetch(std::string_view text, Variant& variant) {
   if (text == "none") return true;
@@ -59,12 +54,15 @@ bool read_prefetch(std::string_view text, Variant& variant) {
 bool read_word_of_variant(std::string_view word, Variant& variant) {
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos) {
-    return read_word(word, variant.through) || read_word(word, variant.direction);
+    return word == "forward" || read_word(word, variant.through);
   }
   const std::string_view key = word.substr(0, equals);
   const std::string_view value = word.substr(equals + 1);
-  if (key == "load") return read_temporality(value, variant.load_nontemporal);
-  if (key == "store") return read_temporality(value, variant.store_nontemporal);
+  if (key == "load") return value == "t";
+  if (key == "store") {
+    variant.store_nontemporal = value == "nt";
+    return variant.store_nontemporal || value == "t";
+  }
   if (key == "prefetch") return read_prefetch(value, variant);
   if (key == "block") return read_number(value, variant.block_line_count);
   if (key == "align") return read_word(value, variant.align);
@@ -88,10 +86,9 @@ std::optional<std::string_view> objection(const Variant& variant) {
     return "a distance needs a prefetch";
   }
   if (is_string_move(variant)) {
-    const bool plain = !variant.load_nontemporal && !variant.store_nontemporal &&
-                       variant.direction == Direction::forward && variant.stream_count == 1 &&
-                       variant.touch == Touch::none;
-    if (!plain) return "string moves go forward, temporally, in one stream, and touch no pages";
+    const bool plain =
+        !variant.store_nontemporal && variant.stream_count == 1 && variant.touch == Touch::none;
+    if (!plain) return "string moves store temporally, in one stream, and touch no pages";
     if (variant.block_line_count != 1) return "string moves have blocks of one line";
   }
   if (!is_power_of_two_up_to(variant.block_line_count, kBlockLinesMax)) {
@@ -99,9 +96,6 @@ std::optional<std::string_view> objection(const Variant& variant) {
   }
   if (!is_power_of_two_up_to(variant.stream_count, kStreamsMax)) return "streams are 1, 2 or 4";
   const bool by_pages = variant.stream_count > 1 || variant.touch != Touch::none;
-  if (by_pages && variant.direction == Direction::backward) {
-    return "several streams and page touching need direction forward";
-  }
   const bool asks_for_nothing = variant.prefetch == Prefetch::none && !variant.prefetch_target;
   if (asks_for_nothing != !prefetches) return "a prefetch has a type and a number of lines";
   const std::uint8_t line_count_max =
@@ -120,13 +114,6 @@ std::optional<std::string_view> objection(const Variant& variant) {
   if (variant.store_nontemporal && variant.align != Align::target) {
     return "non-temporal stores need an aligned target";
   }
-  const bool by_8_bytes = variant.through == Register::word || variant.through == Register::mmx;
-  if (variant.load_nontemporal && by_8_bytes) {
-    return "no instruction loads 8 bytes non-temporally";
-  }
-  if (variant.load_nontemporal && variant.align == Align::none) {
-    return "non-temporal loads need an aligned source or target";
-  }
   return std::nullopt;
 }
 
@@ -141,10 +128,9 @@ std::string to_text(const Variant& variant) {
   }
   std::string touch;
   if (variant.touch != Touch::none) touch = fmt::format(" touch={}", name(variant.touch));
-  return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}{}",
-                     name(variant.through), variant.load_nontemporal ? "nt" : "t",
-                     variant.store_nontemporal ? "nt" : "t", prefetch, variant.block_line_count,
-                     name(variant.align), name(variant.direction), variant.stream_count, touch);
+  return fmt::format("{} load=t store={} prefetch={} block={} align={} forward streams={}{}",
+                     name(variant.through), variant.store_nontemporal ? "nt" : "t", prefetch,
+                     variant.block_line_count, name(variant.align), variant.stream_count, touch);
 }
 
 Result<Variant> parse_variant(std::string_view text) {
@@ -154,6 +140,11 @@ Result<Variant> parse_variant(std::string_view text) {
     const std::size_t space = std::min(rest.find(' '), rest.size());
     const std::string_view word = rest.substr(0, space);
     rest.remove_prefix(std::min(space + 1, rest.size()));
+    if (word == "load=nt" || word == "backward" || word == "align=source") {
+      return fail(Code::unsupported, std::string(kTried),
+                  fmt::format("'{}' is not generated any more: it was never the fastest", word),
+                  "make a new profile by 'headrace tune'");
+    }
     if (!read_word_of_variant(word, variant)) {
       return fail(Code::invalid_argument, std::string(kTried),
                   fmt::format("'{}' is not understood", word),
@@ -189,7 +180,6 @@ bool can_run(const Variant& variant) {
     case Register::zmm:
       return features.avx512;
     case Register::xmm:
-      return features.sse41;  // For movntdqa.
     case Register::rep_movsq:
     case Register::word:
     case Register::mmx:
@@ -262,11 +252,11 @@ class Grid {
 
 std::vector<Variant> variants_for(std::size_t byte_count) {
   Grid grid(byte_count);
-  for (const Align align : {Align::none, Align::target, Align::source}) {
+  for (const Align align : {Align::none, Align::target}) {
     for (const Register through : {Register::rep_movsb, Register::rep_movsq}) {
       const Variant variant{.through = through, .block_line_count = 1, .align = align};
       grid.offer(variant);
-      if (align != Align::source) grid.offer_prefetching(variant, kGridStringPrefetchLines);
+      grid.offer_prefetching(variant, kGridStringPrefetchLines);
     }
     for (const Register through :
          {Register::word, Register::mmx, Register::xmm, Register::ymm, Register::zmm}) {
@@ -279,7 +269,7 @@ std::vector<Variant> variants_for(std::size_t byte_count) {
           for (const std::uint8_t streams : kGridStreams) {
             variant.stream_count = streams;
             grid.offer(variant);
-            // One alignment and one kind of load suffice to compare prefetches.
+            // One alignment suffices to compare prefetches.
             if (align == Align::target) grid.offer_prefetching(variant, kGridPrefetchLines);
           }
           variant.stream_count = 1;
@@ -289,13 +279,7 @@ std::vector<Variant> variants_for(std::size_t byte_count) {
               grid.offer(variant);
               grid.offer_prefetching(variant, kGridPrefetchLines);
             }
-            variant.touch = Touch::none;
           }
-          variant.load_nontemporal = true;
-          grid.offer(variant);
-          variant.load_nontemporal = false;
-          variant.direction = Direction::backward;
-          grid.offer(variant);
         }
       }
     }

@@ -14,7 +14,6 @@ CpuFeatures detect() {
   CpuFeatures features;
 #if HEADRACE_HAS_SIMD
   __builtin_cpu_init();
-  features.sse41 = __builtin_cpu_supports("sse4.1") != 0;
   features.avx2 = __builtin_cpu_supports("avx2") != 0;
   features.avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&

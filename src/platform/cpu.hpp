@@ -8,7 +8,6 @@
 namespace headrace::platform {
 
 struct CpuFeatures {
-  bool sse41 = false;
   bool avx2 = false;
   bool avx512 =
       false;  ///< Foundation, BW, VL and DQ, and the operating system saves the registers.

@@ -27,9 +27,8 @@ enum class Register : std::uint8_t {
 };
 /// Hint of the prefetch instruction: into which caches lines are fetched.
 enum class Prefetch : std::uint8_t { none, t0, t1, t2, nta };
-/// Side whose address the loop aligns to a line; the other stays unaligned.
-enum class Align : std::uint8_t { none, target, source };
-enum class Direction : std::uint8_t { forward, backward };
+/// Whether the loop aligns the target to a line; the source stays unaligned.
+enum class Align : std::uint8_t { none, target };
 /// Side whose next page the copy touches, by a prefetch of one line, while it is in the page
 /// before. This loads the page's translation into the TLB: hardware prefetchers do not, and
 /// non-temporal stores wait for the page walk.
@@ -41,8 +40,6 @@ enum class Touch : std::uint8_t { none, source, target, both };
 /// Threading: immutable.
 struct Variant {
   Register through = Register::ymm;
-  /// On ordinary memory most processors treat this as a normal load.
-  bool load_nontemporal = false;
   /// Stores bypass the caches; the next reader fetches the target from memory.
   bool store_nontemporal = false;
   Prefetch prefetch = Prefetch::none;
@@ -54,7 +51,6 @@ struct Variant {
   bool prefetch_target = false;
   std::uint8_t block_line_count = 4;
   Align align = Align::target;
-  Direction direction = Direction::forward;
   /// Number of pages copied interleaved.
   std::uint8_t stream_count = 1;
   Touch touch = Touch::none;
@@ -70,9 +66,11 @@ inline constexpr std::uint8_t kBlockLinesMax = 8;
 inline constexpr std::uint8_t kStreamsMax = 4;
 
 /// Text such as "zmm load=t store=nt prefetch=t0:4@16+target block=4 align=target forward
-/// streams=1 touch=both", on one line, for parse_variant. "touch=none" is omitted.
+/// streams=1 touch=both", on one line, for parse_variant. "touch=none" is omitted; "load=t" and
+/// "forward" are fixed.
 [[nodiscard]] HEADRACE_API std::string to_text(const Variant& variant);
-/// Fails: invalid_argument, naming the wrong word or the invalid combination.
+/// Fails: invalid_argument, naming the wrong word or the invalid combination; unsupported for one
+///        of the words load=nt, backward and align=source, which older profiles may have.
 [[nodiscard]] HEADRACE_API Result<Variant> parse_variant(std::string_view text);
 
 /// Fails: invalid_argument if no code can be generated for this combination, with the reason.

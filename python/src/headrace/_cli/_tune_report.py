@@ -13,10 +13,9 @@ from headrace._apps.tune.tuner import Settings, Tuning
 from headrace._cli._report import Column, Report, figures
 
 LEFT_OUT = (
-    "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
-    " source or to nothing (string moves: to the source); prefetches or several streams with"
-    " non-temporal loads or backward; pages touched with those, with several streams or string"
-    " moves, and of the source alone."
+    "Not in the grid: numbers between those it has; prefetches where the loop is aligned to"
+    " nothing, but for string moves; pages touched with several streams or string moves, and of"
+    " the source alone."
 )
 """Parts of the search space that no search covers."""
 
@@ -72,8 +71,8 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
     report.say(f"Copies tuned to {_core.copy_machine_text()}")
     report.table(_COLUMNS, [row for choice in tuning.choices for row in _rows(choice)])
     report.say(
-        "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target "
-        "too), PS lines at once, PD lines ahead."
+        "RT register, ST store (T temporal, NT not), PT prefetch (+w: the target too), PS lines at "
+        "once, PD lines ahead."
     )
     report.say(
         "hot, cold, all: speed vs memmove, medians, all over every condition; sure: that it is "
@@ -127,7 +126,6 @@ def _table_cells(row: dict[str, Any]) -> list[str]:
 _COLUMNS = (
     Column("up to", right=True),
     Column("RT"),
-    Column("LT"),
     Column("ST"),
     Column("PT", optional=3),
     Column("PS", optional=3),
@@ -188,7 +186,7 @@ def _rows(choice: Choice) -> list[list[str]]:
     """One line, or two if cold targets have a separate variant."""
     sizes = _core.bytes_text(choice.bytes_max)
     if choice.best is None:
-        return [[sizes, "memmove", *[""] * 12]]
+        return [[sizes, "memmove", *[""] * 11]]
     confidences = (choice.confidence, choice.confidence_best)
     speeds = [
         f"{choice.bytes_per_s_cold / 1e9:.1f}",
@@ -198,7 +196,7 @@ def _rows(choice: Choice) -> list[list[str]]:
         *(f"{each:.0%}" if choice.variant else "-" for each in confidences),
     ]
     if choice.variant is None:
-        return [[sizes, "memmove", *[""] * 5, choice.reason, *speeds]]
+        return [[sizes, "memmove", *[""] * 4, choice.reason, *speeds]]
     warm, _, cold = choice.variant.partition(PAIR)
     rows = [[sizes, *_parameters(warm), *speeds]]
     return [*rows, ["  cold", *_parameters(cold), *[""] * 6]] if cold else rows
@@ -206,23 +204,20 @@ def _rows(choice: Choice) -> list[list[str]]:
 
 def _parameters(variant: str) -> list[str]:
     if variant == LIBC:
-        return ["memmove", *[""] * 6]
-    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
+        return ["memmove", *[""] * 5]
+    through, _, store, prefetch, block, align, _, streams, *touch = variant.split(" ")
     kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
     numbers, _, target = rest.partition("+")
     lines, _, distance = numbers.partition("@")
     shape = [f"block {block.removeprefix('block=')}"]
     if align != "align=target":
-        shape.append("unaligned" if align.endswith("none") else "source aligned")
-    if direction == "backward":
-        shape.append("backward")
+        shape.append("unaligned")
     if streams != "streams=1":
         shape.append(f"{streams.removeprefix('streams=')} pages")
     if touch:
         shape.append("touch " + touch[0].removeprefix("touch="))
     return [
         through,
-        load.removeprefix("load=").upper(),
         store.removeprefix("store=").upper(),
         kind + ("+w" if target else ""),
         lines,

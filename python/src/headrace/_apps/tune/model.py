@@ -16,13 +16,9 @@ def encode(variants: Sequence[str]) -> NDArray[np.float64]:
 
 _WEIGHTS = {
     **dict.fromkeys(("rep_movsb", "rep_movsq", "word", "mmx", "xmm", "ymm", "zmm"), 0.8),
-    "load=t": 0.3,
-    "load=nt": 0.3,
     "store=t": 1.0,
     "store=nt": 1.0,
-    **dict.fromkeys(("align=none", "align=target", "align=source"), 0.4),
-    "forward": 0.6,
-    "backward": 0.6,
+    **dict.fromkeys(("align=none", "align=target"), 0.4),
     "block": 0.25,
     "streams": 0.5,
     **dict.fromkeys(("none", "t0", "t1", "t2", "nta"), 0.4),
@@ -41,13 +37,13 @@ _COLUMNS = {name: column for column, name in enumerate(_WEIGHTS)}
 
 @cache
 def _point(variant: str) -> NDArray[np.float64]:
-    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
+    through, _, store, prefetch, block, align, _, streams, *touch = variant.split(" ")
     row = np.zeros(len(_COLUMNS))
 
     def put(name: str, value: float = 1.0) -> None:
         row[_COLUMNS[name]] = value * _WEIGHTS[name]
 
-    for kind in (through, load, store, align, direction, *touch):
+    for kind in (through, store, align, *touch):
         put(kind)
     put("block", math.log2(int(block.removeprefix("block="))))
     put("streams", math.log2(int(streams.removeprefix("streams="))))

@@ -275,8 +275,7 @@ def plain_variants(variants: Sequence[str]) -> list[str]:
     return [
         variant
         for variant in variants
-        if "load=t" in variant
-        and "align=target forward streams=1" in variant
+        if "align=target forward streams=1" in variant
         and ("block=4" in variant or variant.startswith("rep"))
         and ("prefetch=none " in variant or "prefetch=t0:4@0+target" in variant)
     ]
