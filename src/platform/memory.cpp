@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,11 +24,6 @@
 #include "headrace/platform/attribute.hpp"
 #include "headrace/platform/cgroup.hpp"
 #include "headrace/platform/descriptor.hpp"
-
-#if HEADRACE_HAS_NUMA
-#include <numa.h>
-#include <numaif.h>
-#endif
 
 namespace headrace::platform {
 namespace {
@@ -89,31 +85,36 @@ std::byte* map_aligned(std::size_t length, std::size_t alignment) {
   return mapped + before;
 }
 
-#if HEADRACE_HAS_NUMA
-/// Sets `node` as preferred for `pages`. Returns 0 or the errno.
+/// Linux has at most so many nodes.
+constexpr std::size_t kNodesMax = 1024;
+
+/// Also of a kernel without NUMA.
+bool has_one_node() {
+  static const bool kHasOne =
+      load_attribute("/sys/devices/system/node/online").value_or("0") == "0";
+  return kHasOne;
+}
+
+/// Sets `node` as preferred for `pages`. Returns 0 or the errno: EINVAL if there is no such node.
 ///
 /// Preferred, not bound: when the node is full, a bound page kills the process (out of memory), a
 /// preferred one is placed elsewhere.
 int prefer_node(std::span<std::byte> pages, NodeId node) {
-  if (numa_available() < 0) {
-    // A kernel without NUMA: everything is on node 0 anyway.
-    return node.value() == 0 ? 0 : EINVAL;
-  }
-  if (node.value() > static_cast<std::uint32_t>(numa_max_node()) ||
-      numa_bitmask_isbitset(numa_all_nodes_ptr, node.value()) == 0) {
-    return EINVAL;
-  }
-  bitmask* mask = numa_allocate_nodemask();
-  numa_bitmask_setbit(mask, node.value());
-  const long preferred =
-      mbind(pages.data(), pages.size(), MPOL_PREFERRED, mask->maskp, mask->size + 1, 0);
-  const int os_errno = preferred == 0 ? 0 : errno;
-  numa_free_nodemask(mask);
-  // Containers often forbid mbind by seccomp. With a single node it has no effect anyway.
-  if (os_errno == EPERM && numa_max_node() == 0) return 0;
-  return os_errno;
+  // The only node needs no call, which a kernel may lack and containers often forbid by seccomp.
+  if (has_one_node()) return node.value() == 0 ? 0 : EINVAL;
+  if (node.value() >= kNodesMax) return EINVAL;
+  std::array<std::uint64_t, kNodesMax / 64> nodes{};
+  nodes[node.value() / 64] = std::uint64_t{1} << node.value() % 64;
+  const long preferred = ::syscall(SYS_mbind, pages.data(), pages.size(), MPOL_PREFERRED,
+                                   nodes.data(), kNodesMax + 1, 0);
+  return preferred == 0 ? 0 : errno;
 }
-#endif
+
+/// The nodes of the pages at `addresses`, negative for one that is not present. False if the kernel
+/// cannot report them.
+bool find_nodes(std::span<void*> addresses, int* nodes) {
+  return ::syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nullptr, nodes, 0) == 0;
+}
 
 /// Caches the available memory of a node: a check opens and reads several files, which takes longer
 /// than to map, zero and fill some pages. Other processes allocate too, so it grants only a share,
@@ -151,8 +152,8 @@ class Allowance {
 
 /// As available_on_node(), if that is less than `byte_count`.
 std::optional<Bytes> lack_on_node(NodeId node, std::uint64_t byte_count) {
-  // Linux has at most 1024 nodes; higher numbers have no files to read.
-  static std::array<Allowance, 1024> allowances;
+  // Higher numbers have no files to read.
+  static std::array<Allowance, kNodesMax> allowances;
   return node.value() < allowances.size() ? allowances[node.value()].lack(node, byte_count)
                                           : std::nullopt;
 }
@@ -205,7 +206,6 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   // A hint: plain pages will do if the kernel has no huge ones.
   if (huge) static_cast<void>(::madvise(mapped, length, MADV_HUGEPAGE));
   if (node.has_value()) {
-#if HEADRACE_HAS_NUMA
     const int os_errno = prefer_node(pages, *node);
     if (os_errno != 0) {
       free_pages(pages);
@@ -216,13 +216,6 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
                   tried, "the memory cannot be placed on that node",
                   "choose a node that 'headrace topo' shows", os_errno);
     }
-#else
-    if (node->value() != 0) {
-      free_pages(pages);
-      return fail(Code::unsupported, tried, "this build has no libnuma",
-                  "build with HEADRACE_NUMA=ON");
-    }
-#endif
   }
   return pages;
 }
@@ -287,8 +280,7 @@ std::size_t touch_pages(std::uintptr_t first, std::size_t byte_count, bool write
 }
 
 Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
-#if HEADRACE_HAS_NUMA
-  if (numa_available() < 0 || numa_max_node() == 0) return {};
+  if (has_one_node()) return {};
   constexpr std::size_t kBatchCount = 512;
   std::array<void*, kBatchCount> addresses{};
   std::array<int, kBatchCount> places{};
@@ -298,7 +290,7 @@ Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
       // move_pages does not write to these addresses.
       addresses[count] = const_cast<std::byte*>(&pages[offset]);
     }
-    if (move_pages(0, count, addresses.data(), nullptr, places.data(), 0) != 0) return {};
+    if (!find_nodes(std::span(addresses).first(count), places.data())) return {};
     for (std::size_t i = 0; i < count; ++i) {
       if (places[i] < 0 || static_cast<std::uint32_t>(places[i]) == node.value()) continue;
       return fail(Code::out_of_memory, fmt::format("place pages on node {}", node.value()),
@@ -306,10 +298,6 @@ Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
                   "lower the capacity, or choose another node");
     }
   }
-#else
-  static_cast<void>(pages);
-  static_cast<void>(node);
-#endif
   return {};
 }
 
@@ -353,20 +341,12 @@ std::optional<Bytes> available_on_node(NodeId node) {
 }
 
 std::optional<NodeId> node_of_address(const void* address) {
-#if HEADRACE_HAS_NUMA
-  if (numa_available() >= 0) {
-    const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) % page_bytes();
-    // move_pages does not write to this address.
-    void* place = const_cast<std::byte*>(static_cast<const std::byte*>(address) - offset);
-    int status = -1;
-    if (move_pages(0, 1, &place, nullptr, &status, 0) == 0 && status >= 0) {
-      return NodeId(static_cast<std::uint32_t>(status));
-    }
-  }
-#else
-  static_cast<void>(address);
-#endif
-  return std::nullopt;
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) % page_bytes();
+  // move_pages does not write to this address.
+  void* place = const_cast<std::byte*>(static_cast<const std::byte*>(address) - offset);
+  int node = -1;
+  if (!find_nodes({&place, 1}, &node) || node < 0) return std::nullopt;
+  return NodeId(static_cast<std::uint32_t>(node));
 }
 
 }  // namespace headrace::platform

@@ -30,8 +30,7 @@ enum class Pages : std::uint8_t { plain, huge };
 ///
 /// Ownership: free with free_pages and the same span.
 /// Threading: shared.
-/// Fails: out_of_memory, also if the node is full now; invalid_argument if the node does not exist;
-///        unsupported for a node other than 0 in a build without libnuma.
+/// Fails: out_of_memory, also if the node is full now; invalid_argument if the node does not exist.
 [[nodiscard]] Result<std::span<std::byte>> allocate_pages(std::size_t byte_count,
                                                           std::optional<NodeId> node,
                                                           Pages pages = Pages::plain);

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <numaif.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -45,7 +46,7 @@ inline std::map<int, std::size_t> pages_by_node(std::span<const std::byte> bytes
     pages.push_back(reinterpret_cast<void*>(at));
   }
   std::vector<int> places(pages.size(), -1);
-  EXPECT_EQ(move_pages(0, pages.size(), pages.data(), nullptr, places.data(), 0), 0);
+  EXPECT_EQ(::syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, places.data(), 0), 0);
   std::map<int, std::size_t> counts;
   for (const int place : places) ++counts[place];
   return counts;
