@@ -27,6 +27,8 @@ using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kBlockBytes = std::size_t{64} << 10U;
+/// By so many blocks the file grows: on ext4, pages beyond its last end cost twice as much.
+constexpr std::uint64_t kStepBlocks = 16;
 /// Some 50 us: for longer, it is recorded how long the thread ran, which costs less than 1 us.
 constexpr std::uint64_t kLongTicks = std::uint64_t{1} << 17U;
 /// Of the head, what all traces of this version have in common.
@@ -116,9 +118,11 @@ struct AtThreadEnd {
   if (!is_ours || end_of_block(file, next) - next < 3) {
     auto& counters =
         *reinterpret_cast<Counters*>(file.bytes().data() + kHeadBytes - sizeof(Counters));
-    const std::uint64_t offset =
-        kHeadBytes + counters.blocks.fetch_add_relaxed(1) * kBlockBytes;  // A number, no order.
-    if (offset + kBlockBytes > kTraceBytesMax || !file.extend(offset, kBlockBytes)) {
+    const std::uint64_t number = counters.blocks.fetch_add_relaxed(1);  // No order.
+    const std::uint64_t offset = kHeadBytes + number * kBlockBytes;
+    const std::uint64_t step = number % kStepBlocks == 0 ? kStepBlocks : 1;
+    if (offset + kBlockBytes > kTraceBytesMax ||
+        !file.extend(offset, std::min(step * kBlockBytes, kTraceBytesMax - offset))) {
       counters.lost.fetch_add_relaxed(1);  // Statistics.
       trace::sink.store_relaxed(nullptr);  // Nothing is published by it.
       return false;
