@@ -74,7 +74,7 @@ std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::
   {
     const Submission submission{*this, gather};
     for (const std::span<const std::byte> source : sources) {
-      gather.entries.push_back(access(source, hint, &gather));
+      gather.entries.push_back(access_gathering(source, hint, gather));
     }
   }
   return std::move(gather.entries);

@@ -88,7 +88,7 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
   placements_.emplace(machine_, std::move(options.placement), std::move(nodes), shards_per_node_);
 }
 
-Entry CacheState::access(std::span<const std::byte> source, Hint hint, Gather* gather) {
+Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   Reader& reader = Reader::mine();
   ThreadCounts& counts = core_->counts_by_thread.of(reader.place());
   if (source.empty()) [[unlikely]]
@@ -118,12 +118,9 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint, Gather* g
   }
   Miss miss{.source = source,
             .region = Region::of(source),
-            .newcomer = {.hint = hint,
-                         .lookup = lookup,
-                         .is_gathered = gather != nullptr && source.size() <= kGatheredBytesMax},
+            .newcomer = {.hint = hint, .lookup = lookup},
             .reader = reader,
-            .counts = counts,
-            .gather = gather};
+            .counts = counts};
   return access_absent(miss, places);
 }
 
@@ -151,6 +148,34 @@ CacheState::Found CacheState::find_wide(const Places& places, Reader& reader,
     found.slot = found.shard->find(reader, region, hint, found.lookup);
   }
   return found;
+}
+
+Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
+  Reader& reader = Reader::mine();
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.place());
+  if (source.empty()) return leave_at_source(source, counts);
+  check_address(source);
+  Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
+  const Places& places = placements_->of(source, asked);
+  if (places.count == 0) {
+    if (places.is_error) core_->policy_errors.add(1);
+    return leave_at_source(source, counts);
+  }
+  const Found found = find(places, reader, source, hint);
+  if (found.slot != nullptr) {
+    counts.hits.add_alone(1);
+    core_->tell(EventKind::hit, source, found.shard->node());
+    return {source, found.slot, core_.get()};
+  }
+  Miss miss{.source = source,
+            .region = Region::of(source),
+            .newcomer = {.hint = hint,
+                         .lookup = found.lookup,
+                         .is_gathered = source.size() <= kGatheredBytesMax},
+            .reader = reader,
+            .counts = counts,
+            .gather = &gather};
+  return access_absent(miss, places);
 }
 
 Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {

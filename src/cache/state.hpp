@@ -42,14 +42,10 @@ using detail::ThreadCounts;
 
 /// Threading: shared. The machine, the policies and the list of shards are constant.
 class CacheState {
-  struct Gather;
-
  public:
   CacheState(const topo::Machine& machine, engine::Engine& engine, CacheOptions options);
 
-  /// With `gather` the move may be left to submit_gathered().
-  [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint,
-                             Gather* gather = nullptr);
+  [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint);
   [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint);
   [[nodiscard]] std::vector<Entry> access_many(std::span<const std::span<const std::byte>> sources,
                                                Hint hint);
@@ -158,6 +154,9 @@ class CacheState {
   /// As find(), for what reaches over a boundary of stripes and is longer than `region`.
   [[nodiscard, gnu::noinline]] Found find_wide(const Places& places, Reader& reader,
                                                std::span<const std::byte> source, Hint hint) const;
+  /// As access(), but the move may be left to submit_gathered().
+  [[nodiscard]] Entry access_gathering(std::span<const std::byte> source, Hint hint,
+                                       Gather& gather);
   [[nodiscard]] Entry access_absent(Miss& miss, const Places& places);
   /// A miss is reserve() -> Shard::publish() -> submit(): an entry has its memory before others can
   /// find it. `slot` becomes a lease of the entry that was placed or found.
