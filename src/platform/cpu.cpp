@@ -2,7 +2,6 @@
 #include "headrace/platform/cpu.hpp"
 
 #include <cpuid.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -37,13 +36,8 @@ CpuFeatures detect() {
   return features;
 }
 
-std::uint64_t cache_bytes(int name) {
-  const long byte_count = ::sysconf(name);
-  return byte_count > 0 ? static_cast<std::uint64_t>(byte_count) : 0;
-}
-
-/// Reads the caches of this core from CPUID, one subleaf each. Preferred to sysconf, which computes
-/// with core counts that a hypervisor has made up.
+/// Reads the caches of this core from CPUID, one subleaf each. Not by sysconf, which computes with
+/// core counts that a hypervisor has made up.
 void identify_caches(CpuIdentity& identity) {
   constexpr unsigned kIntel = 4;
   constexpr unsigned kAmd = 0x8000001D;
@@ -91,9 +85,6 @@ CpuIdentity identify() {
     if (family == 6 || family == 15) identity.model |= (eax >> 12U) & 0xF0U;
     identity.family = family == 15 ? family + ((eax >> 20U) & 0xFFU) : family;
   }
-  identity.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
-  identity.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
-  identity.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
   identify_caches(identity);
   return identity;
 }
