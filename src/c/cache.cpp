@@ -2,8 +2,6 @@
 // The cache of headrace.h, implemented by the C++ cache.
 #include "headrace/cache/cache.hpp"
 
-#include <chrono>
-
 #include "common.hpp"
 #include "headrace/engine/engine.hpp"
 
@@ -82,8 +80,8 @@ bool headrace_cache_access(headrace_cache* cache, const void* source, size_t byt
 }
 
 bool headrace_entry_wait(const headrace_entry* entry, uint64_t time_ns_max) noexcept {
-  const auto limit = std::chrono::nanoseconds(std::min(time_ns_max, std::uint64_t{INT64_MAX}));
-  return time_ns_max == 0 ? entry_of(entry).try_wait() : entry_of(entry).wait_for(limit);
+  const Entry& asked = entry_of(entry);
+  return time_ns_max == 0 ? asked.try_wait() : asked.wait_for(headrace::c::time_of(time_ns_max));
 }
 
 const void* headrace_entry_data(const headrace_entry* entry) noexcept {

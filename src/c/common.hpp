@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -118,6 +119,11 @@ Handle* make_for_c(const char* tried, headrace_error* error, const Make& make) n
     return {};
   });
   return handle;
+}
+
+/// Saturates at INT64_MAX.
+inline std::chrono::nanoseconds time_of(std::uint64_t time_ns) {
+  return std::chrono::nanoseconds(std::min(time_ns, std::uint64_t{INT64_MAX}));
 }
 
 /// The C++ object behind a handle, which must not be null.

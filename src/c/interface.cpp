@@ -29,6 +29,7 @@ using engine::Submit;
 using headrace::c::make_for_c;
 using headrace::c::read_options;
 using headrace::c::store;
+using headrace::c::time_of;
 
 /// `from` as the C or C++ type of the same layout.
 template <typename To, typename From>
@@ -40,25 +41,9 @@ To same(const From& from) {
 #define HEADRACE_SAME(c_type, field, type, member)                   \
   static_assert(offsetof(c_type, field) == offsetof(type, member) && \
                 sizeof(c_type::field) == sizeof(std::declval<type>().member))
-HEADRACE_SAME(headrace_completion, state, Completion, state);
-HEADRACE_SAME(headrace_completion, cause, Completion, cause);
-HEADRACE_SAME(headrace_completion, fell_back, Completion, fell_back);
-HEADRACE_SAME(headrace_completion, device_status, Completion, device_status);
-HEADRACE_SAME(headrace_completion, late_write_possible, Completion, late_write_possible);
-HEADRACE_SAME(headrace_completion, bytes_done, Completion, bytes_done);
-HEADRACE_SAME(headrace_completion, bytes_by_device, Completion, bytes_by_device);
-HEADRACE_SAME(headrace_completion, fault_address, Completion, fault_address);
-HEADRACE_SAME(headrace_completion, page_faults, Completion, page_faults);
-HEADRACE_SAME(headrace_completion, retries, Completion, retries);
-HEADRACE_SAME(headrace_completion, difference_offset, Completion, result.difference_offset);
-HEADRACE_SAME(headrace_completion, crc, Completion, result.crc);
-HEADRACE_SAME(headrace_completion, delta_bytes, Completion, result.delta_bytes);
-HEADRACE_SAME(headrace_completion, source_tags, Completion, result.source_tags);
-HEADRACE_SAME(headrace_completion, target_tags, Completion, result.target_tags);
-HEADRACE_SAME(headrace_completion, different, Completion, result.different);
-HEADRACE_SAME(headrace_completion, record_full, Completion, result.record_full);
-HEADRACE_SAME(headrace_completion, dif_errors, Completion, result.dif_errors);
 // The last field is enough: those before it have the same names and order.
+HEADRACE_SAME(headrace_completion, retries, Completion, retries);
+HEADRACE_SAME(headrace_completion, dif_errors, Completion, result.dif_errors);
 HEADRACE_SAME(headrace_statistics, jobs_held_back, engine::EngineStatistics, jobs_held_back);
 HEADRACE_SAME(headrace_kind_statistics, latency_counts, engine::OperationStatistics,
               latency_counts);
@@ -123,11 +108,6 @@ static_assert(sizeof(JobOfC) <= sizeof(headrace_job) && alignof(JobOfC) <= align
 JobOfC& of(const headrace_job* job) {
   HEADRACE_CHECK(job != nullptr, "a job is not null");
   return *std::launder(reinterpret_cast<JobOfC*>(const_cast<headrace_job*>(job)->opaque));
-}
-
-/// Saturates at INT64_MAX.
-std::chrono::nanoseconds time_of(std::uint64_t time_ns) {
-  return std::chrono::nanoseconds(std::min(time_ns, std::uint64_t{INT64_MAX}));
 }
 
 std::span<std::byte> bytes(void* first, std::size_t byte_count) {

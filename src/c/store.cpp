@@ -154,8 +154,7 @@ bool headrace_transfer_poll(const headrace_transfer* transfer) noexcept {
 }
 
 bool headrace_transfer_wait(const headrace_transfer* transfer, uint64_t time_ns_max) noexcept {
-  return transfer_of(transfer).wait_for(std::chrono::nanoseconds(
-      static_cast<std::int64_t>(std::min(time_ns_max, std::uint64_t{INT64_MAX}))));
+  return transfer_of(transfer).wait_for(headrace::c::time_of(time_ns_max));
 }
 
 enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfer, size_t index,
