@@ -272,8 +272,7 @@ class RingCheck {
       return judge(file, script.promises[mark]);
     };
     add(explore(*script.recorder, verify,
-                {.exhaustive_max = states_max,
-                 .states_per_moment_max = states_max,
+                {.states_per_moment_max = states_max,
                  .seed = options_.seed + report_.runs,
                  .stop_at_first = options_.stop_at_first}));
   }
@@ -372,13 +371,12 @@ class RingCheck {
       now.returned = now.begun;
       mark();
     }
-    const Exploration again = explore(
-        recorder,
-        [&](std::span<std::byte> later, std::uint64_t at) {
-          Promise after = promises[at];
-          return walk(later, after);
-        },
-        {.exhaustive_max = states_max, .states_per_moment_max = states_max, .seed = options_.seed});
+    const Exploration again = explore(recorder,
+                                      [&](std::span<std::byte> later, std::uint64_t at) {
+                                        Promise after = promises[at];
+                                        return walk(later, after);
+                                      },
+                                      {.states_per_moment_max = states_max, .seed = options_.seed});
     report_.states_tried += again.states_tried;
     if (!again.first_bad.has_value()) return "";
     return "after a second crash: " + again.first_bad->report();

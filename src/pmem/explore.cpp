@@ -223,7 +223,7 @@ class Explorer {
     }
     ++result_.moments;
     choices_.assign(pending_.size(), Choice());
-    if (count <= options_.exhaustive_max) {
+    if (count <= options_.states_per_moment_max) {
       ++result_.moments_exhaustive;
       try_all(0);
     } else {

@@ -103,10 +103,9 @@ class HEADRACE_API Recorder {
 };
 
 struct ExploreOptions {
-  /// If a moment has at most this many possible states, all are tried.
-  std::uint64_t exhaustive_max = 4096;
-  /// If it has more: every line alone against all others, every combination of a few lines, then
-  /// random states, until this many were tried.
+  /// If a moment has at most this many possible states, all are tried. If it has more: every line
+  /// alone against all others, every combination of a few lines, then random states, until this
+  /// many were tried.
   std::uint64_t states_per_moment_max = 4096;
   std::uint64_t seed = 1;
   /// Stop at the first bad state.

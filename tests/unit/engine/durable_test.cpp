@@ -92,7 +92,7 @@ class Media {
                         const auto [byte, other] = std::ranges::mismatch(memory, wanted);
                         return "byte " + std::to_string(byte - memory.begin()) + " is lost";
                       },
-                      {.exhaustive_max = 1, .states_per_moment_max = 4});
+                      {.states_per_moment_max = 4});
     return explored.first_bad.has_value() ? explored.first_bad->verdict : std::string();
   }
 

@@ -223,8 +223,8 @@ class Lives {
       }
       return wrong;
     };
-    const Exploration explored = explore(
-        recorder, verify, {.exhaustive_max = 48, .states_per_moment_max = 48, .seed = random_()});
+    const Exploration explored =
+        explore(recorder, verify, {.states_per_moment_max = 48, .seed = random_()});
     return explored.first_bad.has_value() ? explored.first_bad->report() : "";
   }
 

@@ -173,7 +173,7 @@ TEST(Explore, AMomentWithTooManyStatesIsSampledAndSaysSo) {
   for (std::size_t line = 0; line < 8; ++line) stage.stream_line(line, 1);
   const Exploration result =
       explore(stage.recorder, [](std::span<std::byte>, std::uint64_t) { return std::string(); },
-              {.exhaustive_max = 100, .states_per_moment_max = 1000, .seed = 3});
+              {.states_per_moment_max = 1000, .seed = 3});
   EXPECT_EQ(result.moments, 1U);
   EXPECT_EQ(result.moments_exhaustive, 0U);
   EXPECT_GE(result.states_tried, 1000U);

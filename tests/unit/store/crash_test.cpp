@@ -117,7 +117,7 @@ class History {
     const pmem::Exploration explored = pmem::explore(
         recorder_,
         [this](std::span<std::byte> memory, std::uint64_t at) { return verify(memory, at); },
-        {.exhaustive_max = 256, .states_per_moment_max = 256, .seed = seed});
+        {.states_per_moment_max = 256, .seed = seed});
     report_.states = explored.states_tried;
     if (explored.first_bad) report_.bad = explored.first_bad->report();
     return report_;
