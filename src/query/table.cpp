@@ -287,6 +287,16 @@ Result<void> TableContent::add(const ArrowArray& batch, std::uint32_t rows_per_c
   return {};
 }
 
+/// Releases a schema or an array, and those of its parts that its consumer has not moved out.
+template <typename Exported, typename Out>
+void release_exported(Out* out) {
+  const std::unique_ptr<Exported> exported(static_cast<Exported*>(out->private_data));
+  for (const std::unique_ptr<Out>& part : exported->parts) {
+    if (part->release != nullptr) part->release(part.get());
+  }
+  out->release = nullptr;
+}
+
 /// A schema or a part of it, which keeps its table alive.
 struct ExportedSchema {
   std::shared_ptr<const Table> owner;
@@ -308,17 +318,8 @@ struct ExportedSchema {
     out.n_children = static_cast<std::int64_t>(children.size());
     out.children = exported->children.data();
     out.dictionary = source.dictionary == nullptr ? nullptr : add(*source.dictionary);
-    out.release = &release;
+    out.release = &release_exported<ExportedSchema>;
     out.private_data = exported.release();
-  }
-
-  static void release(ArrowSchema* schema) {
-    const std::unique_ptr<ExportedSchema> exported(
-        static_cast<ExportedSchema*>(schema->private_data));
-    for (const std::unique_ptr<ArrowSchema>& part : exported->parts) {
-      if (part->release != nullptr) part->release(part.get());
-    }
-    schema->release = nullptr;
   }
 };
 
@@ -395,7 +396,7 @@ struct ExportedArray {
     out.buffers = exported->buffers.data();
     out.n_children = static_cast<std::int64_t>(exported->children.size());
     out.children = exported->children.data();
-    out.release = &release;
+    out.release = &release_exported<ExportedArray>;
     out.private_data = exported.release();
   }
 
@@ -458,14 +459,6 @@ struct ExportedArray {
       write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
     }
     finish(std::move(exported), out);
-  }
-
-  static void release(ArrowArray* array) {
-    const std::unique_ptr<ExportedArray> exported(static_cast<ExportedArray*>(array->private_data));
-    for (const std::unique_ptr<ArrowArray>& part : exported->parts) {
-      if (part->release != nullptr) part->release(part.get());
-    }
-    array->release = nullptr;
   }
 };
 
