@@ -94,7 +94,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     if (routine.cold) ++probe_count;
   }
   if (code.empty()) {
-    return GeneratedCode(std::make_unique<State>(
+    return GeneratedCode(std::make_shared<const State>(
         State{.pages = {}, .moves = std::vector<Move>(routines.size(), fallback)}));
   }
   const std::size_t probes_begin = code.size();
@@ -122,7 +122,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   }
   if (guards) moves.push_back(function_at(std::nullopt));
   HEADRACE_TRY(pages->seal());
-  return GeneratedCode(std::make_unique<State>(
+  return GeneratedCode(std::make_shared<const State>(
       State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));
 }
 
@@ -139,23 +139,18 @@ Result<GeneratedCode> GeneratedCode::make_entry(std::span<const Range> ranges, M
     const std::size_t used = detail::generate_entry(ranges, fallback, room, place);
     HEADRACE_TRY(pages->seal());
     return GeneratedCode(
-        std::make_unique<State>(State{.pages = std::move(*pages),
-                                      .moves = {reinterpret_cast<Move>(room.data())},
-                                      .code_bytes = used}));
+        std::make_shared<const State>(State{.pages = std::move(*pages),
+                                            .moves = {reinterpret_cast<Move>(room.data())},
+                                            .code_bytes = used}));
   }
 }
 
-GeneratedCode::GeneratedCode(std::unique_ptr<State> state) : state_(std::move(state)) {}
-GeneratedCode::GeneratedCode(GeneratedCode&& other) noexcept = default;
-GeneratedCode& GeneratedCode::operator=(GeneratedCode&& other) noexcept = default;
-GeneratedCode::~GeneratedCode() = default;
-
 std::span<const Move> GeneratedCode::moves() const {
-  return state_ != nullptr ? std::span<const Move>(state_->moves) : std::span<const Move>();
+  return state_->moves;
 }
 
 std::size_t GeneratedCode::code_bytes() const {
-  return state_ != nullptr ? state_->code_bytes : 0;
+  return state_->code_bytes;
 }
 
 }  // namespace headrace::copy

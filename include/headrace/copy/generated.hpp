@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
@@ -58,7 +59,7 @@ struct Range {
 
 /// Machine code of variants, in memory that is never writable and executable at once.
 ///
-/// Ownership: the functions live as long as this object.
+/// Ownership: the functions live as long as this object and its copies.
 /// Threading: immutable.
 class HEADRACE_API GeneratedCode {
  public:
@@ -89,10 +90,6 @@ class HEADRACE_API GeneratedCode {
   [[nodiscard]] static Result<GeneratedCode> make_entry(std::span<const Range> ranges,
                                                         Move fallback = libc_move());
 
-  GeneratedCode(GeneratedCode&& other) noexcept;
-  GeneratedCode& operator=(GeneratedCode&& other) noexcept;
-  ~GeneratedCode();
-
   /// The functions, in the order of the variants or routines; that of an entry is the first; with
   /// `guards` the last is the guard.
   [[nodiscard]] std::span<const Move> moves() const;
@@ -101,8 +98,8 @@ class HEADRACE_API GeneratedCode {
 
  private:
   struct State;
-  explicit GeneratedCode(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit GeneratedCode(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  std::shared_ptr<const State> state_;
 };
 
 }  // namespace headrace::copy
