@@ -161,8 +161,8 @@ int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>&
                         {"total_ns", list_of(cell.rounds, &Step::total_ns)},
                         {"misses", counts ? list_of(cell.rounds, &Step::misses) : Json()}});
   }
-  print({{"sender_cpu", places.sender.value()},
-         {"receiver_cpu", places.receiver.value()},
+  print({{"sender_cpu", places.sender},
+         {"receiver_cpu", places.receiver},
          {"same_core", places.same_core},
          {"counters",
           counts ? "cache misses of the computation phase" : "not counted: " + counter.problem()},

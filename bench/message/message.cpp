@@ -474,8 +474,8 @@ int run(std::size_t round_count) {
                            {"p99_ns", list_of(row.values, &Trips::p99)},
                            {"p999_ns", list_of(row.values, &Trips::p999)}});
   }
-  print({{"sender_cpu", places.sender.value()},
-         {"receiver_cpu", places.receiver.value()},
+  print({{"sender_cpu", places.sender},
+         {"receiver_cpu", places.receiver},
          {"same_core", places.same_core},
          {"throughput", throughput},
          {"round_trips", round_trips}});

@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -19,8 +18,8 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/thread.hpp"
 #include "measure.hpp"
+#include "threads.hpp"
 
 namespace headrace::bench {
 
@@ -28,36 +27,31 @@ using Clock = std::chrono::steady_clock;
 
 /// The processors: the first that this process may use, and the last, preferably of another core.
 struct Places {
-  CpuId sender;
-  CpuId receiver;
+  int sender = 0;
+  int receiver = 0;
   bool same_core = false;  ///< The two are hardware threads of one core.
   bool same_cpu = false;   ///< Only one is available.
 };
 
-inline std::string sibling_list(CpuId cpu) {
+inline std::string sibling_list(int cpu) {
   std::ifstream file(
-      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu.value()));
+      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
   std::string text;
   std::getline(file, text);
   return text;
 }
 
 inline Places find_places() {
-  const std::vector<CpuId> cpus = platform::allowed_cpus();
+  const std::vector<int> cpus = allowed_processors();
   Places places{.sender = cpus.back(), .receiver = cpus.front()};
   const std::string siblings = sibling_list(places.receiver);
-  for (const CpuId each : cpus) {
+  for (const int each : cpus) {
     // The last one on another core, if any.
     if (sibling_list(each) != siblings) places.sender = each;
   }
   places.same_cpu = places.sender == places.receiver;
   places.same_core = sibling_list(places.sender) == siblings;
   return places;
-}
-
-inline void pin(CpuId cpu) {
-  const std::array cpus = {cpu};
-  must(platform::pin_this_thread(cpus));
 }
 
 /// Memory shared by parent and child, zeroed and faulted in.
@@ -70,7 +64,7 @@ inline void* shared_memory(std::size_t byte_count) {
 
 /// Runs `work` in a child pinned to `cpu`; the child is killed when its parent ends.
 template <typename Work>
-pid_t run_child(CpuId cpu, const Work& work) {
+pid_t run_child(int cpu, const Work& work) {
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child < 0) die("cannot fork");
