@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry point of every C++ test: prints the seed, and exits with 77 if all tests were skipped.
+// Names of sources on the command line select their tests (HEADRACE_JOIN_TESTS); a filter goes
+// before them.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "support/seed.hpp"
 
@@ -17,8 +20,40 @@ extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppression
 }
 #endif
 
+namespace {
+
+/// The filter for the tests of the source `name`.
+std::string tests_of(std::string_view name) {
+  std::string filter;
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  for (int suite = 0; suite < all.total_test_suite_count(); ++suite) {
+    const ::testing::TestSuite& tests = *all.GetTestSuite(suite);
+    for (int test = 0; test < tests.total_test_count(); ++test) {
+      const ::testing::TestInfo& info = *tests.GetTestInfo(test);
+      if (!std::string_view(info.file()).ends_with("/" + std::string(name))) continue;
+      filter += std::string(tests.name()) + "." + info.name() + ":";
+    }
+  }
+  return filter;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  // A death test starts this program again with a filter of its own.
+  if (argc > 1 && ::testing::GTEST_FLAG(filter) == "*") {
+    std::string filter;
+    for (int source = 1; source < argc; ++source) {
+      const std::string tests = tests_of(argv[source]);
+      if (tests.empty()) {
+        std::fprintf(stderr, "no test is in a source '%s'\n", argv[source]);
+        return 1;
+      }
+      filter += tests;
+    }
+    ::testing::GTEST_FLAG(filter) = filter;
+  }
   const std::uint64_t seed = headrace::test::seed();
   std::printf("HEADRACE_SEED=%llu\n", static_cast<unsigned long long>(seed));
   // A death test re-executes this program, which must draw the same numbers.

@@ -17,7 +17,7 @@
 #include "support/move_check.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::copy {
+namespace headrace::copy::fill_compare_property_test {
 namespace {
 
 using test::fill_randomly;
@@ -181,4 +181,4 @@ TEST(FillCompareKernels, NothingMayBeNull) {
 }
 
 }  // namespace
-}  // namespace headrace::copy
+}  // namespace headrace::copy::fill_compare_property_test

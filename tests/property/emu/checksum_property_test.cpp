@@ -12,7 +12,7 @@
 #include "emu/operation/operation.hpp"
 #include "support/dsa_reference.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::checksum_property_test {
 namespace {
 
 using test::ClientArena;
@@ -119,4 +119,4 @@ RC_GTEST_PROP(Checksum, AnInsertedGuardIsIsaLs, ()) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::checksum_property_test

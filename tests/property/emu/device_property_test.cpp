@@ -18,7 +18,7 @@
 #include "headrace/base/random.hpp"
 #include "support/dsa_case.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::device_property_test {
 namespace {
 
 using dsa::CompletionRecord;
@@ -321,4 +321,4 @@ RC_GTEST_PROP(DeviceProperty, AResetEndsEverythingAndLosesNothing, ()) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::device_property_test

@@ -12,7 +12,7 @@
 #include "headrace/base/random.hpp"
 #include "support/dsa_case.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::refuse_property_test {
 namespace {
 
 using dsa::Descriptor;
@@ -218,4 +218,4 @@ RC_GTEST_PROP(Refuse, BuffersThatOverlapWhereTheyMustNot, ()) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::refuse_property_test

@@ -21,7 +21,7 @@
 #include "support/seed.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::cache {
+namespace headrace::cache::linearizability_test {
 namespace {
 
 using test::CacheSpec;
@@ -344,4 +344,4 @@ INSTANTIATE_TEST_SUITE_P(EveryMover, CacheHistory,
                          name_of);
 
 }  // namespace
-}  // namespace headrace::cache
+}  // namespace headrace::cache::linearizability_test

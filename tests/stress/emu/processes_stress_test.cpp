@@ -20,7 +20,7 @@
 #include "support/seed.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::processes_stress_test {
 namespace {
 
 using test::Completions;
@@ -492,4 +492,4 @@ TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::processes_stress_test

@@ -16,7 +16,7 @@
 #include "soak_work.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::engine::soak {
+namespace headrace::engine::soak::soak_repeat_test {
 namespace {
 
 using emu::FaultKind;
@@ -180,4 +180,4 @@ TEST(SoakRepeat, TheSeedRepeatsEveryStepOfTheDevicesAndEveryByte) {
 }
 
 }  // namespace
-}  // namespace headrace::engine::soak
+}  // namespace headrace::engine::soak::soak_repeat_test

@@ -13,7 +13,7 @@
 #include "soak_work.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::engine::soak {
+namespace headrace::engine::soak::soak_silence_test {
 namespace {
 
 using emu::FaultKind;
@@ -83,4 +83,4 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
 }
 
 }  // namespace
-}  // namespace headrace::engine::soak
+}  // namespace headrace::engine::soak::soak_silence_test

@@ -18,7 +18,7 @@
 #include "support/seed.hpp"
 #include "support/store_stage.hpp"
 
-namespace headrace::store {
+namespace headrace::store::shared_kill_test {
 namespace {
 
 using test::block_bytes;
@@ -166,4 +166,4 @@ TEST(SharedStoreKill, AcknowledgedBlocksAreThereAndNoneIsTornOrOld) {
 }
 
 }  // namespace
-}  // namespace headrace::store
+}  // namespace headrace::store::shared_kill_test

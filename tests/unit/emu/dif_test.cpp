@@ -16,10 +16,10 @@ namespace {
 
 using dsa::Descriptor;
 using dsa::Opcode;
-using test::address_of;
-using test::descriptor_of;
-using test::noise;
-using test::run;
+using operands::address_of;
+using operands::descriptor_of;
+using operands::noise;
+using operands::run;
 
 constexpr std::size_t kBlockBytes[] = {512, 520, 4096, 4104};
 constexpr std::size_t kBlocks = 5;

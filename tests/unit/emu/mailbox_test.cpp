@@ -15,7 +15,7 @@
 #include "emu/device/registers.hpp"
 #include "support/emulator.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::mailbox_test {
 namespace {
 
 constexpr DeviceId kDevice{0};
@@ -108,4 +108,4 @@ TEST(Mailbox, a_write_that_no_thread_of_its_process_takes_can_be_repeated) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::mailbox_test

@@ -10,7 +10,7 @@
 #include "emu/operation/operation.hpp"
 #include "headrace/dsa/descriptor.hpp"
 
-namespace headrace::emu::test {
+namespace headrace::emu::operands {
 
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr Limits kLimits{
@@ -50,4 +50,4 @@ inline std::vector<std::byte> noise(std::size_t byte_count, std::uint32_t seed =
   return bytes;
 }
 
-}  // namespace headrace::emu::test
+}  // namespace headrace::emu::operands

@@ -18,10 +18,10 @@ namespace {
 
 using dsa::Descriptor;
 using dsa::Opcode;
-using test::address_of;
-using test::descriptor_of;
-using test::noise;
-using test::run;
+using operands::address_of;
+using operands::descriptor_of;
+using operands::noise;
+using operands::run;
 
 constexpr std::size_t kSlices[] = {1, 7, 64, 4095, 1U << 20};
 
@@ -45,7 +45,7 @@ TEST_F(OperationTest, a_move_may_overlap_in_both_directions) {
       std::memmove(&expected[target], &bytes[200], 3000);
       Operation operation(
           descriptor_of(Opcode::move, address_of(&bytes[200]), address_of(&bytes[target]), 3000),
-          test::kLimits);
+          operands::kLimits);
       while (!operation.advance(process_memory(), slice)) {
       }
       EXPECT_EQ(operation.record().status, DSA_COMP_SUCCESS);
@@ -142,7 +142,7 @@ TEST_F(OperationTest, a_dualcast_writes_both_targets) {
     auto descriptor = descriptor_of(Opcode::dualcast, address_of(source.data()),
                                     address_of(&targets[first]), source.size());
     descriptor.dest2 = address_of(&targets[first + 16'384]);
-    EXPECT_FALSE(refuse(descriptor, test::kLimits, Origin::portal).has_value());
+    EXPECT_FALSE(refuse(descriptor, operands::kLimits, Origin::portal).has_value());
     EXPECT_EQ(run(descriptor, slice).status, DSA_COMP_SUCCESS);
     EXPECT_EQ(std::memcmp(&targets[first], source.data(), source.size()), 0);
     EXPECT_EQ(std::memcmp(&targets[first + 16'384], source.data(), source.size()), 0);

@@ -15,7 +15,7 @@ namespace {
 
 using dsa::Descriptor;
 using dsa::Opcode;
-using test::descriptor_of;
+using operands::descriptor_of;
 
 constexpr Limits kSmall{.transfer_bytes_max = 0x100000, .batch_max = 32};
 

@@ -10,7 +10,7 @@
 
 #include "support/emulator.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::registers_test {
 namespace {
 
 constexpr DeviceId kDevice{0};
@@ -297,4 +297,4 @@ TEST_F(RegistersTest, submissions_that_nobody_can_run_are_counted_as_by_a_queue_
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::registers_test

@@ -15,17 +15,17 @@
 #include "operands.hpp"
 #include "support/guarded_buffer.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::resume_test {
 namespace {
 
 using dsa::CompletionRecord;
 using dsa::Descriptor;
 using dsa::Opcode;
-using headrace::test::GuardedBuffer;
-using test::address_of;
-using test::descriptor_of;
-using test::kPageBytes;
-using test::noise;
+using operands::address_of;
+using operands::descriptor_of;
+using operands::kPageBytes;
+using operands::noise;
+using test::GuardedBuffer;
 
 // Contiguous pages, each of which can be unmapped and restored with its content.
 class Pages {
@@ -163,8 +163,8 @@ std::vector<Case> cases() {
 }
 
 CompletionRecord run(const Descriptor& descriptor, std::size_t slice) {
-  EXPECT_FALSE(refuse(descriptor, test::kLimits, Origin::portal).has_value());
-  return test::run(descriptor, slice);
+  EXPECT_FALSE(refuse(descriptor, operands::kLimits, Origin::portal).has_value());
+  return operands::run(descriptor, slice);
 }
 
 class ResumeTest : public ::testing::Test {
@@ -221,7 +221,7 @@ TEST_F(ResumeTest, a_fault_at_each_offset_of_a_unit_is_resumed_exactly) {
             descriptor_of(opcode, address_of(source.data()), address_of(whole.data()), 64);
         if (opcode == Opcode::fill) descriptor.pattern = 0x1122334455667788;
         (write ? descriptor.dst_addr : descriptor.src_addr) = address_of(small.back(there).data());
-        const auto record = test::run(descriptor);
+        const auto record = operands::run(descriptor);
         EXPECT_EQ(record.status, DSA_COMP_PAGE_FAULT_IR | (write ? DSA_COMP_STATUS_WRITE : 0));
         EXPECT_EQ(record.bytes_completed, opcode == Opcode::fill ? there / 8 * 8 : there);
         const std::byte* const target = write ? small.back(there).data() : whole.data();
@@ -354,7 +354,7 @@ TEST_F(ResumeTest, a_fault_that_was_asked_for_ends_at_the_next_byte_and_is_resum
       const Pages pages[] = {Pages(kPages, 1), Pages(kPages, 2), Pages(kPages, 3)};
       auto descriptor = each.make(pages[0], pages[1], pages[2]);
       descriptor.flags &= ~dsa::flag::block_on_fault & 0xffffffU;
-      Operation operation(descriptor, test::kLimits);
+      Operation operation(descriptor, operands::kLimits);
       if (operation.advance(process_memory(), stop)) {
         EXPECT_EQ(stop, 5000U) << "only two large blocks are done so soon";
         continue;
@@ -379,7 +379,7 @@ TEST_F(ResumeTest, an_abort_keeps_what_was_done) {
   std::vector<std::byte> target(5000);
   Operation operation(
       descriptor_of(Opcode::move, address_of(source.data()), address_of(target.data()), 5000),
-      test::kLimits);
+      operands::kLimits);
   ASSERT_FALSE(operation.advance(process_memory(), 1234));
   operation.end_with_status(dsa::kStatusAborted);
   EXPECT_EQ(operation.record().status, dsa::kStatusAborted);
@@ -387,4 +387,4 @@ TEST_F(ResumeTest, an_abort_keeps_what_was_done) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::resume_test

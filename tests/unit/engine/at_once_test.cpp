@@ -10,7 +10,7 @@
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::at_once_test {
 namespace {
 
 using test::Buffers;
@@ -385,4 +385,4 @@ TEST(AtOnce, DiamondsOfSmallAndLargeJobsWhoeverPolls) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::at_once_test

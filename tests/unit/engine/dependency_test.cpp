@@ -17,7 +17,7 @@
 #include "headrace/engine/awaitable.hpp"
 #include "support/detached.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::dependency_test {
 namespace {
 
 using headrace::test::Detached;
@@ -634,4 +634,4 @@ TEST(Dependency, ACoroutineMayWaitInsideTheEndOfAnother) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::dependency_test

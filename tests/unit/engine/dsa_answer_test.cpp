@@ -21,7 +21,7 @@
 #include "support/watchdog.hpp"
 #include "told_portal.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::dsa_answer_test {
 namespace {
 
 using test::answer;
@@ -502,4 +502,4 @@ TEST(DsaAnswer, ABatchThatBeginsWithWhatNoDeviceCanDoIsNotDoneBySubmission) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::dsa_answer_test

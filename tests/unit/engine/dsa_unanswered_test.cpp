@@ -14,7 +14,7 @@
 #include "fixtures.hpp"
 #include "told_portal.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::dsa_unanswered_test {
 namespace {
 
 using test::answer;
@@ -495,4 +495,4 @@ TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) 
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::dsa_unanswered_test

@@ -9,7 +9,7 @@
 #include "support/seed.hpp"
 #include "support/test_data.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::refusal_test {
 namespace {
 
 using test::Buffers;
@@ -300,4 +300,4 @@ TEST(Refusal, OfProcessorsGetsALaterShareThatNoChosenOneTakes) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::refusal_test

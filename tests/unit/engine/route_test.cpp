@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace headrace::engine {
+namespace headrace::engine::route_test {
 namespace {
 
 constexpr OperationSet kAll = OperationSet::all();
@@ -334,4 +334,4 @@ TEST(Route, APolicySeesPlainFactsOfTheMoversOfItsPath) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::route_test

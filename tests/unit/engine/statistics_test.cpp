@@ -11,7 +11,7 @@
 #include "emulated.hpp"
 #include "headrace.h"
 
-namespace headrace::engine {
+namespace headrace::engine::statistics_test {
 namespace {
 
 using emu::FaultKind;
@@ -118,4 +118,4 @@ TEST(Statistics, EachTroubleIsCountedByKindAsTheCompletionsTell) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::statistics_test

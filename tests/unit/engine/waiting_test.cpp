@@ -17,7 +17,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/wait.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::waiting_test {
 namespace {
 
 using platform::to_ticks;
@@ -312,4 +312,4 @@ TEST(Waiting, ByUmwaitIsBySpinningWhereTheProcessorHasNone) {
 }
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::waiting_test

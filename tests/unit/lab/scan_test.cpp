@@ -9,7 +9,7 @@
 #include "support/lineitem.hpp"
 #include "support/seed.hpp"
 
-namespace headrace::query::lab {
+namespace headrace::query::lab::scan_test {
 namespace {
 
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
@@ -104,4 +104,4 @@ TEST(ExactSum, SurvivesProductsWhoseSumNeedsMoreThan128Bits) {
 }
 
 }  // namespace
-}  // namespace headrace::query::lab
+}  // namespace headrace::query::lab::scan_test

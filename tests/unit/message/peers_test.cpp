@@ -15,7 +15,7 @@
 #include "headrace/platform/wait.hpp"
 #include "support/queue.hpp"
 
-namespace headrace::message {
+namespace headrace::message::peers_test {
 namespace {
 
 using test::as_message;
@@ -305,4 +305,4 @@ TEST(Peers, ASignalDoesNotEndAWait) {
 }
 
 }  // namespace
-}  // namespace headrace::message
+}  // namespace headrace::message::peers_test

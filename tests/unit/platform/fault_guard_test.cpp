@@ -12,7 +12,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/shared_file.hpp"
 
-namespace headrace::platform {
+namespace headrace::platform::fault_guard_test {
 namespace {
 
 constexpr std::uint32_t kLost = 7;
@@ -127,4 +127,4 @@ TEST_F(FaultGuardsDeathTest, ASignalThatSomebodySentGoesToTheHandlerOfTheProgram
 }
 
 }  // namespace
-}  // namespace headrace::platform
+}  // namespace headrace::platform::fault_guard_test

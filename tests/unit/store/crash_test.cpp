@@ -27,7 +27,7 @@
 #include "support/seed.hpp"
 #include "support/store_stage.hpp"
 
-namespace headrace::store {
+namespace headrace::store::crash_test {
 namespace {
 
 using detail::SlotNumber;
@@ -689,4 +689,4 @@ TYPED_TEST(BrokenProtocol, IsFound) {
 }
 
 }  // namespace
-}  // namespace headrace::store
+}  // namespace headrace::store::crash_test

@@ -37,7 +37,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
   return answer;
 }
 
-namespace headrace::store {
+namespace headrace::store::file_test {
 namespace {
 
 using test::block_bytes;
@@ -643,4 +643,4 @@ TEST_F(InFile, ALookUpDoesNotWaitForTheStoreOfAHeader) {
 }
 
 }  // namespace
-}  // namespace headrace::store
+}  // namespace headrace::store::file_test

@@ -13,7 +13,7 @@
 #include "support/seed.hpp"
 #include "support/store_stage.hpp"
 
-namespace headrace::store {
+namespace headrace::store::model_test {
 namespace {
 
 using test::block_bytes;
@@ -306,4 +306,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AnyStore, ::testing::ValuesIn(kCases),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace headrace::store
+}  // namespace headrace::store::model_test

@@ -18,7 +18,7 @@
 #include "support/store_stage.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::store {
+namespace headrace::store::store_test {
 namespace {
 
 using test::block_bytes;
@@ -554,4 +554,4 @@ TEST(StoreOutcome, EachHasANameAndARemedy) {
 }
 
 }  // namespace
-}  // namespace headrace::store
+}  // namespace headrace::store::store_test

@@ -23,7 +23,7 @@
 #include "support/emulator.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::emu {
+namespace headrace::emu::reaper_test {
 namespace {
 
 using std::chrono::steady_clock;
@@ -176,4 +176,4 @@ TEST(Reaper, looks_by_itself_where_the_system_refuses_to_tell) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::emu::reaper_test
