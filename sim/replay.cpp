@@ -183,6 +183,8 @@ class Replayer {
         worker.seat.number = count - 1 - i;
         pool.sleeping.push_back(&worker);
       }
+      caches_[socket.socket] =
+          world_.fluid().add(fmt::format("caches of socket {}", socket.socket), 1);
       busy_max += count;
       processor_count += socket.core_count;
     }
@@ -420,7 +422,11 @@ class Replayer {
       const double footprint = traffic.writes == 0 || traffic.reads == 0 ? 1 : 2;
       const detail::CoreRate rate = detail::core_rate(model_, access, what.reused_bytes / footprint,
                                                       std::max(1.0, bytes / what.count), 1);
-      if (rate.in_memory) uses = world_.memory_uses(traffic, socket);
+      if (rate.in_memory) {
+        uses = world_.memory_uses(traffic, socket);
+      } else if (rate.all_gb_per_s > 0) {
+        uses.push_back({caches_.at(socket), 1 / rate.all_gb_per_s});
+      }
       uses.push_back({core, model_.core.copy_gb_per_s / rate.gb_per_s});
       call_ns = 0;  // Part of the rate.
     }
@@ -438,7 +444,8 @@ class Replayer {
         what.count > 1 ? 1 : std::clamp(std::ceil(what.bytes / kPieceBytes), 1.0, kPiecesMax);
     parts_left_[index] = static_cast<std::uint32_t>(pieces);
     pool.tasks.push_back({index, what.bytes / pieces, parts_left_[index]});
-    return std::max(wake(pool), std::max(model_.core.looking_ns, model_.core.handover_ns));
+    const CoreModel& core = model_.core;
+    return std::max(wake(pool), core.looking_ns > 0 ? core.looking_ns : core.handover_ns);
   }
   double wake(Pool& pool) {
     const bool looks = !pool.looking.empty();
@@ -453,7 +460,7 @@ class Replayer {
       world_.fluid().after(
           std::max(model_.core.look_ns - model_.core.handover_ns, model_.core.handover_ns),
           [this, &pool, &worker] { work(pool, worker); });
-      return model_.core.handover_ns;  // Of the line at which it looks.
+      return 0;  // Part of the submission.
     }
     return wake(worker.seat, std::max(model_.core.wake_ns, model_.core.handover_ns),
                 [this, &pool, &worker] { work(pool, worker); });
@@ -650,7 +657,8 @@ class Replayer {
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> dependants_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> waiting_;  ///< Threads.
   std::unordered_map<std::uint32_t, std::uint32_t> parts_left_;
-  std::map<std::uint32_t, Pool> pools_;  ///< By socket.
+  std::map<std::uint32_t, Pool> pools_;            ///< By socket, as the next one.
+  std::map<std::uint32_t, ResourceIndex> caches_;  ///< That cores share.
   std::vector<Lane> lanes_;
   std::size_t left_count_ = 0;  ///< Threads and operations that have not ended.
   Processors processors_{world_.fluid()};

@@ -73,7 +73,7 @@ def write(path: Path, *threads: Iterable[bytes], **head: object) -> str:
 
 
 def one(trace: str, **options: object) -> simulator.Replayed:
-    (result,) = replay(trace, [{"machine": "spr-4dsa", **options}])[1]
+    (result,) = replay(trace, [{"machine": "spr-4dsa"} | options])[1]
     return result
 
 
@@ -293,6 +293,42 @@ def test_sleeping_threads_are_woken(tmp_path: Path) -> None:
     assert added(1_000_000, 4096, 1) == pytest.approx((15e-6, 0))
     # A worker wakes the next one and then begins its first piece.
     assert 65e-6 < added(200, 8 << 20, 2)[1] < 65e-6 + 55e-6
+
+
+def test_workers_share_a_cache(tmp_path: Path) -> None:
+    machine = json.loads(Path(machine_path("spr-4dsa")).read_text())
+    rates = dict.fromkeys(("read", "fill", "copy"), "10 GB/s")
+    values = rates | {f"{name}_all": "12 GB/s" for name in rates} | {"bytes": "1 GiB", "cores": "2"}
+    level = {name: {"value": value, "source": "chosen"} for name, value in values.items()}
+    machine["model"]["core"]["levels"] = [level]
+    path = tmp_path / "machine"
+    path.write_text(json.dumps(machine))
+    # One place again and again.
+    records = [
+        each
+        for at in range(100, 3000, 100)
+        for each in (record(JOB, at, at, size=8 << 20), record(WAIT, at, at))
+    ]
+    trace = write(tmp_path / "t", records)
+    given = [{"machine": path, "path": "cpu", "workers": workers} for workers in (1, 2)]
+    alone, both = (each.time_s for each in replay(trace, given)[1])
+    assert alone / both == pytest.approx(12 / 10, rel=0.02)
+
+
+def test_a_submission_takes_what_was_measured(tmp_path: Path) -> None:
+    machine = json.loads(Path(machine_path("spr-4dsa")).read_text())
+    path = tmp_path / "machine"
+    jobs = [record(JOB, 100, 100, name=name, size=1 << 18) for name in range(1, 5)]
+    trace = write(tmp_path / "t", jobs)
+
+    def moving_s(**core: str) -> float:
+        values = {name: {"value": value, "source": "chosen"} for name, value in core.items()}
+        changed = machine["model"] | {"core": machine["model"]["core"] | values}
+        path.write_text(json.dumps(machine | {"model": changed}))
+        return one(trace, machine=path, path="cpu", workers=1).moving_s
+
+    assert moving_s(handover="400 ns") == pytest.approx(4 * 400e-9)
+    assert moving_s(handover="400 ns", looking="160 ns") == pytest.approx(4 * 160e-9)
 
 
 def test_more_threads_than_processors_wait_until_one_sleeps(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0
 def span_of(machine: Machine, threads: int) -> int:
     """Memory of each thread: just more than the caches hold."""
     last = max((level["used"] for level in _levels(machine)), default=0)
-    return min(_SPAN_MAX, max(_SPAN_MIN, 4 * last // threads)) // CALL_BYTES * CALL_BYTES
+    return min(_SPAN_MAX, max(_SPAN_MIN, 2 * last // threads)) // CALL_BYTES * CALL_BYTES
 
 
 def hosts(machine: Machine) -> list[Node]:
@@ -286,10 +286,9 @@ def _cache_tasks(machine: Machine, home: Node) -> Iterator[Task]:
         for access in _ACCESSES:
             for threads in sorted({1, min(level["cores"], len(home.cpus))}):
                 span = level["used"] // (2 if access == "copy" else 1) // threads
-                streams = [
-                    stream(access, cpu, home.id, span, _CACHE_CALL_BYTES)
-                    for cpu in home.cpus[:threads]
-                ]
+                # Calls as long as an engine's pieces, in caches that hold many of them.
+                call = min(CALL_BYTES, max(_CACHE_CALL_BYTES, level["used"] // 512))
+                streams = [stream(access, cpu, home.id, span, call) for cpu in home.cpus[:threads]]
                 yield _task(f"{level['used']} {access} {threads}", "streams", streams)
 
 
@@ -367,7 +366,7 @@ def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
 
 
 def _levels(machine: Machine) -> list[dict[str, int]]:
-    """The caches to measure, each half full and full."""
+    """The caches to measure, each half full and full, and the last one with twice what it holds."""
     found = []
     below = 0
     cpus = sum(len(node.cpus) for node in machine.nodes)
@@ -377,7 +376,7 @@ def _levels(machine: Machine) -> list[dict[str, int]]:
         if each["level"] > 1 and capacity // (8 if cores > 1 else 4) > 2 * below:
             found += [{"used": used, "cores": cores} for used in (capacity // 2, capacity)]
         below = capacity
-    return found
+    return [*found, found[-1] | {"used": 2 * below}] if found else []
 
 
 def model_of(machine: Machine, measurement: Measurement) -> dict[str, Any]:
