@@ -66,42 +66,6 @@ __m128i load_vector(const std::byte* from) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
 }
 
-constexpr std::size_t kVectorBytes = 16;
-
-// x^n modulo the polynomial of T10.
-constexpr std::uint64_t power_of_x(unsigned exponent) {
-  std::uint64_t power = 1;
-  for (unsigned bit = 0; bit < exponent; ++bit) {
-    power = power << 1 ^ ((power & 0x8000) != 0 ? std::uint64_t{0x10000} | kT10 : 0);
-  }
-  return power;
-}
-
-constexpr auto kBy192 = static_cast<long long>(power_of_x(192));
-constexpr auto kBy128 = static_cast<long long>(power_of_x(128));
-
-// Folding: keeps 128 bits with the same remainder as all input so far. Each step multiplies both
-// halves to advance them by 128 bits and adds the next 16 bytes.
-[[gnu::target("pclmul,ssse3")]] std::uint16_t crc16_t10_by_folding(
-    std::uint16_t value, std::span<const std::byte> data) noexcept {
-  const __m128i big_endian = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m128i factors = _mm_set_epi64x(kBy192, kBy128);
-  const std::byte* from = data.data();
-  std::size_t left = data.size();
-  __m128i state =
-      _mm_xor_si128(_mm_shuffle_epi8(load_vector(from), big_endian),
-                    _mm_set_epi64x(static_cast<long long>(std::uint64_t{value} << 48), 0));
-  for (from += kVectorBytes, left -= kVectorBytes; left >= kVectorBytes;
-       from += kVectorBytes, left -= kVectorBytes) {
-    const __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(state, factors, 0x11),
-                                        _mm_clmulepi64_si128(state, factors, 0x00));
-    state = _mm_xor_si128(moved, _mm_shuffle_epi8(load_vector(from), big_endian));
-  }
-  std::array<std::byte, kVectorBytes> rest;
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest.data()), _mm_shuffle_epi8(state, big_endian));
-  return crc16_t10_by_table(crc16_t10_by_table(0, rest), {from, left});
-}
-
 }  // namespace
 
 std::size_t first_difference(const std::byte* left, const std::byte* right,
@@ -161,14 +125,6 @@ std::uint32_t crc32c_by_table(std::uint32_t value, std::span<const std::byte> da
 }
 
 std::uint16_t crc16_t10(std::uint16_t value, std::span<const std::byte> data) noexcept {
-  __builtin_cpu_init();  // As above.
-  static const bool kFolding =
-      __builtin_cpu_supports("pclmul") != 0 && __builtin_cpu_supports("ssse3") != 0;
-  return kFolding && data.size() >= kVectorBytes ? crc16_t10_by_folding(value, data)
-                                                 : crc16_t10_by_table(value, data);
-}
-
-std::uint16_t crc16_t10_by_table(std::uint16_t value, std::span<const std::byte> data) noexcept {
   const auto& slices = kT10Slices;
   const std::byte* from = data.data();
   std::size_t left = data.size();

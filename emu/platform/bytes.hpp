@@ -25,13 +25,9 @@ void reverse_bits(std::span<std::byte> target) noexcept;
 /// Table only, on every CPU.
 [[nodiscard]] std::uint32_t crc32c_by_table(std::uint32_t value,
                                             std::span<const std::byte> data) noexcept;
-/// Continues the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected. Uses
-/// carry-less multiplication if available, else a table.
+/// Continues the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected.
 [[nodiscard]] std::uint16_t crc16_t10(std::uint16_t value,
                                       std::span<const std::byte> data) noexcept;
-/// Table only, on every CPU.
-[[nodiscard]] std::uint16_t crc16_t10_by_table(std::uint16_t value,
-                                               std::span<const std::byte> data) noexcept;
 
 // Little- and big-endian fields at any alignment. Built-in copies of constant size compile to
 // moves, not calls.
