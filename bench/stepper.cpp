@@ -90,8 +90,3 @@ Steps end_stepping() {
 }
 
 }  // namespace headrace::bench
-
-void headrace_bench_counted(void (*work)(const void*), const void* what) {
-  work(what);
-  asm volatile("" ::: "memory");  // Prevents a tail call, so that `work` runs inside this function.
-}

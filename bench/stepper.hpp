@@ -24,17 +24,3 @@ void begin_stepping();
 [[nodiscard]] Steps end_stepping();
 
 }  // namespace headrace::bench
-
-/// Calls `work`. Valgrind counts this function by name: exported, so that stripping keeps it.
-extern "C" [[gnu::visibility("default")]] void headrace_bench_counted(void (*work)(const void*),
-                                                                      const void* what);
-
-namespace headrace::bench {
-
-/// Calls `work` inside headrace_bench_counted().
-template <typename Work>
-void run_counted(const Work& work) {
-  headrace_bench_counted([](const void* what) { (*static_cast<const Work*>(what))(); }, &work);
-}
-
-}  // namespace headrace::bench

@@ -96,6 +96,7 @@ def _cache() -> dict[str, Any]:
         },
         "bytes_per_entry": 143.2,
         "allocations_per_hit": 0.0,
+        "instructions": 205_440,
         "system_calls": 12,
         "barriers": 10,
     }
@@ -213,10 +214,6 @@ def _counts(_share: Callable[[float], None]) -> tuple[_engine_counts.Counts, dic
     return counts, {"instructions_per_operation": values}
 
 
-def _instructions(command: list[str], **_options: str) -> tuple[int, str]:
-    return 321 * int(command[-1]), ""
-
-
 def records(
     points: list[MoverPoint], _program: str, rounds: int, *_others: object
 ) -> Iterator[dict[str, Any]]:
@@ -296,7 +293,6 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("headrace_lab.commands.bench.store._cycle", _cycles)
     monkeypatch.setattr(_engine_counts, "count", _counts)
-    monkeypatch.setattr("headrace_lab.commands.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(door, "measure", _door)
 
 

@@ -5,15 +5,14 @@
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
 //   headrace-bench-cache curve LIST ROUNDS MILLISECONDS
-//   headrace-bench-cache count MODE COUNT [step]
+//   headrace-bench-cache count MODE COUNT
 //
 // `curve`: Cache only (curve.hpp), with the options that a program gets: memory of the system, here
-// full of 64 MiB, and sources that are checked. `count`: for valgrind, which counts the
-// instructions of headrace_bench_counted; the difference between two COUNTs is the cost of that
-// many operations. MODE: hit, miss (a new region each), miss_many (by access_many of 32); with
+// full of 64 MiB, and sources that are checked. `count`: the
+// instructions, locked instructions, system calls and process-wide barriers of COUNT operations, by
+// single steps. MODE: hit, miss (a new region each), miss_many (by access_many of 32); with
 // the cache's own memory and regions of 64 KiB, empty_miss (there is room, in pages that were used
-// before) and full_miss (every miss evicts). With `step` the thread single-steps: locked
-// instructions, system calls and process-wide barriers are counted as well.
+// before) and full_miss (every miss evicts).
 //
 // Method. A round runs each of the two once per scenario over the same operations, in an order that
 // alternates. Time is divided by the operations of all threads: with two threads it is wall time
@@ -396,7 +395,7 @@ void miss_long(cache::Cache& cache, std::size_t first, std::size_t count) {
 }
 
 /// Returns false if there is no such mode.
-bool count(std::string_view mode, std::size_t count, bool steps) {
+bool count(std::string_view mode, std::size_t count) {
   constexpr std::array kModes{"hit", "miss", "miss_many", "empty_miss", "full_miss"};
   if (std::ranges::find(kModes, mode) == kModes.end()) return false;
   const bool full = mode == "full_miss";
@@ -420,17 +419,15 @@ bool count(std::string_view mode, std::size_t count, bool steps) {
       for (std::size_t i = 0; i < count; ++i) ours->access(i * 31 % kEntries);
     }
   };
-  if (steps) bench::begin_stepping();
-  bench::run_counted(work);
-  const bench::Steps seen = steps ? bench::end_stepping() : bench::Steps{};
-  bench::Json document{{"operations", count}, {"evictions", ours->cache().statistics().evictions}};
-  if (steps) {
-    document.update({{"instructions", seen.instructions},
-                     {"locked_instructions", seen.locked},
-                     {"system_calls", seen.system_calls},
-                     {"barriers", seen.barriers}});
-  }
-  bench::print(document);
+  bench::begin_stepping();
+  work();
+  const bench::Steps seen = bench::end_stepping();
+  bench::print({{"operations", count},
+                {"evictions", ours->cache().statistics().evictions},
+                {"instructions", seen.instructions},
+                {"locked_instructions", seen.locked},
+                {"system_calls", seen.system_calls},
+                {"barriers", seen.barriers}});
   return true;
 }
 
@@ -444,15 +441,12 @@ int main(int argc, char** argv) {
     std::fputs(
         "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
         "       headrace-bench-cache curve LIST ROUNDS MILLISECONDS\n"
-        "       headrace-bench-cache count hit|miss|miss_many|empty_miss|full_miss COUNT "
-        "[step]\n",
+        "       headrace-bench-cache count hit|miss|miss_many|empty_miss|full_miss COUNT\n",
         stderr);
     return 2;
   };
   if (mode == "count") {
-    const bool steps = words.size() == 4 && words[3] == std::string_view("step");
-    const bool is_right = words.size() == 3 || steps;
-    return is_right && count(words[1], bench::parse_number(words[2]), steps) ? 0 : fail();
+    return words.size() == 3 && count(words[1], bench::parse_number(words[2])) ? 0 : fail();
   }
   if (mode == "curve") return print_curves(bench::parse_curve_settings(words));
   std::size_t* const fields[] = {&scale.round_count, &scale.entry_count, &scale.operation_count,

@@ -4,15 +4,12 @@
 // By a channel, which one thread owns, and by jobs, which any thread may submit to any mover. The
 // device is a portal that notes the address of the completion record; the loop then writes the
 // record, as a device would: a few instructions, which the mode `device` runs alone so that they
-// can be subtracted. Run it under `valgrind --tool=callgrind` with two counts: the difference in
-// instructions is the cost of that many operations, without start-up. Prints one JSON object with
-// the number of allocations.
+// can be subtracted. The thread single-steps, and counts instructions, locked ones (a LOCK prefix,
+// or XCHG with memory; the device has none) and calls that lock a mutex. Prints one JSON object
+// with these and the number of allocations.
 //
-//   headrace-bench-engine MODE COUNT [step]
+//   headrace-bench-engine MODE COUNT
 //   headrace-bench-engine curve LIST ROUNDS MILLISECONDS
-//
-// With `step` the thread single-steps, and counts locked instructions (a LOCK prefix, or XCHG with
-// memory) and calls that lock a mutex; the device has none.
 //
 // `curve`: the threads share one engine, with one job each; the device completes at once
 // (curve.hpp).
@@ -58,7 +55,6 @@ namespace {
 
 using headrace::bench::die;
 using headrace::bench::must;
-using headrace::bench::run_counted;
 using headrace::engine::Batch;
 using headrace::engine::Channel;
 using headrace::engine::Completion;
@@ -213,7 +209,7 @@ void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevi
       "device_batch32");
 }
 
-int measure(std::string_view mode, std::uint64_t count, bool steps) {
+int measure(std::string_view mode, std::uint64_t count) {
   auto portal = std::make_unique<IdleDevice>();
   IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
@@ -222,20 +218,17 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto channel = must(engine->open_channel());
   Memory memory;
   // Warm-up: allocations of the first use.
-  run_counted([&] { carry_out(mode, *engine, *channel, device, memory, kBatch); });
+  carry_out(mode, *engine, *channel, device, memory, kBatch);
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
-  if (steps) headrace::bench::begin_stepping();
-  run_counted([&] { carry_out(mode, *engine, *channel, device, memory, count); });
-  const headrace::bench::Steps seen =
-      steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
+  headrace::bench::begin_stepping();
+  carry_out(mode, *engine, *channel, device, memory, count);
+  const headrace::bench::Steps seen = headrace::bench::end_stepping();
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // Relaxed: single-threaded.
-  headrace::bench::Json document{{"operations", count}, {"allocations", made}};
-  if (steps) {
-    document.update({{"instructions", seen.instructions},
-                     {"locked_instructions", seen.locked},
-                     {"mutexes_locked", seen.mutexes}});
-  }
-  headrace::bench::print(document);
+  headrace::bench::print({{"operations", count},
+                          {"allocations", made},
+                          {"instructions", seen.instructions},
+                          {"locked_instructions", seen.locked},
+                          {"mutexes_locked", seen.mutexes}});
   return 0;
 }
 
@@ -306,10 +299,9 @@ int main(int argument_count, char** arguments) {
   if (!words.empty() && words[0] == std::string_view("curve")) {
     return print_curves(headrace::bench::parse_curve_settings(words));
   }
-  const bool steps = argument_count == 4 && std::string_view(arguments[3]) == "step";
-  if (argument_count != 3 && !steps) {
-    die("usage: headrace-bench-engine MODE COUNT [step]\n"
+  if (argument_count != 3) {
+    die("usage: headrace-bench-engine MODE COUNT\n"
         "       headrace-bench-engine curve LIST ROUNDS MILLISECONDS");
   }
-  return measure(arguments[1], headrace::bench::parse_number(arguments[2]), steps);
+  return measure(arguments[1], headrace::bench::parse_number(arguments[2]));
 }

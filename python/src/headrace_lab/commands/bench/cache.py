@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench cache``: the cache beside the design that it came from."""
 
-import shutil
 from typing import Any
 
 from headrace._apps.figures import Figure
@@ -9,11 +8,11 @@ from headrace._cli._output import progress
 from headrace._cli._report import Report
 from headrace._words import counted
 from headrace_lab.commands.bench import _measure
-from headrace_lab.commands.bench._engine_counts import count_instructions
 
 _PROGRAM = "headrace-bench-cache"
 _TRIED = "measure the cache"
-_COUNT_LESS, _COUNT_MORE = 640, 3_200
+_COUNT = 640
+"""Operations of a run that counts; a miss traps some thousand times."""
 _COUNT_LABELS = {
     "hit": "instructions of a hit",
     "miss": "instructions of a miss without the copy",
@@ -21,8 +20,6 @@ _COUNT_LABELS = {
     "empty_miss": "instructions of a miss of 64 KiB with room, in memory used before",
     "full_miss": "... into a full node",
 }
-# A miss traps some thousand times.
-_COUNT_STEPPED = 640
 _FULL_LABELS = {
     "full_miss_vs_miss": "... relative to one with room",
     "barriers_per_full_miss": "process-wide barriers of a miss into a full node",
@@ -43,20 +40,26 @@ def command(rounds: int) -> _measure.Outcome:
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
     and counted. Both run the same operations in turns, over 4096 entries of 4 KiB that are
-    not read or copied, so that nothing is measured but the caches themselves. If valgrind is
-    installed, the instructions of a hit and a miss are counted as well.
+    not read or copied, so that nothing is measured but the caches themselves. The instructions of
+    a hit and a miss are counted as well.
 
     Example: headrace bench cache --json
     """
     with progress("measuring the cache"):
         program = _measure.find_program(_PROGRAM, _TRIED)
         measured = _measure.run_program([program, str(rounds)], _TRIED)
-        instructions = _count(program)
-        full = _measure.run_program(
-            [program, "count", "full_miss", str(_COUNT_STEPPED), "step"], _TRIED
-        )
+        runs = {
+            mode: _measure.run_program([program, "count", mode, str(_COUNT)], _TRIED)
+            for mode in _COUNT_LABELS
+        }
+    instructions = {mode: run["instructions"] / _COUNT for mode, run in runs.items()}
+    full = runs["full_miss"]
+    of_full = {
+        "barriers_per_full_miss": full["barriers"] / _COUNT,
+        "syscalls_per_full_miss": full["system_calls"] / _COUNT,
+        "full_miss_vs_miss": instructions["full_miss"] / instructions["empty_miss"],
+    }
     figures = _figures(measured["series"])
-    of_full = _full_summary(instructions, full)
     return _measure.Outcome(
         "cache",
         rounds,
@@ -84,28 +87,6 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
         "mixed_speedup_2t": speedup("mixed_2t"),
         "miss_speedup_1t": speedup("miss_1t"),
     }
-
-
-def _count(program: str) -> dict[str, float]:
-    """Instructions per operation, by mode; empty without valgrind."""
-    counts = {}
-    for mode in _COUNT_LABELS if shutil.which("valgrind") else ():
-        less, more = (
-            count_instructions([program, "count", mode, str(each)], tried=_TRIED)[0]
-            for each in (_COUNT_LESS, _COUNT_MORE)
-        )
-        counts[mode] = (more - less) / (_COUNT_MORE - _COUNT_LESS)
-    return counts
-
-
-def _full_summary(instructions: dict[str, float], full: dict[str, int]) -> dict[str, float]:
-    summary = {
-        "barriers_per_full_miss": full["barriers"] / _COUNT_STEPPED,
-        "syscalls_per_full_miss": full["system_calls"] / _COUNT_STEPPED,
-    }
-    if instructions:
-        summary["full_miss_vs_miss"] = instructions["full_miss"] / instructions["empty_miss"]
-    return summary
 
 
 def _print_report(

@@ -44,8 +44,8 @@ class Counted:
 def command(rounds: int) -> Outcome:
     """Count what engine operations cost, and compare each figure with its goal.
 
-    Counted, by valgrind and by stepping through the program: instructions, allocations, locked
-    instructions and mutexes for an operation on a device that costs nothing. 'headrace bench
+    Counted, by stepping through the program: instructions, allocations, locked instructions and
+    mutexes for an operation on a device that costs nothing. 'headrace bench
     operations' times every operation on this machine's devices and processors.
 
     Example: headrace bench engine --json
