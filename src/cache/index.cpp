@@ -61,7 +61,6 @@ void Index::grow() {
       EntryState& entry = pool_[number];
       link(*table, number, entry, entry.region(), class_of(entry.region().byte_count));
     }
-    change_version();
   }
   // edge: table-grown (release)
   table_.store_release(table.get());

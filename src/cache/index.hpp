@@ -25,7 +25,7 @@
 
 namespace headrace::cache::detail {
 
-/// Threading: shared for find() and version(); the rest under the shard's mutex.
+/// Threading: shared for find(); the rest under the shard's mutex.
 class Index {
  public:
   /// Of one of 2^`shard_bits` shards: of as many stripes of addresses in turn, one is here.
@@ -42,36 +42,19 @@ class Index {
   /// False once there is an entry. A line that lookups read anyway.
   [[nodiscard]] bool is_empty() const { return classes_.load_relaxed() == 0; }
 
-  /// Changes with every addition. If a complete lookup without the lock began at the version that
-  /// an insertion finds under the lock, it missed nothing.
-  [[nodiscard]] std::uint64_t version() const {
-    // edge: entry-listed (acquire)
-    return version_.load_acquire();
-  }
-  /// Under the lock, when an entry can be found that could not be found before.
-  void change_version() {
-    // edge: entry-listed (release)
-    version_.store_release(version_.load_relaxed() + 1);  // relaxed: under the lock.
-  }
-
-  /// Result of a lookup that found nothing.
-  struct Missed {
-    /// An entry may still exist.
-    bool is_incomplete = false;
-    /// Entries with the same address may exist.
-    bool is_replaceable = false;
-  };
+  /// Result of a lookup. replaceable: nothing was found, but entries with the same address may
+  /// exist.
+  enum class Found : std::uint8_t { nothing, replaceable, entry };
   /// Calls `accept(entry)` for entries that contain `region`, the shortest class first, until it
-  /// returns true. Returns whether it did. Abandons a chain after `step_max` entries: without the
-  /// lock it may be cyclic.
+  /// returns true. Abandons a chain after `step_max` entries: without the lock it may be cyclic.
   template <typename Accept>
-  [[gnu::always_inline]] bool find(const Region& region, int step_max, Missed& missed,
-                                   Accept accept) const {
+  [[gnu::always_inline]] Found find(const Region& region, int step_max, Accept accept) const {
     // edge: table-grown (acquire)
     const Table& table = *table_.load_acquire();
     const std::uint32_t own = class_of(region.byte_count);
     // relaxed: a lookup that misses a class just coming into use is repeated under the lock.
     const std::uint64_t all = classes_.load_relaxed();
+    bool is_replaceable = (all & ((std::uint64_t{1} << own) - 1)) != 0;
     for (std::uint64_t classes = all >> own << own; classes != 0; classes &= classes - 1) {
       const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));
       const std::uint64_t byte_count_max = std::uint64_t{1} << k;
@@ -82,16 +65,14 @@ class Index {
         const Region whole = entry.region();
         // Longer entries belong to a later class and only share the bucket.
         if (whole.byte_count <= byte_count_max && whole.contains(region) && accept(entry)) {
-          return true;
+          return Found::entry;
         }
-        if (whole.address == region.address) missed.is_replaceable = true;
+        if (whole.address == region.address) is_replaceable = true;
         // edge: entry-listed (acquire)
         reference = entry.next[reference & 1U].load_acquire();
       }
-      if (reference != 0) missed.is_incomplete = true;
     }
-    if ((all & ((std::uint64_t{1} << own) - 1)) != 0) missed.is_replaceable = true;
-    return false;
+    return is_replaceable ? Found::replaceable : Found::nothing;
   }
 
   /// Calls `visit(number)` for every entry of at most `class_max` that overlaps `region`, perhaps
@@ -190,7 +171,6 @@ class Index {
   Atomic<const Table*> table_{nullptr};
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
-  Atomic<std::uint64_t> version_{0};
   /// From here on only for insertions and drops, in lines that hits do not read.
   alignas(64) Atomic<std::uint32_t> count_{0};
   std::uint32_t bits_ = kFirstBits - kGrowthBits;
@@ -224,7 +204,6 @@ inline void Index::add(std::uint32_t number, EntryState& entry) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);
   }
-  change_version();
 }
 
 }  // namespace headrace::cache::detail

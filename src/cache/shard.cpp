@@ -14,14 +14,11 @@ void Shard::pass_by(Slot& slot) {
   if (last != nullptr) core_.end_held(static_cast<EntryState&>(*last));
 }
 
-Slot* Shard::find_locked(Reader& reader, const Region& region, Hint hint) {
-  Slot* found = nullptr;
-  Index::Missed missed;
-  index_.find(region, Index::kStepMaxLocked, missed, [&](EntryState& entry) {
+Index::Found Shard::find_locked(Reader& reader, const Region& region, Hint hint, Slot*& found) {
+  return index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
     found = lease(reader, entry, region, hint);
     return found != nullptr;
   });
-  return found;
 }
 
 bool Shard::replace(const Region& region, EntryList& leaving) {
@@ -56,14 +53,13 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
   const Lock lock(moves_.mutex);
   index_.reserve_one();
   moves_.reserve_one();
-  const Lookup& lookup = newcomer.lookup;
-  const bool is_as_seen = !lookup.missed.is_incomplete && lookup.version == index_.version();
-  if (!is_as_seen) [[unlikely]] {
-    Slot* const present = find_locked(reader, entry.region(), newcomer.hint);
-    if (present != nullptr) return {.present = present};
-  }
+  Published published;
+  // Again, because another thread may have been faster.
+  const auto found = find_locked(reader, entry.region(), newcomer.hint, published.present);
+  if (found == Index::Found::entry) [[unlikely]]
+    return published;
   // Nothing throws from here on.
-  if (!is_as_seen || lookup.missed.is_replaceable || superseded_.count != 0) [[unlikely]] {
+  if (found == Index::Found::replaceable || superseded_.count != 0) [[unlikely]] {
     EntryList leaving;
     // relaxed: under the lock.
     if (replace(entry.region(), leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
@@ -73,13 +69,15 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
   entry.listing.store_release(Listing::listed);
   index_.add(number, entry);
   order_.add(number, entry, newcomer.hint);
-  return {.move = &moves_.begin_move(entry, newcomer.is_gathered)};
+  published.move = &moves_.begin_move(entry, newcomer.is_gathered);
+  return published;
 }
 
 Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
                       EntryList& gone) {
   const Lock lock(moves_.mutex);
-  if (Slot* const present = find_locked(reader, region, hint)) return present;
+  Slot* present = nullptr;
+  if (find_locked(reader, region, hint, present) == Index::Found::entry) return present;
   EntryList leaving;
   is_pinned = replace(region, leaving) || is_pinned;
   drop(leaving, gone);
@@ -203,7 +201,6 @@ void Shard::decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted)
     }
   }
   while (const std::uint32_t number = passed_over_.pop(pool)) order_.put_back(number);
-  index_.change_version();  // Entries listed again could not be found meanwhile.
 }
 
 void Shard::drop_unheld(EntryList& gone) {
@@ -240,7 +237,6 @@ void Shard::drop_unheld(EntryList& gone) {
       gone.push(pool, number);
     }
   }
-  index_.change_version();  // As in evict().
 }
 
 template <typename Visit>
@@ -323,8 +319,7 @@ void Shard::drop_all(EntryList& gone) {
 std::size_t Shard::pin(const Region& region, bool pinned) {
   const Lock lock(moves_.mutex);
   std::vector<EntryState*> found;  // Both links of an entry may be in one chain.
-  Index::Missed missed;
-  index_.find(region, Index::kStepMaxLocked, missed, [&](EntryState& entry) {
+  index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
     if (std::find(found.begin(), found.end(), &entry) == found.end()) found.push_back(&entry);
     return false;
   });

@@ -20,20 +20,11 @@
 
 namespace headrace::cache::detail {
 
-/// Result of a lookup without the lock; see Index::version().
-///
-/// Threading: confined.
-struct Lookup {
-  std::uint64_t version = 0;
-  Index::Missed missed = {.is_incomplete = true};
-};
-
 /// Properties of an entry to be published.
 ///
 /// Threading: confined.
 struct Newcomer {
   Hint hint;
-  Lookup lookup = {};
   bool is_gathered = false;  ///< Its move is submitted with others.
 };
 
@@ -67,7 +58,7 @@ class Shard {
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if none was
   /// found. Takes no lock.
-  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint, Lookup& lookup);
+  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint);
   /// Prepares an absent entry that has its memory. Returns a lease of it.
   [[nodiscard]] Slot& prepare(Reader& reader, EntryState& entry, const Region& region,
                               bool is_pinned);
@@ -75,9 +66,8 @@ class Shard {
     Slot* present = nullptr;              ///< A lease of another entry, or
     InFlightMoves::Move* move = nullptr;  ///< the registered move of this one.
   };
-  /// Lists a prepared entry and registers its move, unless another entry contains its region. Looks
-  /// for one only if entries have been added since `newcomer.lookup`. Drops what it replaces as
-  /// make_way().
+  /// Lists a prepared entry and registers its move, unless another entry contains its region. Drops
+  /// what it replaces as make_way().
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
   [[nodiscard]] Published publish(Reader& reader, std::uint32_t number, EntryState& entry,
@@ -132,8 +122,8 @@ class Shard {
 
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
   /// As find(), under the lock: misses no listed entry.
-  [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
-      HEADRACE_REQUIRES(moves_.mutex);
+  [[nodiscard]] Index::Found find_locked(Reader& reader, const Region& region, Hint hint,
+                                         Slot*& found) HEADRACE_REQUIRES(moves_.mutex);
   /// evict() in two steps. The first returns how many bytes it gained, in proposed_.
   [[nodiscard]] std::uint64_t propose(std::uint64_t byte_count, Hint newcomer)
       HEADRACE_REQUIRES(moves_.mutex);
@@ -210,18 +200,14 @@ inline Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& reg
   return slot;
 }
 
-[[gnu::always_inline]] inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint,
-                                                Lookup& lookup) {
+[[gnu::always_inline]] inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint) {
   Slot* found = nullptr;
-  const std::uint64_t version = index_.version();
-  Index::Missed missed;
-  index_.find(region, Index::kStepMaxUnlocked, missed, [&](EntryState& entry) {
+  index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
     // relaxed: a first check; lease() decides.
     if (entry.listing.load_relaxed() != Listing::listed) return false;
     found = lease(reader, entry, region, hint);
     return found != nullptr;
   });
-  if (found == nullptr) lookup = {.version = version, .missed = missed};
   return found;
 }
 

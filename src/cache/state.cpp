@@ -101,11 +101,10 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
     return leave_at_source(source, counts);
   }
   const Region region = Region::of(source);
-  Lookup lookup;
   std::uint32_t i = 0;
   do {
     Shard& shard = shard_of(places.numbers[i], region);
-    if (Slot* const slot = shard.find(reader, region, hint, lookup); slot != nullptr) [[likely]] {
+    if (Slot* const slot = shard.find(reader, region, hint); slot != nullptr) [[likely]] {
       counts.hits.add_alone(1);
       core_->tell(EventKind::hit, source, shard.node());
       return {source, slot, core_.get()};
@@ -118,7 +117,7 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   }
   Miss miss{.source = source,
             .region = Region::of(source),
-            .newcomer = {.hint = hint, .lookup = lookup},
+            .newcomer = {.hint = hint},
             .reader = reader,
             .counts = counts};
   return access_absent(miss, places);
@@ -130,7 +129,7 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
   Found found;
   for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
     found.shard = &shard_of(places.numbers[i], region);
-    found.slot = found.shard->find(reader, region, hint, found.lookup);
+    found.slot = found.shard->find(reader, region, hint);
   }
   if (found.slot != nullptr) return found;
   const Found wide = find_wide(places, reader, source, hint);
@@ -145,7 +144,7 @@ CacheState::Found CacheState::find_wide(const Places& places, Reader& reader,
   for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
     found.shard = &wide_shard_of(places.numbers[i]);
     if (found.shard->is_empty() || &shard_of(places.numbers[i], region) == found.shard) continue;
-    found.slot = found.shard->find(reader, region, hint, found.lookup);
+    found.slot = found.shard->find(reader, region, hint);
   }
   return found;
 }
@@ -169,9 +168,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
   }
   Miss miss{.source = source,
             .region = Region::of(source),
-            .newcomer = {.hint = hint,
-                         .lookup = found.lookup,
-                         .is_gathered = source.size() <= kGatheredBytesMax},
+            .newcomer = {.hint = hint, .is_gathered = source.size() <= kGatheredBytesMax},
             .reader = reader,
             .counts = counts,
             .gather = &gather};
@@ -207,11 +204,7 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
   }
   miss.footprint_bytes = detail::footprint_bytes(miss.region.byte_count, core_->granule_bytes);
   // With several nodes, one that has room is preferred to one that must evict.
-  Evicting evicting = Evicting::yes;
-  if (places.count > 1) {
-    evicting = Evicting::no;
-    miss.newcomer.lookup = {};  // It is of one shard only.
-  }
+  Evicting evicting = places.count > 1 ? Evicting::no : Evicting::yes;
   Shard* shard = nullptr;
   for (std::uint32_t i = 0; attempt == Attempt::no_room; ++i) {
     if (i == places.count) {

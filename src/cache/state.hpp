@@ -28,7 +28,6 @@ using detail::DirtyRanges;
 using detail::EntryList;
 using detail::EntryState;
 using detail::InFlightMoves;
-using detail::Lookup;
 using detail::Newcomer;
 using detail::Phase;
 using detail::Placements;
@@ -145,7 +144,6 @@ class CacheState {
   struct Found {
     Slot* slot = nullptr;
     Shard* shard = nullptr;
-    Lookup lookup = {};  ///< If there is no slot: of the last shard.
   };
   /// The lookup of all accesses except access(), which inlines its own: with a second inlined
   /// caller of Shard::find() the compiler inlines neither (8 % more instructions).
