@@ -108,6 +108,8 @@ class Index {
  private:
   static constexpr std::uint64_t kInStripe = (std::uint64_t{1} << kStripeBits) - 1;
   static constexpr std::uint32_t kFirstBits = 4;
+  /// Buckets of a cache line.
+  static constexpr std::uint64_t kInLine = std::uint64_t{1} << kFirstBits;
   /// Each table is four times as large as the one before: rehashing waits for memory at each step,
   /// and so does a miss that passes other entries, of which there are then fewer.
   static constexpr std::uint32_t kGrowthBits = 2;
@@ -132,10 +134,13 @@ class Index {
     }
     /// Of the block of class `k` that contains `address`.
     [[nodiscard]] Atomic<std::uint32_t>& bucket(std::uint32_t k, std::uint64_t address) const {
-      // Fibonacci hashing spreads consecutive blocks evenly. So the stripes of this shard are
-      // numbered without gaps: its bits are left out, by exclusive or, with fewer instructions.
+      // The stripes of this shard are numbered without gaps: its bits are left out, by exclusive
+      // or, with fewer instructions. Consecutive blocks share a line: a thread that passes through
+      // an array seldom writes what others read. Fibonacci hashing spreads consecutive lines
+      // evenly.
       const std::uint64_t gap = (address ^ address >> shard_bits_) & ~kInStripe;
-      return heads()[((address ^ gap) >> k) * 0x9e3779b97f4a7c15U >> shift_];
+      const std::uint64_t block = (address ^ gap) >> k;
+      return heads()[block / kInLine * 0x9e3779b97f4a7c15U >> shift_ ^ block % kInLine];
     }
     [[nodiscard]] Atomic<std::uint32_t>* heads() const {
       return reinterpret_cast<Atomic<std::uint32_t>*>(const_cast<Table*>(this) + 1);

@@ -289,6 +289,46 @@ TEST(Sharing, AMissIntoAFullNodeWritesFewLinesOfAnotherThreads) {
   EXPECT_GT(cache->statistics().evictions, 0U);
 }
 
+/// Two threads in three hit pages of one array, the others miss pages of others. One shard; the
+/// addresses are such that the arrays share no line of the index.
+TEST(Sharing, AMissWritesNoLineThatHitsElsewhereRead) {
+  constexpr std::size_t kInLine = 16;
+  constexpr std::size_t kPages = 1024;
+  auto held = std::make_unique<test::StagedMover>(test::StagedMover::Mode::held);
+  test::StagedMover& mover = *held;  // Copies nothing: there are no sources.
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::move(held));
+  const auto engine = std::move(engine::Engine::make(std::move(movers)).value());
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.memory = std::make_shared<Addresses>();
+  options.check_sources = false;
+  options.capacity_per_node = mib(8);
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  const auto access = [&](std::uintptr_t page) {
+    const std::uintptr_t address = (std::uintptr_t{1} << 44U) + page * 4096;
+    static_cast<void>(cache->access({reinterpret_cast<const std::byte*>(address), 4096}));
+  };
+  for (std::size_t i = 0; i < kPages; ++i) access(i);
+  const auto hits = [](std::size_t thread) { return thread % 3 != 0; };
+  const std::vector<Touched> all = lines_of([&](std::size_t thread) -> std::function<void()> {
+    return [&, thread, page = hits(thread) ? thread * kInLine : (thread + 1) << 21U]() mutable {
+      for (std::size_t i = 0; i < kInLine; ++i) access(page + i);
+      if (!hits(thread)) page += kInLine;
+    };
+  });
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    for (std::size_t k = 0; k < kThreads; ++k) {
+      if (hits(i) || !hits(k)) continue;
+      std::vector<std::uintptr_t> both;
+      std::ranges::set_intersection(all[i].written, all[k].read, std::back_inserter(both));
+      EXPECT_THAT(both, IsEmpty()) << "written by " << i << ", read by " << k;
+    }
+  }
+  mover.release(engine::Cause::device_error);
+}
+
 /// Shared on purpose, as one mutex guards a store: the line of the mutex and of the counts beside
 /// it, that of the bytes put in, and that of the tier's counts of slots and of puts. Which threads'
 /// objects lie side by side in the heap is chance: few threads have such a line in common.
