@@ -23,33 +23,38 @@ inline void InFlightMoves::retire(Move& move) {
     move.leader = nullptr;
     move.group.reset();
   }
-  (move.previous != nullptr ? move.previous->next : used_) = move.next;
-  (move.next != nullptr ? move.next->previous : oldest_) = move.previous;
-  move.next = free_;
-  free_ = &move;
-  --in_use_count_;
+  List& list = *move.list;
+  (move.previous != nullptr ? move.previous->next : list.newest) = move.next;
+  (move.next != nullptr ? move.next->previous : list.oldest) = move.previous;
+  move.next = list.free;
+  list.free = &move;
+  --list.in_use_count;
 }
 
-void InFlightMoves::reserve_one() {
-  if (free_ != nullptr) return;
+void InFlightMoves::reserve_one(std::uint32_t thread) {
+  List& list = lists_[thread % lists_.size()];
+  if (list.free != nullptr) return;
   // Moves mostly end in the order in which they began.
-  if (oldest_ != nullptr && over(*oldest_)) return retire(*oldest_);
-  sweep();
-  if (free_ != nullptr) return;
+  if (list.oldest != nullptr && over(*list.oldest)) return retire(*list.oldest);
+  sweep(list);
+  if (list.free != nullptr) return;
   Move& move = moves_.emplace_back();
   move.number = static_cast<std::uint32_t>(moves_.size());
   move.owner = this;
-  free_ = &move;
+  move.list = &list;
+  list.free = &move;
 }
 
-InFlightMoves::Move& InFlightMoves::begin_move(EntryState& entry, bool is_gathered) {
-  Move& move = *free_;
-  free_ = move.next;
-  ++in_use_count_;
-  move.next = used_;
+InFlightMoves::Move& InFlightMoves::begin_move(EntryState& entry, bool is_gathered,
+                                               std::uint32_t thread) {
+  List& list = lists_[thread % lists_.size()];
+  Move& move = *list.free;
+  list.free = move.next;
+  ++list.in_use_count;
+  move.next = list.newest;
   move.previous = nullptr;
-  (used_ != nullptr ? used_->previous : oldest_) = &move;
-  used_ = &move;
+  (list.newest != nullptr ? list.newest->previous : list.oldest) = &move;
+  list.newest = &move;
   move.entry = &entry;
   move.undecided.store_relaxed(1);  // relaxed: the mutex publishes it.
   move.is_gathered = is_gathered;
@@ -221,11 +226,13 @@ void InFlightMoves::stop_overlapping(const Region& region) {
 }
 
 InFlightMoves::Move* InFlightMoves::find(const Region& region) {
-  for (Move* move = used_; move != nullptr;) {
-    Move* const next = move->next;
-    if (reads(*move, region)) return move;
-    if (over(*move)) retire(*move);
-    move = next;
+  for (const List& list : lists_) {
+    for (Move* move = list.newest; move != nullptr;) {
+      Move* const next = move->next;
+      if (reads(*move, region)) return move;
+      if (over(*move)) retire(*move);
+      move = next;
+    }
   }
   return nullptr;
 }
@@ -253,10 +260,10 @@ bool InFlightMoves::reads(const Move& move, const Region& region) {
   return move.entry->region().overlaps(region);
 }
 
-void InFlightMoves::sweep() {
+void InFlightMoves::sweep(const List& list) {
   // Sweep only at powers of two, so that the amortized cost per move is constant.
-  if (in_use_count_ < 8 || !std::has_single_bit(in_use_count_)) return;
-  for (Move* move = used_; move != nullptr;) {
+  if (list.in_use_count < 8 || !std::has_single_bit(list.in_use_count)) return;
+  for (Move* move = list.newest; move != nullptr;) {
     Move* const next = move->next;
     if (over(*move)) retire(*move);
     move = next;

@@ -3,6 +3,7 @@
 // so an entry has one only while it runs, or a thread waits for it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -44,13 +45,14 @@ class InFlightMoves {
   Counter bytes_moved;
   Counter moves_failed;
 
-  /// Makes sure that begin_move() has a free move.
+  /// Makes sure that begin_move() of `thread`, any number, has a free move.
   ///
   /// Fails: throws std::bad_alloc.
-  void reserve_one() HEADRACE_REQUIRES(mutex);
+  void reserve_one(std::uint32_t thread) HEADRACE_REQUIRES(mutex);
   /// Assigns a move to an entry that may be submitted next. From now on stop_overlapping() waits
   /// for it, so the caller must make an RegisteredMove of it.
-  [[nodiscard]] Move& begin_move(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
+  [[nodiscard]] Move& begin_move(EntryState& entry, bool is_gathered, std::uint32_t thread)
+      HEADRACE_REQUIRES(mutex);
 
   /// A registered move until its submission is decided.
   ///
@@ -114,6 +116,14 @@ class InFlightMoves {
   void stop_overlapping(const Region& region);
 
  private:
+  /// The moves of some threads, so that a thread uses those again that it used last: a job has many
+  /// lines.
+  struct alignas(64) List {
+    Move* free = nullptr;
+    Move* newest = nullptr;
+    Move* oldest = nullptr;
+    std::uint32_t in_use_count = 0;
+  };
   /// What the engine borrows for a batch. All three vectors have the same order.
   struct Group {
     std::vector<engine::Operation> operations;
@@ -137,17 +147,14 @@ class InFlightMoves {
   [[nodiscard]] static inline bool over(const Move& move);
   [[nodiscard]] static bool reads(const Move& move, const Region& region);
   inline void retire(Move& move) HEADRACE_REQUIRES(mutex);
-  void sweep() HEADRACE_REQUIRES(mutex);
+  void sweep(const List& list) HEADRACE_REQUIRES(mutex);
   /// A move that reads some of `region`, or null. Retires ended moves on the way.
   [[nodiscard]] Move* find(const Region& region) HEADRACE_REQUIRES(mutex);
 
   Core& core_;
   /// By number, from 1. Addresses are stable.
   std::deque<Move> moves_ HEADRACE_GUARDED_BY(mutex);
-  Move* free_ HEADRACE_GUARDED_BY(mutex) = nullptr;
-  Move* used_ HEADRACE_GUARDED_BY(mutex) = nullptr;  ///< The newest.
-  Move* oldest_ HEADRACE_GUARDED_BY(mutex) = nullptr;
-  std::uint32_t in_use_count_ HEADRACE_GUARDED_BY(mutex) = 0;
+  std::array<List, 4> lists_ HEADRACE_GUARDED_BY(mutex);
 };
 
 /// Threading: shared, per field:
@@ -163,12 +170,13 @@ struct alignas(64) InFlightMoves::Move {
   Move* leader = nullptr;
   bool is_gathered = false;  ///< In a batch, or about to be.
   InFlightMoves* owner = nullptr;
+  List* list = nullptr;
   /// Null if it is free, or if the entry ended while a thread was still using the move.
   EntryState* entry = nullptr;
   std::uint32_t number = 0;
   std::uint32_t user_count = 0;
   Atomic<std::uint32_t> undecided{0};
-  /// Links of used_; `next` also of free_.
+  /// Links of the list; `next` also of its free ones.
   Move* next = nullptr;
   Move* previous = nullptr;
 };

@@ -52,7 +52,8 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
                                 const Newcomer& newcomer, EntryList& gone) {
   const Lock lock(moves_.mutex);
   index_.reserve_one();
-  moves_.reserve_one();
+  const std::uint32_t thread = reader.place().offset;
+  moves_.reserve_one(thread);
   Published published;
   // Again, because another thread may have been faster.
   const auto found = find_locked(reader, entry.region(), newcomer.hint, published.present);
@@ -69,7 +70,7 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
   entry.listing.store_release(Listing::listed);
   index_.add(number, entry);
   order_.add(number, entry, newcomer.hint);
-  published.move = &moves_.begin_move(entry, newcomer.is_gathered);
+  published.move = &moves_.begin_move(entry, newcomer.is_gathered, thread);
   return published;
 }
 

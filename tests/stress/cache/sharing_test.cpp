@@ -329,6 +329,29 @@ TEST(Sharing, AMissWritesNoLineThatHitsElsewhereRead) {
   mover.release(engine::Cause::device_error);
 }
 
+/// Shared by all threads on purpose: the mover and the shard, but not the many lines of a job. Each
+/// of four lists of moves serves a quarter of the threads.
+TEST(Sharing, AMissUsesAMoveOfItsThread) {
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<test::StagedMover>(test::StagedMover::Mode::at_once));
+  const auto engine = std::move(engine::Engine::make(std::move(movers)).value());
+  cache::CacheOptions options;
+  options.placement = cache::placement::on(NodeId(0));
+  options.memory = std::make_shared<test::CountedMemory>();
+  options.check_sources = false;
+  options.capacity_per_node = mib(8);
+  const auto cache =
+      std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
+  const std::vector<std::byte> source(kThreads * 4096 * 4);
+  const Path path = [&](std::size_t thread) -> std::function<void()> {
+    return [&, at = source.data() + thread * 4 * 4096]() mutable {
+      cache->access({at, 4096}).wait();
+      at += 4096;
+    };
+  };
+  EXPECT_THAT(shared_lines(path, kThreads / 3), SizeIs(Le(12)));
+}
+
 /// Shared on purpose, as one mutex guards a store: the line of the mutex and of the counts beside
 /// it, that of the bytes put in, and that of the tier's counts of slots and of puts. Which threads'
 /// objects lie side by side in the heap is chance: few threads have such a line in common.
