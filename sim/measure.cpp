@@ -431,9 +431,9 @@ Result<Samples> measure_worker(const std::array<CpuId, 2>& cpus, NodeId node, st
     return median_trip_ns(
         deadline,
         [&] {
-          runs = (*mover)->submit_copy(*job, {.target = target->get().first(bytes),
-                                              .source = source->get().first(bytes)}) ==
-                 engine::Submit::accepted;
+          const auto one =
+              engine::Operation::copy(target->get().first(bytes), source->get().first(bytes));
+          runs = (*mover)->submit(*job, one) == engine::Submit::accepted;
           if (!calls) end();
         },
         [&] {
