@@ -52,8 +52,7 @@ Json parts_json(const std::vector<Part>& parts, std::span<const Figure<Part>> fi
       const std::uint64_t value = part.*each.field;
       one[each.name] = value;
       if (each.sum == nullptr) continue;
-      Json& sum = summary[each.sum];
-      sum = sum.template get<std::uint64_t>() + value;
+      summary[each.sum] = summary.value(each.sum, std::uint64_t{0}) + value;
     }
   }
   return all;
@@ -74,12 +73,7 @@ Json opcodes_json(const DeviceStatistics& device) {
 
 std::string statistics_document(const Statistics& statistics, const RunFacts& facts) {
   Json devices = Json::array();
-  Json summary;
-  for (const char* name :
-       {"operations", "batches", "submissions", "retries", "dropped", "aborted", "unfinished",
-        "bytes_read", "bytes_written", "into_cache", "page_faults", "errors"}) {
-    summary[name] = 0;
-  }
+  Json summary = Json::object();
   std::uint64_t injected = 0;
   for (const DeviceStatistics& device : statistics.devices) {
     injected += device.injected_fault_count;
