@@ -219,9 +219,10 @@ def hit_rate(line: Line) -> float | None:
 def prometheus_text(look: Look) -> str:
     """Format the totals for Prometheus (text format 0.0.4)."""
     metrics: dict[str, list[str]] = {}
+    escaped = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
     for line in look.lines:
         parts = {"process": str(line.process), "program": line.program, "name": line.name}
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in parts.items())
+        labels = ",".join(f'{name}="{text.translate(escaped)}"' for name, text in parts.items())
         for name, value in line.values.items():
             if name == "engine":
                 continue
@@ -234,7 +235,3 @@ def prometheus_text(look: Look) -> str:
         kind = "counter" if metric.endswith("_total") else "gauge"
         text += [f"# TYPE {metric} {kind}", *samples]
     return "\n".join(text) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
