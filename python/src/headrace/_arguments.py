@@ -55,7 +55,10 @@ def whole_number(
 
 
 def seconds(value: object, tried: str) -> float:
-    """Accept seconds >= 0, also infinite, of any number type, including NumPy's."""
+    """Accept seconds >= 0, also infinite, of any number type, including NumPy's.
+
+    More than 32 years are as many: no limit.
+    """
     kind = type(value)
     # NumPy's bool is not a `bool`, but has both methods.
     if "bool" in kind.__name__ or not (hasattr(kind, "__index__") or hasattr(kind, "__float__")):
@@ -72,7 +75,7 @@ def seconds(value: object, tried: str) -> float:
         ) from problem
     if not time_s >= 0:  # False for NaN, too.
         raise InvalidArgumentError(tried, f"{value} was given", "pass seconds from 0 on, or None")
-    return time_s
+    return min(time_s, 1e9)
 
 
 def node_list(value: object, tried: str) -> list[int]:

@@ -14,8 +14,6 @@ from headrace.operation import Completion, checked, completion_of
 if TYPE_CHECKING:  # Loading it takes longer than all of headrace.
     import asyncio
 
-_TIMEOUT_S_MAX = 1e9
-"""About 32 years: no limit."""
 _ASK_AT_ONCE_S = 200e-6
 _ASK_LATER_S = 1e-3
 """The shortest sleep of the asyncio selectors."""
@@ -67,7 +65,9 @@ class Job(OfOneProcess):
             InvalidArgumentError: The timeout is negative or NaN; or the caller is a completion
                 callback, for which the job might itself wait.
         """
-        return self._native.wait(None if timeout is None else _nanoseconds(timeout))
+        if timeout is None:
+            return self._native.wait(None)
+        return self._native.wait(int(seconds(timeout, "take the timeout of a wait") * 1e9))
 
     def stop(self) -> None:
         """Request an early end and return at once.
@@ -190,7 +190,3 @@ def _ended(job: _core.Job) -> "asyncio.Future[None]":
 
     loop = asyncio.get_running_loop()
     return _askers.setdefault(loop, _Asker()).ended(job, loop)
-
-
-def _nanoseconds(timeout: object) -> int:
-    return int(min(seconds(timeout, "take the timeout of a wait"), _TIMEOUT_S_MAX) * 1e9)

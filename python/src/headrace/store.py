@@ -37,7 +37,6 @@ from headrace.errors import (
 Key = bytes | str
 """1 to 192 bytes; a str is encoded as UTF-8."""
 _NUMBER_MAX = 2**31
-_WAIT_S_MAX = 1e9
 _TRIED = "make a store"
 _ERRORS: dict[str, type[Error]] = {
     "unknown_key": NotFoundError,
@@ -199,8 +198,7 @@ class StoreTransfer(OfOneProcess):
         """
         if timeout is None:
             return self._native.wait(None)
-        limit_s = min(seconds(timeout, "wait for a transfer"), _WAIT_S_MAX)
-        return self._native.wait(int(limit_s * 1e9))
+        return self._native.wait(int(seconds(timeout, "wait for a transfer") * 1e9))
 
     @property
     def outcomes(self) -> list[str]:
@@ -557,7 +555,7 @@ _flat_target = partial(_flat, role="target", writable=True)
 
 
 def _milliseconds(time_s: float, tried: str = _TRIED) -> int:
-    return math.ceil(min(seconds(time_s, tried), _WAIT_S_MAX) * 1000)
+    return math.ceil(seconds(time_s, tried) * 1000)
 
 
 def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, int, int | None]:
