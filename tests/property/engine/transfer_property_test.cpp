@@ -12,7 +12,7 @@
 #include "support/seed.hpp"
 #include "unit/engine/emulated.hpp"
 
-namespace headrace::engine {
+namespace headrace::engine::transfer_property_test {
 namespace {
 
 using headrace::test::OperationCase;
@@ -62,4 +62,4 @@ INSTANTIATE_TEST_SUITE_P(TransferProperty, Transfer,
                          ::testing::Values(1, 4, 16, 512, 2048, 4096, 65'536));
 
 }  // namespace
-}  // namespace headrace::engine
+}  // namespace headrace::engine::transfer_property_test
