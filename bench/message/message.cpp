@@ -32,10 +32,6 @@
 #include "headrace/platform/ticks.hpp"
 #include "pair.hpp"
 
-#if HEADRACE_HAS_BOOST
-#include <boost/lockfree/spsc_queue.hpp>
-#endif
-
 namespace headrace::bench {
 namespace {
 
@@ -61,8 +57,8 @@ template <std::size_t kBytes>
 using Payload = std::array<std::byte, kBytes>;
 
 /// Lamport's ring with a cached copy of the other end's index, as in MCRingBuffer (Lee et al.,
-/// 2010) and rigtorp's SPSCQueue. As the next one it trusts the content of shared memory, and does
-/// not detect the death of the other end.
+/// 2010) and rigtorp's SPSCQueue. It trusts the content of shared memory, and does not detect the
+/// death of the other end.
 ///
 /// Threading: one producer, one consumer.
 template <std::size_t kBytes, std::size_t kCount>
@@ -100,24 +96,7 @@ class CachedIndexQueue {
   alignas(128) std::array<Payload<kBytes>, kCount> slots_;
 };
 
-#if HEADRACE_HAS_BOOST
-/// Threading: one producer, one consumer.
-template <std::size_t kBytes, std::size_t kCount>
-class BoostQueue {
- public:
-  std::size_t send(const Payload<kBytes>* source, std::size_t count) {
-    return queue_.push(source, count);
-  }
-  std::size_t receive(Payload<kBytes>* target, std::size_t count) {
-    return queue_.pop(target, count);
-  }
-
- private:
-  boost::lockfree::spsc_queue<Payload<kBytes>, boost::lockfree::capacity<kCount>> queue_;
-};
-#endif
-
-/// Our queue, with the interface of the references.
+/// Our queue, with the interface of the reference.
 template <std::size_t kBytes, message::Placement kPlacement = message::Placement::cache>
 class Ours {
  public:
@@ -178,24 +157,24 @@ class Ours {
   std::optional<Consumer> consumer_;
 };
 
-/// A reference queue in shared memory.
-template <typename Inner, std::size_t kBytes>
-class InSharedMemory {
+/// The reference, in shared memory.
+template <std::size_t kBytes>
+class Reference {
  public:
-  InSharedMemory() : inner_(new (shared_memory(sizeof(Inner))) Inner) {}
-  InSharedMemory& operator=(InSharedMemory&&) = delete;
-  ~InSharedMemory() { ::munmap(static_cast<void*>(inner_), sizeof(Inner)); }
+  Reference& operator=(Reference&&) = delete;
+  ~Reference() { ::munmap(static_cast<void*>(&queue_), sizeof(Queue)); }
   void begin_send() {}
   void begin_receive() {}
   std::size_t send(const Payload<kBytes>* source, std::size_t count) {
-    return inner_->send(source, count);
+    return queue_.send(source, count);
   }
   std::size_t receive(Payload<kBytes>* target, std::size_t count) {
-    return inner_->receive(target, count);
+    return queue_.receive(target, count);
   }
 
  private:
-  Inner* inner_;
+  using Queue = CachedIndexQueue<kBytes, slots_for(kBytes)>;
+  Queue& queue_ = *new (shared_memory(sizeof(Queue))) Queue;
 };
 
 std::uint64_t number_of(const std::byte* message) {
@@ -406,11 +385,7 @@ void measure_round(Groups<Value>& groups, std::size_t round) {
 
 template <std::size_t kBytes>
 void add_length(const Places& places, Groups<double>& rows, Groups<Trips>& trips) {
-  constexpr std::size_t kSlots = slots_for(kBytes);
-  using Cached = InSharedMemory<CachedIndexQueue<kBytes, kSlots>, kBytes>;
-#if HEADRACE_HAS_BOOST
-  using Boost = InSharedMemory<BoostQueue<kBytes, kSlots>, kBytes>;
-#endif
+  using Cached = Reference<kBytes>;
   constexpr bool kIsShort = kBytes <= 64;
   for (const std::size_t batch : {std::size_t{1}, std::size_t{16}}) {
     if (batch > 1 && !kIsShort) continue;
@@ -420,9 +395,6 @@ void add_length(const Places& places, Groups<double>& rows, Groups<Trips>& trips
     };
     add("headrace", [=] { return measure_throughput<kBytes, Ours<kBytes>>(places, batch); });
     add("cached_index", [=] { return measure_throughput<kBytes, Cached>(places, batch); });
-#if HEADRACE_HAS_BOOST
-    add("boost_spsc", [=] { return measure_throughput<kBytes, Boost>(places, batch); });
-#endif
     if (batch > 1) continue;
     if constexpr (kBytes >= 32768) {
       using Placed = Ours<kBytes, message::Placement::memory>;
@@ -437,9 +409,6 @@ void add_length(const Places& places, Groups<double>& rows, Groups<Trips>& trips
   };
   add("headrace", [=] { return measure_round_trip<kBytes, Ours<kBytes>>(places); });
   add("cached_index", [=] { return measure_round_trip<kBytes, Cached>(places); });
-#if HEADRACE_HAS_BOOST
-  add("boost_spsc", [=] { return measure_round_trip<kBytes, Boost>(places); });
-#endif
 }
 
 int run(std::size_t round_count) {

@@ -62,7 +62,6 @@ FACTS = Facts(
 QUEUES = (
     "headrace",
     "cached_index",
-    "boost_spsc",
     "memcpy_own",
     "memcpy_across",
 )

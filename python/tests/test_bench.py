@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from headrace._apps.figures import median_interval
 from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
-from headrace_lab.commands.bench import _engine_counts, _measure, copy, engine, injection, message
+from headrace_lab.commands.bench import _engine_counts, _measure, copy, engine, injection
 from headrace_lab.commands.bench._measure import (
     find_program,
     measure_curves,
@@ -291,14 +291,3 @@ def test_the_store_is_measured_and_every_block_compared(here: Here) -> None:
     assert document["summary"]["cycles_bad"] == 0
     assert document["summary"]["submit_us_64"] > 0
     assert document["results"]["cycles"]["got"] > 100
-
-
-def test_the_better_reference_is_the_one_that_counts() -> None:
-    times = {
-        (64, 16, "headrace"): [10.0],
-        (64, 16, "cached_index"): [12.0],
-        (64, 16, "boost_spsc"): [11.0],
-    }
-    assert message.best_reference(times, (64, 16)) == "boost_spsc"
-    del times[64, 16, "boost_spsc"]
-    assert message.best_reference(times, (64, 16)) == "cached_index"

@@ -2,7 +2,6 @@
 """``headrace bench message``: messages a second and round trips between two processes."""
 
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from headrace import _core
@@ -14,7 +13,7 @@ from headrace_lab.commands.bench import _measure
 
 _PROGRAM = "headrace-bench-message"
 _MILLISECONDS = 20
-_REFERENCES = ("cached_index", "boost_spsc")
+_REFERENCE = "cached_index"
 _OURS = "headrace"
 _QUOTED_BYTES = 64
 _BATCH = 16
@@ -22,11 +21,11 @@ _BATCH = 16
 
 @_measure.benchmark("message", 15, curves=True)
 def command(rounds: int) -> _measure.Outcome:
-    """Measure message queues between two processes, beside others.
+    """Measure message queues between two processes, beside another.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
-    with cached indices as in the literature, and boost::lockfree::spsc_queue. All carry the same
-    payload in the same batches, and take turns in every round.
+    with cached indices as in the literature. Both carry the same payload in the same batches, and
+    take turns in every round.
 
     Example: headrace bench message --json
     """
@@ -40,21 +39,14 @@ def command(rounds: int) -> _measure.Outcome:
     }
     groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
     ratios = {
-        group: _measure.speed_ratio(
-            times[(*group, _OURS)], times[(*group, best_reference(times, group))]
-        )
+        group: _measure.speed_ratio(times[(*group, _OURS)], times[(*group, _REFERENCE)])
         for group in groups
     }
     trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
-    medians: dict[tuple[Any, ...], _measure.Times] = {
-        key: row["p50_ns"] for key, row in trips.items()
-    }
     sizes = list(dict.fromkeys(size for size, _ in groups))
     # Above 1 is slower.
     trip_ratios = {
-        size: _measure.speed_ratio(
-            medians[size, best_reference(medians, (size,))], medians[size, _OURS]
-        )
+        size: _measure.speed_ratio(trips[size, _REFERENCE]["p50_ns"], trips[size, _OURS]["p50_ns"])
         for size in sizes
     }
     quoted = (_QUOTED_BYTES, _BATCH)
@@ -87,7 +79,7 @@ def command(rounds: int) -> _measure.Outcome:
                 {
                     "message_bytes": group[0],
                     "batch": group[1],
-                    "reference": best_reference(times, group),
+                    "reference": _REFERENCE,
                     **figure.document(),
                 }
                 for group, figure in ratios.items()
@@ -99,11 +91,6 @@ def command(rounds: int) -> _measure.Outcome:
         summary=summary,
         show=lambda report: _print_report(report, times, trips, ratios, measured, rounds),
     )
-
-
-def best_reference(times: Mapping[tuple[Any, ...], _measure.Times], group: tuple[int, ...]) -> str:
-    known = [name for name in _REFERENCES if (*group, name) in times]
-    return min(known, key=lambda name: statistics.median(times[(*group, name)]))
 
 
 def _label(group: tuple[int, int]) -> str:
@@ -127,7 +114,7 @@ def _print_report(
             for name in names
         ]
         rows.append([_label(group), *cells, f"{figure.median:.2f}"])
-    report.table([Column("ns a message"), *figures(*names, "by best")], rows)
+    report.table([Column("ns a message"), *figures(*names, "relative")], rows)
     report.say()
     trip_names = list(dict.fromkeys(name for _, name in trips))
     rows = []
@@ -145,9 +132,9 @@ def _print_report(
     report.say("Round trip in ns: median / 99th / 99.9th percentile")
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
-        f"{_measure.places(measured)}. Medians of {counted(round_count, 'round')}; 'by best': "
-        "throughput relative to the better of cached_index and boost_spsc. headrace_memory stores "
-        "past the caches. memcpy_own copies in the caches of one processor; memcpy_across is the "
-        "slower of the two copies that any queue makes, each alone: into memory that the other "
-        "processor read, and of memory that it wrote."
+        f"{_measure.places(measured)}. Medians of {counted(round_count, 'round')}; relative: "
+        "throughput by that of cached_index. headrace_memory stores past the caches. memcpy_own "
+        "copies in the caches of one processor; memcpy_across is the slower of the two copies that "
+        "any queue makes, each alone: into memory that the other processor read, and of memory "
+        "that it wrote."
     )
