@@ -23,7 +23,7 @@
 //   miss    accesses to uncached regions; nothing is dropped meanwhile.
 //   mixed   by two threads: 90 % Zipf-distributed (0.99) accesses to ENTRIES entries, 9 % to
 //           uncached regions, 1 % invalidations of a popular entry.
-// Memory: bytes allocated for MILLION entries without handles, by counting operator new.
+// Memory: what malloc() says to have allocated for MILLION entries without handles.
 // Prints one JSON document: nanoseconds per operation, one value per round.
 #include <fmt/format.h>
 
@@ -58,46 +58,23 @@
 
 namespace {
 
-// relaxed throughout, here and below: totals and start flags that publish no data.
-headrace::Atomic<std::int64_t> bytes_live{0};
-headrace::Atomic<std::uint64_t> allocation_count{0};
-headrace::Atomic<bool> counting{false};
+thread_local std::uint64_t allocation_count = 0;
 
 void* counted(void* memory) {
   if (memory == nullptr) std::abort();
-  if (counting.load_relaxed()) {
-    bytes_live.fetch_add_relaxed(static_cast<std::int64_t>(::malloc_usable_size(memory)));
-    allocation_count.fetch_add_relaxed(1);
-  }
+  ++allocation_count;
   return memory;
-}
-void uncounted(void* memory) {
-  if (memory != nullptr && counting.load_relaxed()) {
-    bytes_live.fetch_sub_relaxed(static_cast<std::int64_t>(::malloc_usable_size(memory)));
-  }
-  std::free(memory);
 }
 
 }  // namespace
 
-void* operator new(std::size_t byte_count) {
+// Inlined, GCC warns of delete for what malloc() returned.
+[[gnu::noinline]] void* operator new(std::size_t byte_count) {
   return counted(std::malloc(byte_count));
 }
-void* operator new(std::size_t byte_count, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t byte_count, std::align_val_t alignment) {
   const auto align = static_cast<std::size_t>(alignment);
   return counted(std::aligned_alloc(align, (byte_count + align - 1) / align * align));
-}
-void operator delete(void* memory) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  uncounted(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  uncounted(memory);
 }
 
 namespace {
@@ -296,17 +273,14 @@ double measure(const Scenario& scenario, const Scale& scale) {
 
 template <typename Cache>
 double bytes_per_entry(std::size_t million) {
-  counting.store_relaxed(true);
-  bytes_live.store_relaxed(0);
-  double bytes = 0;
-  {
-    Cache cache;
-    const std::int64_t before = bytes_live.load_relaxed();
-    fill(cache, million);
-    bytes = static_cast<double>(bytes_live.load_relaxed() - before) / static_cast<double>(million);
-  }
-  counting.store_relaxed(false);
-  return bytes;
+  const auto allocated = [] {
+    const auto all = ::mallinfo2();
+    return all.uordblks + all.hblkhd;
+  };
+  Cache cache;
+  const std::size_t before = allocated();
+  fill(cache, million);
+  return static_cast<double>(allocated() - before) / static_cast<double>(million);
 }
 
 double allocations_per_hit(const Scale& scale) {
@@ -314,12 +288,9 @@ double allocations_per_hit(const Scale& scale) {
   fill(cache, scale.entry_count);
   const Operations operations = hits(scale, 1);
   static_cast<void>(cache.access(0));
-  counting.store_relaxed(true);
-  allocation_count.store_relaxed(0);
+  allocation_count = 0;
   for (const std::uint32_t index : operations) static_cast<void>(cache.access(index));
-  counting.store_relaxed(false);
-  return static_cast<double>(allocation_count.load_relaxed()) /
-         static_cast<double>(operations.size());
+  return static_cast<double>(allocation_count) / static_cast<double>(operations.size());
 }
 
 /// One cache of all threads. Operations beyond the entries are accesses to uncached regions.
