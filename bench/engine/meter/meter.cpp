@@ -38,17 +38,11 @@ headrace::Atomic<std::uint64_t> allocation_count{0};
 
 }  // namespace
 
-void* operator new(std::size_t byte_count) {
+// Inlined, GCC warns of delete for what malloc() returned.
+[[gnu::noinline]] void* operator new(std::size_t byte_count) {
   allocation_count.fetch_add_relaxed(1);  // Relaxed: an independent counter.
   if (void* const made = std::malloc(byte_count)) return made;
   throw std::bad_alloc();
-}
-// Inlined, GCC warns of free() for what operator new returned.
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
 }
 
 namespace {
