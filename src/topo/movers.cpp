@@ -12,16 +12,6 @@
 namespace headrace::topo {
 namespace {
 
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code ignored;  // Without the driver there is no folder.
-  for (std::filesystem::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
-       entry.increment(ignored)) {
-    names.push_back(entry->path().filename());
-  }
-  return names;
-}
-
 /// The numbers behind `prefix` in `names`, ascending.
 std::vector<std::uint32_t> numbers_in(const std::vector<std::string>& names,
                                       const std::string& prefix) {
@@ -67,7 +57,12 @@ DsaQueue queue_at(const std::string& bus, std::uint32_t device, std::uint32_t nu
 
 Movers find_movers(const std::string& bus) {
   Movers movers{.discovery = MoverDiscovery::done, .dsa_devices = {}, .note = {}};
-  const std::vector<std::string> names = names_in(bus);
+  std::vector<std::string> names;
+  std::error_code ignored;  // Without the driver there is no folder.
+  for (std::filesystem::directory_iterator entry(bus, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    names.push_back(entry->path().filename());
+  }
   for (const std::uint32_t number : numbers_in(names, "dsa")) {
     const std::string path = fmt::format("{}/dsa{}/", bus, number);
     DsaDevice& device = movers.dsa_devices.emplace_back();
