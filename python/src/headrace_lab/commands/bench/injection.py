@@ -164,8 +164,8 @@ def _draw(
         leon = f"León's value, {_LEON_GAIN:.0%} (simulated)"
         axes.axhline(_LEON_GAIN, color="#aa3377", linewidth=1, label=leon)
         axes.axhline(0, color="black", linewidth=0.8)
-        axes.set_xticks(at, [_short(size) for size in MESSAGE_BYTES])
-        axes.set_xlabel("message, bytes")
+        axes.set_xticks(at, [_core.bytes_text(size) for size in MESSAGE_BYTES], fontsize="small")
+        axes.set_xlabel("message")
         axes.set_ylabel("share of the time saved")
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
@@ -176,10 +176,6 @@ def _documents(gains: Gains) -> list[dict[str, Any]]:
         {"working_set_bytes": working_set, "message_bytes": size, **figure.document()}
         for (working_set, size), figure in gains.items()
     ]
-
-
-def _short(size: int) -> str:
-    return _core.bytes_text(size).replace(" KiB", "K").replace(" MiB", "M").replace(" bytes", "")
 
 
 def _print_report(
