@@ -63,7 +63,7 @@ def test_what_gains_most_is_chosen(chosen: Chosen) -> None:
 
 
 def test_what_loses_anywhere_is_not_chosen(chosen: Chosen) -> None:
-    found = chosen({"ymm": {"hot": 0.9, "cold": -0.05}, "ymm_prefetch": {"hot": 0, "cold": 0}})
+    found = chosen({"ymm": {"hot": 0.9, "cold": -0.05}, "ymm_touch": {"hot": 0, "cold": 0}})
     assert found.kernel is None
     assert "loses" in found.reason
 

@@ -73,10 +73,7 @@ Fill fill_of(FillKernel kernel) {
   const platform::CpuFeatures& features = platform::cpu_features();
   if (kernel == FillKernel::rep_stosb) return features.erms ? detail::set_rep_stosb : nullptr;
 #if HEADRACE_HAS_VECTOR_KERNELS
-  if (kernel >= FillKernel::zmm) {
-    if (!features.avx512) return nullptr;
-    return kernel == FillKernel::zmm ? detail::kFillAvx512.plain : detail::kFillAvx512.prefetched;
-  }
+  if (kernel == FillKernel::zmm) return features.avx512 ? detail::set_avx512 : nullptr;
   if (!features.avx2) return nullptr;
   if (kernel == FillKernel::ymm) return detail::kFillAvx2.plain;
   if (kernel == FillKernel::ymm_prefetch) return detail::kFillAvx2.prefetched;
@@ -89,12 +86,8 @@ Fill fill_of(FillKernel kernel) {
 FirstDifference first_difference_of([[maybe_unused]] CompareKernel kernel) {
 #if HEADRACE_HAS_VECTOR_KERNELS
   const platform::CpuFeatures& features = platform::cpu_features();
-  const bool wide = kernel >= CompareKernel::zmm;
-  if (wide ? !features.avx512 : !features.avx2) return nullptr;
-  const detail::CompareKernels& kernels = wide ? detail::kCompareAvx512 : detail::kCompareAvx2;
-  const bool prefetched =
-      kernel == CompareKernel::ymm_prefetch || kernel == CompareKernel::zmm_prefetch;
-  return prefetched ? kernels.prefetched : kernels.plain;
+  if (kernel == CompareKernel::zmm) return features.avx512 ? detail::difference_avx512 : nullptr;
+  return features.avx2 ? detail::difference_avx2 : nullptr;
 #else
   return nullptr;
 #endif

@@ -31,17 +31,11 @@ enum class FillKernel : std::uint8_t {
   ymm_nontemporal,  ///< Non-temporal stores; touches pages as ymm_touch.
   ymm_touch,        ///< Prefetches a line of the next page, for the page's translation.
   zmm,              ///< Registers of 64 bytes.
-  zmm_prefetch,
 };
 /// Kernels that compare; any length and alignment.
-enum class CompareKernel : std::uint8_t {
-  ymm,
-  ymm_prefetch,  ///< Prefetches lines of both sides.
-  zmm,
-  zmm_prefetch,
-};
-inline constexpr std::size_t kFillKernelCount = 7;
-inline constexpr std::size_t kCompareKernelCount = 4;
+enum class CompareKernel : std::uint8_t { ymm, zmm };
+inline constexpr std::size_t kFillKernelCount = 6;
+inline constexpr std::size_t kCompareKernelCount = 2;
 
 /// Null if this build lacks the kernel or this processor cannot run it.
 ///

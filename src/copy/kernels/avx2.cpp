@@ -57,7 +57,6 @@ const FillKernels kFillAvx2{.plain = set_with<Ymm, Stores::plain>,
                             .prefetched = set_with<Ymm, Stores::prefetched>,
                             .touching = set_with<Ymm, Stores::touching>,
                             .nontemporal = set_with<Ymm, Stores::nontemporal>};
-const CompareKernels kCompareAvx2{.plain = difference_with<Ymm, false>,
-                                  .prefetched = difference_with<Ymm, true>};
+const FirstDifference difference_avx2 = difference_with<Ymm>;
 
 }  // namespace headrace::copy::detail

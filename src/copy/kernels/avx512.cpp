@@ -21,10 +21,6 @@ struct Zmm {
   }
   static void store(std::byte* to, Register value) { _mm512_storeu_si512(to, value); }
   static void store_aligned(std::byte* to, Register value) { _mm512_store_si512(to, value); }
-  static void stream(std::byte* to, Register value) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), value);
-  }
-  static void fence() { _mm_sfence(); }
   /// Bit n: word n differs. Bytes would need instructions that are not AVX-512 F.
   static std::uint32_t unlike(const std::byte* left, const std::byte* right) {
     return _mm512_cmpneq_epi64_mask(load(left), load(right));
@@ -49,11 +45,7 @@ void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, s
   fill_with<Zmm>(target, byte_count, low, high);
 }
 
-const FillKernels kFillAvx512{.plain = set_with<Zmm, Stores::plain>,
-                              .prefetched = set_with<Zmm, Stores::prefetched>,
-                              .touching = set_with<Zmm, Stores::touching>,
-                              .nontemporal = set_with<Zmm, Stores::nontemporal>};
-const CompareKernels kCompareAvx512{.plain = difference_with<Zmm, false>,
-                                    .prefetched = difference_with<Zmm, true>};
+const Fill set_avx512 = set_with<Zmm, Stores::plain>;
+const FirstDifference difference_avx512 = difference_with<Zmm>;
 
 }  // namespace headrace::copy::detail

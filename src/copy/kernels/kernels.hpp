@@ -17,21 +17,18 @@ using PatternFill = void (*)(std::byte* target, std::size_t byte_count, std::uin
 void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 
-/// Kernels of one family of registers. Constant data, so callable before main.
+// Constant data, so callable before main.
+
 struct FillKernels {
   Fill plain;
   Fill prefetched;
   Fill touching;
   Fill nontemporal;
 };
-struct CompareKernels {
-  FirstDifference plain;
-  FirstDifference prefetched;
-};
 extern const FillKernels kFillAvx2;
-extern const FillKernels kFillAvx512;
-extern const CompareKernels kCompareAvx2;
-extern const CompareKernels kCompareAvx512;
+extern const Fill set_avx512;
+extern const FirstDifference difference_avx2;
+extern const FirstDifference difference_avx512;
 
 void* set_rep_stosb(void* target, int value, std::size_t byte_count) noexcept;
 

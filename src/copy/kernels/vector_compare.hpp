@@ -43,7 +43,7 @@ inline constexpr std::size_t kPageBytes = 4096;
 }
 
 /// Compares a register's length or more by registers; the last one overlaps the one before.
-template <typename Vector, bool kPrefetch>
+template <typename Vector>
 std::size_t difference_with(const void* one, const void* other, std::size_t byte_count) noexcept {
   constexpr std::size_t kBytes = Vector::kBytes;
   const auto* const left = static_cast<const std::byte*>(one);
@@ -64,13 +64,6 @@ std::size_t difference_with(const void* one, const void* other, std::size_t byte
   // Align to a line of the left side: an unaligned iteration loads one line more.
   std::size_t at = kLine - reinterpret_cast<std::uintptr_t>(left) % kLine;
   for (; at + kTurnBytes <= byte_count; at += kTurnBytes) {
-    if constexpr (kPrefetch) {
-#pragma GCC unroll 8
-      for (std::size_t i = 0; i < kTurnBytes; i += kLine) {
-        __builtin_prefetch(left + at + kAheadBytes + i);
-        __builtin_prefetch(right + at + kAheadBytes + i);
-      }
-    }
     if (!Vector::turn_differs(left + at, right + at)) continue;
     for (std::size_t i = at; i < at + kTurnBytes; i += kBytes) {
       unlike = Vector::unlike(left + i, right + i);
