@@ -35,11 +35,9 @@ struct Choice {
 };
 
 Choice choose() {
-#if HEADRACE_HAS_VECTOR_KERNELS
   const platform::CpuFeatures& features = platform::cpu_features();
   if (features.avx512) return {detail::fill_avx512, 64};
   if (features.avx2) return {detail::fill_avx2, 32};
-#endif
   return {};
 }
 

@@ -72,25 +72,19 @@ Dispatch<FirstDifference>& detail::default_comparisons() {
 Fill fill_of(FillKernel kernel) {
   const platform::CpuFeatures& features = platform::cpu_features();
   if (kernel == FillKernel::rep_stosb) return features.erms ? detail::set_rep_stosb : nullptr;
-#if HEADRACE_HAS_VECTOR_KERNELS
   if (kernel == FillKernel::zmm) return features.avx512 ? detail::set_avx512 : nullptr;
   if (!features.avx2) return nullptr;
-  if (kernel == FillKernel::ymm) return detail::kFillAvx2.plain;
-  if (kernel == FillKernel::ymm_prefetch) return detail::kFillAvx2.prefetched;
-  if (kernel == FillKernel::ymm_touch) return detail::kFillAvx2.touching;
-  if (kernel == FillKernel::ymm_nontemporal) return detail::kFillAvx2.nontemporal;
-#endif
+  if (kernel == FillKernel::ymm) return detail::set_avx2;
+  if (kernel == FillKernel::ymm_prefetch) return detail::set_avx2_prefetched;
+  if (kernel == FillKernel::ymm_touch) return detail::set_avx2_touching;
+  if (kernel == FillKernel::ymm_nontemporal) return detail::set_avx2_nontemporal;
   return nullptr;
 }
 
-FirstDifference first_difference_of([[maybe_unused]] CompareKernel kernel) {
-#if HEADRACE_HAS_VECTOR_KERNELS
+FirstDifference first_difference_of(CompareKernel kernel) {
   const platform::CpuFeatures& features = platform::cpu_features();
   if (kernel == CompareKernel::zmm) return features.avx512 ? detail::difference_avx512 : nullptr;
   return features.avx2 ? detail::difference_avx2 : nullptr;
-#else
-  return nullptr;
-#endif
 }
 
 void set_bytes(std::span<std::byte> target, std::byte value) noexcept {

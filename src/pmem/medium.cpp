@@ -25,10 +25,8 @@ static_assert(static_cast<int>(FlushInstruction::clwb) ==
 
 detail::DigestLines digest_kernel() {
   static const detail::DigestLines kChosen = [] {
-#if HEADRACE_PMEM_HAS_VECTOR_KERNELS
     if (platform::cpu_features().avx512) return detail::digest_lines_avx512;
     if (platform::cpu_features().avx2) return detail::digest_lines_avx2;
-#endif
     return detail::digest_lines_baseline;
   }();
   return kChosen;

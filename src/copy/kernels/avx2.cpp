@@ -53,10 +53,10 @@ void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std
   fill_with<Ymm>(target, byte_count, low, high);
 }
 
-const FillKernels kFillAvx2{.plain = set_with<Ymm, Stores::plain>,
-                            .prefetched = set_with<Ymm, Stores::prefetched>,
-                            .touching = set_with<Ymm, Stores::touching>,
-                            .nontemporal = set_with<Ymm, Stores::nontemporal>};
+const Fill set_avx2 = set_with<Ymm, Stores::plain>;
+const Fill set_avx2_prefetched = set_with<Ymm, Stores::prefetched>;
+const Fill set_avx2_touching = set_with<Ymm, Stores::touching>;
+const Fill set_avx2_nontemporal = set_with<Ymm, Stores::nontemporal>;
 const FirstDifference difference_avx2 = difference_with<Ymm>;
 
 }  // namespace headrace::copy::detail

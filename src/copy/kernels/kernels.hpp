@@ -18,14 +18,10 @@ void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std
 void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 
 // Constant data, so callable before main.
-
-struct FillKernels {
-  Fill plain;
-  Fill prefetched;
-  Fill touching;
-  Fill nontemporal;
-};
-extern const FillKernels kFillAvx2;
+extern const Fill set_avx2;
+extern const Fill set_avx2_prefetched;
+extern const Fill set_avx2_touching;
+extern const Fill set_avx2_nontemporal;
 extern const Fill set_avx512;
 extern const FirstDifference difference_avx2;
 extern const FirstDifference difference_avx512;

@@ -69,12 +69,10 @@ Completion crc(const Operation& operation) noexcept {
   const std::size_t chunk_max = copies ? kCopyBytes : kSumBytesMax;
   std::uint32_t state = turned(options.seed, options.raw);
   std::size_t at = 0;
-#if HEADRACE_ENGINE_HAS_VECTOR_KERNELS
   if (options.reflect_data && source.size() >= kFoldBytes && platform::cpu_features().vpclmulqdq) {
     at = source.size() / kFoldBytes * kFoldBytes;
     state = sum_avx512(state, operation.target().data(), source.first(at));
   }
-#endif
   while (at < source.size()) {
     const std::size_t count = std::min(chunk_max, source.size() - at);
     const std::span<const std::byte> chunk = source.subspan(at, count);

@@ -37,14 +37,12 @@ struct Kernel {
 
 std::vector<Kernel> kernels() {
   std::vector<Kernel> found{{"baseline", detail::digest_lines_baseline}};
-#if HEADRACE_PMEM_HAS_VECTOR_KERNELS
   if (platform::cpu_features().avx2) {
     found.push_back({"avx2", detail::digest_lines_avx2});
   }
   if (platform::cpu_features().avx512) {
     found.push_back({"avx512", detail::digest_lines_avx512});
   }
-#endif
   return found;
 }
 
