@@ -52,7 +52,7 @@ command = _Benchmarks(
         "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
         "faults": "Measure what submissions cost on devices that fail, beside a healthy one.",
         "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
-        "message": "Measure message queues between two processes, beside others.",
+        "message": "Measure message queues between two processes, beside a reference queue.",
         "store": "Measure the block store beside memcpy, and its blocks under faults.",
         "injection": "Measure what a message in a cache saves the computation that needs it.",
         **{name: family.summary for name, family in FAMILIES.items()},

@@ -21,7 +21,7 @@ _BATCH = 16
 
 @_measure.benchmark("message", 15, curves=True)
 def command(rounds: int) -> _measure.Outcome:
-    """Measure message queues between two processes, beside another.
+    """Measure message queues between two processes, beside a reference queue.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
     with cached indices as in the literature. Both carry the same payload in the same batches, and
