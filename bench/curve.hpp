@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,10 @@ struct CurveSettings {
   std::chrono::milliseconds each{};  ///< Of one measurement.
 };
 
-/// Parses "curve LIST ROUNDS MILLISECONDS", where LIST is as "1,2,4".
-[[nodiscard]] inline CurveSettings parse_curve_settings(std::span<char* const> words) {
+/// Parses "curve LIST ROUNDS MILLISECONDS", where LIST is as "1,2,4". Nothing of other words.
+[[nodiscard]] inline std::optional<CurveSettings> curve_in(int argc, char** argv) {
+  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  if (words.empty() || words[0] != std::string_view("curve")) return std::nullopt;
   if (words.size() != 4) die("usage: PROGRAM curve LIST ROUNDS MILLISECONDS");
   CurveSettings settings{.threads = parse_numbers(words[1]),
                          .round_count = parse_number(words[2]),
@@ -154,6 +157,6 @@ inline int print_curves(const CurveSettings& settings, std::span<const Curve> gi
 }
 
 /// Runs "curve LIST ROUNDS MILLISECONDS"; defined by a program whose curves have their own file.
-int print_own_curves(std::span<char* const> words);
+int print_own_curves(const CurveSettings& settings);
 
 }  // namespace headrace::bench

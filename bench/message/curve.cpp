@@ -58,10 +58,10 @@ Curve::Turn make(std::size_t thread_count, std::size_t next) {
 
 }  // namespace
 
-int print_own_curves(std::span<char* const> words) {
+int print_own_curves(const CurveSettings& settings) {
   const std::array curves{Curve{"own", [](std::size_t threads) { return make(threads, 0); }},
                           Curve{"ring", [](std::size_t threads) { return make(threads, 1); }}};
-  return print_curves(parse_curve_settings(words), curves);
+  return print_curves(settings, curves);
 }
 
 }  // namespace headrace::bench

@@ -455,10 +455,8 @@ int run(std::size_t round_count) {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
-  if (!words.empty() && words[0] == std::string_view("curve")) {
-    return headrace::bench::print_own_curves(words);
-  }
+  if (const auto settings = headrace::bench::curve_in(argc, argv))
+    return print_own_curves(*settings);
   if (argc != 3) headrace::bench::die("usage: headrace-bench-message ROUNDS MILLISECONDS");
   headrace::bench::measured_time = std::chrono::milliseconds(std::atoi(argv[2]));
   return headrace::bench::run(headrace::bench::parse_number(argv[1]));

@@ -58,7 +58,7 @@ std::shared_ptr<Stage> make_stage(std::size_t thread_count) {
 
 }  // namespace
 
-int print_own_curves(std::span<char* const> words) {
+int print_own_curves(const CurveSettings& settings) {
   const auto turns = [](const auto& submit) {
     return [submit](std::size_t threads) -> Curve::Turn {
       return [submit, stage = make_stage(threads)](std::size_t thread) {
@@ -70,7 +70,7 @@ int print_own_curves(std::span<char* const> words) {
   const auto put = [](store::Store& store, const Thread& own) { return store.put(own.puts); };
   const auto get = [](store::Store& store, const Thread& own) { return store.get(own.gets); };
   const std::array curves{Curve{"put_4k", turns(put)}, Curve{"get_4k", turns(get)}};
-  return print_curves(parse_curve_settings(words), curves);
+  return print_curves(settings, curves);
 }
 
 }  // namespace headrace::bench

@@ -219,10 +219,8 @@ int run(std::uint64_t rounds, std::uint64_t mib_count) {
 }  // namespace headrace::bench
 
 int main(int argc, char** argv) {
-  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
-  if (!words.empty() && words[0] == std::string_view("curve")) {
-    return headrace::bench::print_own_curves(words);
-  }
+  if (const auto settings = headrace::bench::curve_in(argc, argv))
+    return print_own_curves(*settings);
   if (argc != 3) {
     fmt::print(stderr, "usage: headrace-bench-store ROUNDS MIB\n");
     return 2;

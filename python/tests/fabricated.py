@@ -94,7 +94,6 @@ def _cache() -> dict[str, Any]:
             for case in ("hit_1t", "hit_2t", "mixed_2t", "miss_1t")
         },
         "bytes_per_entry": 143.2,
-        "allocations_per_hit": 0.0,
         "instructions": 205_440,
         "system_calls": 12,
         "barriers": 10,

@@ -32,10 +32,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -55,27 +53,6 @@
 #include "seed_cache.hpp"
 #include "stepper.hpp"
 #include "threads.hpp"
-
-namespace {
-
-thread_local std::uint64_t allocation_count = 0;
-
-void* counted(void* memory) {
-  if (memory == nullptr) std::abort();
-  ++allocation_count;
-  return memory;
-}
-
-}  // namespace
-
-// Inlined, GCC warns of delete for what malloc() returned.
-[[gnu::noinline]] void* operator new(std::size_t byte_count) {
-  return counted(std::malloc(byte_count));
-}
-[[gnu::noinline]] void* operator new(std::size_t byte_count, std::align_val_t alignment) {
-  const auto align = static_cast<std::size_t>(alignment);
-  return counted(std::aligned_alloc(align, (byte_count + align - 1) / align * align));
-}
 
 namespace {
 
@@ -271,26 +248,15 @@ double measure(const Scenario& scenario, const Scale& scale) {
   return run(cache, scenario.per_thread);
 }
 
-template <typename Cache>
 double bytes_per_entry(std::size_t million) {
   const auto allocated = [] {
     const auto all = ::mallinfo2();
     return all.uordblks + all.hblkhd;
   };
-  Cache cache;
+  Ours cache;
   const std::size_t before = allocated();
   fill(cache, million);
   return static_cast<double>(allocated() - before) / static_cast<double>(million);
-}
-
-double allocations_per_hit(const Scale& scale) {
-  Ours cache;
-  fill(cache, scale.entry_count);
-  const Operations operations = hits(scale, 1);
-  static_cast<void>(cache.access(0));
-  allocation_count = 0;
-  for (const std::uint32_t index : operations) static_cast<void>(cache.access(index));
-  return static_cast<double>(allocation_count) / static_cast<double>(operations.size());
 }
 
 /// One cache of all threads. Operations beyond the entries are accesses to uncached regions.
@@ -419,7 +385,7 @@ int main(int argc, char** argv) {
   if (mode == "count") {
     return words.size() == 3 && count(words[1], bench::parse_number(words[2])) ? 0 : fail();
   }
-  if (mode == "curve") return print_curves(bench::parse_curve_settings(words));
+  if (const auto settings = bench::curve_in(argc, argv)) return print_curves(*settings);
   std::size_t* const fields[] = {&scale.round_count, &scale.entry_count, &scale.operation_count,
                                  &scale.million};
   if (words.size() > std::size(fields)) return fail();
@@ -450,9 +416,6 @@ int main(int argc, char** argv) {
                 {"entry_count", scale.entry_count},
                 {"operation_count", scale.operation_count},
                 {"series", series},
-                {"bytes_per_entry", bytes_per_entry<Ours>(scale.million)},
-                {"bytes_per_entry_seed", bytes_per_entry<Seeds>(scale.million)},
-                {"entries_counted", scale.million},
-                {"allocations_per_hit", allocations_per_hit(scale)}});
+                {"bytes_per_entry", bytes_per_entry(scale.million)}});
   return 0;
 }

@@ -288,14 +288,11 @@ int print_curves(const headrace::bench::CurveSettings& settings) {
 
 }  // namespace
 
-int main(int argument_count, char** arguments) {
-  const auto words = std::span(arguments, static_cast<std::size_t>(argument_count)).subspan(1);
-  if (!words.empty() && words[0] == std::string_view("curve")) {
-    return print_curves(headrace::bench::parse_curve_settings(words));
-  }
-  if (argument_count != 3) {
+int main(int argc, char** argv) {
+  if (const auto settings = headrace::bench::curve_in(argc, argv)) return print_curves(*settings);
+  if (argc != 3) {
     die("usage: headrace-bench-engine MODE COUNT\n"
         "       headrace-bench-engine curve LIST ROUNDS MILLISECONDS");
   }
-  return measure(arguments[1], headrace::bench::parse_number(arguments[2]));
+  return measure(argv[1], headrace::bench::parse_number(argv[2]));
 }

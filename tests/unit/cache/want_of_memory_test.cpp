@@ -264,6 +264,18 @@ TEST_P(WantOfMemory, AtAnyAllocationLeavesTheCacheSound) {
   }
 }
 
+TEST(WantOfMemory, IsNoneOfAHit) {
+  Scene scene;
+  static_cast<void>(scene.cache().access(scene.page(0)));
+  failing = {};
+  for (std::size_t i = 0; i < 100; ++i) {
+    EXPECT_FALSE(scene.cache().access(scene.page(i % 4)).data().empty());
+  }
+  EXPECT_EQ(failing.made_count, 0U);
+  static_cast<void>(scene.cache().access(scene.page(8)));
+  EXPECT_GT(failing.made_count, 0U) << "a miss allocates, so allocations are counted";
+}
+
 TEST(WantOfMemory, OfLeasesThrowsAndLeavesTheCacheSound) {
   Scene scene;
   std::vector<Entry> handles;

@@ -99,7 +99,6 @@ def _print_report(
 ) -> None:
     rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
     rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
-    rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
     rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
     _measure.print_pairs(report, rows)
