@@ -30,7 +30,7 @@ from headrace_lab.tpch import table
 from headrace_lab.tpch.lineitem import BYTES_PER_ROW, check_memory, read_lineitem
 from headrace_lab.tpch.q6 import CHUNK_BYTES_MIN
 from headrace_lab.tpch.study import Settings, Study, make_engine, run_study
-from headrace_lab.tpch.timeline import SUBJECT, draw_timelines
+from headrace_lab.tpch.timeline import draw_timelines
 
 
 class _Placement(_options.Value[str | int | dict[int, list[int]]]):
@@ -122,7 +122,7 @@ data_dir_option = _options.option(
     "0:8,1:9+8; fastest if not given, local where no memory is faster.",
 )
 @_options.flag("--no-compare", help="Do not run DuckDB beside it.")
-@_options.plot_option(SUBJECT)
+@_options.plot_option("the timeline")
 @_options.option(
     "--simulate",
     type=_options.FilePath("MACHINE"),

@@ -15,7 +15,6 @@ from headrace._scenarios import find_machine, run, scenario
 from headrace_lab.families.measure import Outcome
 from headrace_lab.families.picture import Line, Panel, panels_of
 
-_SIZES = (64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 _MIB = (1 << 20) / 1e9
 _SCALES = {"mib_per_s": _MIB, "cpu_mib_per_s": _MIB}
 """Published units that become GB/s."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PIPELINES = ("scan", "prefetch", "aggregate")
-SUBJECT = "the timeline"
-"""Name of the picture in messages."""
 
 _COLORS = {"scan": "#4477aa", "prefetch": "#ee7733", "aggregate": "#228833"}
 

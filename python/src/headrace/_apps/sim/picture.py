@@ -10,8 +10,6 @@ from headrace._files import Output
 from headrace._scenarios import Result
 from headrace.errors import Error
 
-SUBJECT = "the simulated figures"
-"""Name of the picture in messages."""
 _CEILING = "ceiling_gb_per_s"
 _LINES_MAX = 12
 _THREADS_MAX = 16
