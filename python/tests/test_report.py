@@ -161,4 +161,4 @@ def test_the_report_of_a_tuning_fits_80_columns(
     print_report(tuning(), Path("copy.json"))
     text = capsys.readouterr().out
     assert not too_long(text)
-    assert "block 8, source" in text
+    assert "block 8, unaligned" in text

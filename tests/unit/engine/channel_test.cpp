@@ -300,6 +300,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     SCOPED_TRACE(dedicated ? "dedicated" : "shared");
     // A full dedicated queue says nothing: the descriptor is gone.
     const FaultKind loss = dedicated ? FaultKind::queue_full : FaultKind::lost_completion;
+    Buffers mine(5000, 4);  // Outlives the device, which may write to it late.
     const Emulated machine = make_emulated({.shared_count = dedicated ? 0U : 1U,
                                             .dedicated_count = dedicated ? 1U : 0U,
                                             .entry_count = 4,
@@ -329,8 +330,9 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     EXPECT_EQ(another.error().code, Code::capacity_exceeded);
     EXPECT_NE(another.error().message().find("has not answered"), std::string::npos);
     // The channel's slots are unaffected.
-    Buffers mine(5000, 4);
-    EXPECT_EQ(channel->wait(submit_copy(*channel, mine.plan())).bytes_by_device, 5000U);
+    const Completion end = channel->wait(submit_copy(*channel, mine.plan()));
+    // On a busy machine the device may answer too late, but only what it was given.
+    EXPECT_TRUE(end.bytes_by_device == 5000U || end.late_write_possible);
     EXPECT_TRUE(mine.equal());
   }
 }
