@@ -136,19 +136,24 @@ class SourcesByShard {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory_.get());
     std::set<std::uint64_t> shards;
     for (std::uintptr_t stripe = (begin >> kStripeBits) + 1; parts_.size() < kThreads; ++stripe) {
-      if (!shards.insert((stripe * 0x9e3779b97f4a7c15U >> 32U) % 32).second) continue;
-      parts_.push_back(memory_.get() + ((stripe << kStripeBits) - begin));
+      if (!shards.insert((stripe ^ stripe >> 5U) % 32).second) continue;
+      parts_.push_back({memory_.get() + ((stripe << kStripeBits) - begin)});
     }
-    HEADRACE_CHECK(parts_.back() + kStripeBytes <= memory_.get() + kSourceBytes, "enough memory");
+    HEADRACE_CHECK(parts_.back().next + kStripeBytes <= memory_.get() + kSourceBytes,
+                   "enough memory");
   }
-  [[nodiscard]] const std::byte* first_of(std::size_t thread) const { return parts_[thread]; }
+  /// What the thread accesses next, in a line of its own.
+  [[nodiscard]] const std::byte*& next_of(std::size_t thread) { return parts_[thread].next; }
 
  private:
   static constexpr unsigned kStripeBits = 22;
   static constexpr std::size_t kStripeBytes = std::size_t{1} << kStripeBits;
   static constexpr std::size_t kSourceBytes = 256 * kStripeBytes;
   std::unique_ptr<std::byte[]> memory_{new std::byte[kSourceBytes]};  // Few pages are touched.
-  std::vector<const std::byte*> parts_;
+  struct alignas(128) Part {
+    const std::byte* next;
+  };
+  std::vector<Part> parts_;
 };
 
 using ::testing::IsEmpty;
@@ -234,9 +239,9 @@ TEST(Sharing, AMissWritesFewLinesOfAnotherThreads) {
   options.capacity_per_node = gib(4);
   const auto cache =
       std::move(cache::Cache::make(test::hand_made_machine(), *engine, std::move(options)).value());
-  const SourcesByShard sources;
+  SourcesByShard sources;
   const Path path = [&](std::size_t thread) -> std::function<void()> {
-    return [&, page = sources.first_of(thread)]() mutable {
+    return [&cache, &page = sources.next_of(thread)] {
       const cache::Entry entry = cache->access({page, 4096});
       entry.wait();
       if (!entry.cached()) std::abort();
@@ -276,9 +281,9 @@ TEST(Sharing, AMissIntoAFullNodeWritesFewLinesOfAnotherThreads) {
     const cache::Entry entry = cache->access({source, kRegionBytes});
     ASSERT_TRUE(entry.wait_for(std::chrono::seconds(60)));
   }
-  const SourcesByShard sources;
+  SourcesByShard sources;
   const Path path = [&](std::size_t thread) -> std::function<void()> {
-    return [&, at = sources.first_of(thread)]() mutable {
+    return [&cache, &at = sources.next_of(thread)] {
       const cache::Entry entry = cache->access({at, kRegionBytes});
       entry.wait();
       if (!entry.cached()) std::abort();
