@@ -119,6 +119,25 @@ except headrace.HardwareAbsentError as error:
     assert text == "well\n"
 
 
+def test_a_closed_engine_leaves_its_queues_to_others() -> None:
+    text = emulated(
+        "-c",
+        """
+import headrace
+
+engines = []
+for _ in range(5):
+    with headrace.Engine(path="dsa") as engine:
+        engine.copy(source=bytes(4096), target=bytearray(4096))
+        print(engine.movers, engine.notes)
+        engines.append(engine)
+assert all(engine.statistics.bytes_by_device == 4096 for engine in engines)
+""",
+        options=("--devices", "2", "--wq", "dedicated"),
+    )
+    assert len(set(text.splitlines())) == 1
+
+
 def test_brute_force_has_a_queue_of_every_device() -> None:
     text = emulated(
         "-c",

@@ -654,11 +654,11 @@ void EngineState::stop() {
       !Frame::any_of(calling, *this),
       "a callback or `then` must not stop or destroy the engine of its own job, which would wait "
       "for this call: do it in another thread, or after wait() or poll() has returned");
-  if (gate_.close()) {
+  const bool is_first = gate_.close();
+  if (is_first) {
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
   }
-  // Idle movers are not enough: a job completes after its last part, and one whose submission saw
-  // the gate open may reach a mover after its stop().
+  // Idle movers are not enough: jobs complete after their parts, or reach a mover after its stop().
   for (begin_due(); !is_empty(0, Gate::kStaying); platform::sleep(kStopSleep)) {
     for (const std::unique_ptr<Mover>& mover : movers_) mover->reap();
     begin_due();  // They complete as stopped.
@@ -668,6 +668,8 @@ void EngineState::stop() {
   for (const Visitor& visitor : visitors) {
     while (visitor.is_at(key)) platform::sleep(kStopSleep);
   }
+  if (!is_first) return;
+  for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
 }
 
 void EngineState::poll() noexcept {

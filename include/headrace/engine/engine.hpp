@@ -254,8 +254,8 @@ class HEADRACE_API Engine {
   ///        closed after stop() and in a child process.
   [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open_channel(
       const ChannelOptions& options = {}) = 0;
-  /// Refuses new jobs, ends running ones as stopped or done, and returns when none is left.
-  /// Idempotent. Not from a callback or `then`, whose job it would wait for (checked: aborts).
+  /// Refuses new jobs, ends running ones as stopped or done, and closes the queues of devices, but
+  /// for channels. Idempotent. Not from a callback or `then`, for whose job it would wait (aborts).
   virtual void stop() = 0;
   /// Drives movers without a thread for all jobs; Job::poll and Job::wait do so for their job only.
   /// Never blocks.

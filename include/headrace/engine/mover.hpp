@@ -77,7 +77,7 @@ class HEADRACE_API Mover {
   /// Zeros unless it is a device.
   [[nodiscard]] virtual DeviceStatistics statistics() const noexcept { return {}; }
   /// Refuses new requests, finishes those begun, ends the others as stopped, and returns when it
-  /// holds none. Called once, before destruction; reap() and post() may still be called after it.
+  /// holds none. reap() and post() may still be called. Called again once no thread posts.
   virtual void stop() noexcept = 0;
 };
 

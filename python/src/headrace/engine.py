@@ -403,7 +403,7 @@ class Engine(Closing, OfOneProcess):
         return self._native
 
     def close(self) -> None:
-        """Refuse new jobs and end the running ones as stopped or done. Idempotent."""
+        """Refuse new jobs, end running ones as stopped or done, close devices. Idempotent."""
         self._native.close()
 
 

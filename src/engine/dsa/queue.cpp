@@ -102,10 +102,8 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
 DsaQueue::~DsaQueue() {
   HEADRACE_CHECK(!words_.has_reserved(), "a channel must be closed before its engine");
   stop();
-  // No other thread uses the queue any more.
-  if (words_.lost() == 0 && probe_words_.posted() == 0) return;
-  // The device may still write to these records.
-  keep_for_ever(std::move(slots_));
+  // The device may still write to the records of what it has not answered.
+  if (words_.lost() != 0 || probe_words_.posted() != 0) keep_for_ever(std::move(slots_));
 }
 
 DeviceStatistics DsaQueue::statistics() const noexcept {
@@ -413,6 +411,9 @@ void DsaQueue::end_stripe(std::uint32_t index) noexcept {
 }
 
 void DsaQueue::stop() noexcept {
+  // Again: no thread submits any more, except channels.
+  const bool is_used = words_.has_reserved() || words_.lost() != 0 || probe_words_.posted() != 0;
+  if (words_.is_closed() && !is_used) owned_.reset();
   words_.close();
   // Completes what has started, on the processor if the device times out.
   while (!words_.is_idle()) {

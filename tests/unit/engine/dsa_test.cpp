@@ -476,6 +476,44 @@ TEST(Dsa, StoppingEndsWhatHasNotBegun) {
   EXPECT_EQ(machine.engine->submit(other, Operation::fill(buffers.target, 1)), Submit::closed);
 }
 
+/// Says when it is destroyed.
+///
+/// Threading: shared.
+class OpenPortal final : public dsa::Portal {
+ public:
+  OpenPortal(dsa::Portal& portal, int& open_count) : portal_(portal), open_count_(open_count) {
+    ++open_count_;
+  }
+  ~OpenPortal() override { --open_count_; }
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return portal_.info(); }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    return portal_.submit(descriptor);
+  }
+
+ private:
+  dsa::Portal& portal_;
+  int& open_count_;
+};
+
+TEST(Dsa, StoppingClosesQueuesExceptThoseOfChannels) {
+  const Emulated machine = make_emulated({.dedicated_count = 1});
+  int open_count = 0;
+  std::vector<std::unique_ptr<Mover>> movers;
+  for (const std::uint32_t queue : {0U, 1U}) {
+    dsa::Portal& portal = machine.devices->portal(DeviceId(0), QueueId(queue));
+    movers.push_back(DsaQueue::make(std::make_unique<OpenPortal>(portal, open_count), {}).value());
+  }
+  const std::string name = movers.back()->info().name;
+  const std::unique_ptr<Engine> engine = Engine::make(std::move(movers)).value();
+  EXPECT_EQ(open_count, 2);
+  auto channel = engine->open_channel({.queue = name}).value();
+  engine->stop();
+  EXPECT_EQ(open_count, 1);
+  channel.reset();
+  engine->stop();
+  EXPECT_EQ(engine->movers().size(), 2U);
+}
+
 TEST(Dsa, AutomaticTakesTheDeviceForWhatIsLarge) {
   const Emulated machine = make_emulated({});
   Buffers buffers(1U << 20U);
