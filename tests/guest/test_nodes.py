@@ -19,8 +19,7 @@ NODES = 16
 TILES = 8
 POLICY_NODES = 6
 # The thread's node of each query; columns are there, copies are to be on the HBM beside it.
-QUERY_NODE = 3
-OTHER_QUERY_NODE = 6
+QUERY_NODES = (3, 6)
 
 
 def package(node: int) -> int:
@@ -62,7 +61,7 @@ def points() -> str:
     lines = []
     for source in range(NODES):
         for target in range(NODES):
-            where = {"source": source, "target": target, "bytes": 65536, "span": 524288, "count": 8}
+            where = {"source": source, "target": target, "bytes": 16384, "span": 65536, "count": 4}
             lines += [{"by": "cpu"} | where] + [software | where] * (target == 0)
     return "\n".join(json.dumps(line) for line in lines)
 
@@ -78,7 +77,7 @@ END
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def host(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The document of the query on this system."""
     words = [COMMAND, "query", "--scale-factor", "0.01", "--rounds", "1", "--json"]
@@ -95,11 +94,11 @@ def boot(script: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, host: dict[str, Any]) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what one boot has written."""
     folder = tmp_path_factory.mktemp("guest")
     try:
-        boot(NODES_SCRIPT + query(QUERY_NODE, host["results"]["file"]), folder)
+        boot(NODES_SCRIPT, folder)
     finally:
         if (folder / "cache").exists():
             print((folder / "cache").read_text())
@@ -200,20 +199,18 @@ def expect_thesis(node: int, document: dict[str, Any], host: dict[str, Any]) -> 
     assert document["results"]["simulated"]["machine"] == "xeon-max-flat"
 
 
-def test_a_query_moves_columns_into_the_hbm_near_its_thread(
-    results: Path, host: dict[str, Any]
+@pytest.mark.more
+def test_queries_move_columns_into_the_hbm_near_their_thread(
+    tmp_path: Path, host: dict[str, Any]
 ) -> None:
-    expect_thesis(QUERY_NODE, read(results / f"query{QUERY_NODE}.json"), host)
+    boot("".join(query(node, host["results"]["file"]) for node in QUERY_NODES), tmp_path)
+    for node in QUERY_NODES:
+        expect_thesis(node, read(tmp_path / f"query{node}.json"), host)
 
 
 @pytest.mark.more
-def test_each_policy_uses_the_devices_of_its_nodes(tmp_path: Path, host: dict[str, Any]) -> None:
-    boot(
-        f"{sys.executable} {ROOT}/tests/guest/policies.py >policies.json || exit\n"
-        + query(OTHER_QUERY_NODE, host["results"]["file"]),
-        tmp_path,
-    )
-    expect_thesis(OTHER_QUERY_NODE, read(tmp_path / f"query{OTHER_QUERY_NODE}.json"), host)
+def test_each_policy_uses_the_devices_of_its_nodes(tmp_path: Path) -> None:
+    boot(f"{sys.executable} {ROOT}/tests/guest/policies.py >policies.json || exit\n", tmp_path)
     found = read(tmp_path / "policies.json")
     for policy, expected in NEAR.items():
         pairs = [key.split() for key in found["used"] if key.startswith(f"{policy} ")]
