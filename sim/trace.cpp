@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -16,18 +19,20 @@
 #include "headrace/dsa/descriptor.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/descriptor.hpp"
-#include "headrace/telemetry/trace.hpp"
 
 namespace headrace::sim {
 namespace {
 
 using Json = nlohmann::json;
+using trace::Block;
 using trace::Kind;
 using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
+constexpr std::size_t kRecordsAt = offsetof(Block, records);
 constexpr std::uint64_t kPageBytes = 4096;
-/// Four for each record of the longest trace; a device is simulated one by one.
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 30U;
+/// In batches, which are simulated one by one, and other records.
 constexpr std::uint64_t kOperationsMax = std::uint64_t{64} << 20U;
 
 /// Makes the operations and the steps of the threads from records in the order of time.
@@ -59,11 +64,9 @@ class Maker {
         return message(thread, record);
       case Kind::ran:
         return ran(thread, record);
-      case Kind::thread:
-        pass(thread, record);  // The recorder took a block.
-        return;
       case Kind::none:
-        return;
+      case Kind::thread:  // The recorder took a block.
+        pass(thread, record);
     }
   }
 
@@ -227,19 +230,22 @@ class Reader {
 
   Result<Trace> binary(const Json& head, std::span<const std::byte> file) {
     const double ticks = head.value("ticks_per_second", 0.0);
-    const std::size_t block_bytes = head.value("block_bytes", std::size_t{0});
-    if (!(ticks > 0) || head.value("record_bytes", std::size_t{0}) != sizeof(Record) ||
-        block_bytes < 2 * sizeof(Record) || block_bytes % sizeof(Record) != 0) {
-      return damaged("its head has impossible numbers");
-    }
+    if (!(ticks > 0)) return damaged("its head has impossible numbers");
     if (file.size() < kHeadBytes) return damaged("it ends inside its head");
-    std::uint64_t lost = 0;
-    std::memcpy(&lost, file.data() + kHeadBytes - sizeof(lost), sizeof(lost));
-    trace_.lost_count = lost;
-    for (std::size_t begin = kHeadBytes; begin < file.size(); begin += block_bytes) {
-      const std::size_t length = std::min(block_bytes, file.size() - begin);
-      trace_.cut_off_bytes += static_cast<double>(length % sizeof(Record));
-      HEADRACE_TRY(block(file.subspan(begin, length)));
+    std::memcpy(&trace_.lost_count, file.data() + kHeadBytes - 8, 8);
+    // A copy replaces what it is a copy of, which is before it in the file.
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::span<const std::byte>> blocks;
+    for (auto begin = kHeadBytes; begin + kRecordsAt < file.size(); begin += sizeof(Block)) {
+      const auto& each = *reinterpret_cast<const Block*>(file.data() + begin);
+      const std::uint64_t state = each.state.load_acquire();  // edge: trace-record (acquire)
+      const std::size_t length = static_cast<std::uint32_t>(state);
+      if (length > sizeof(each.records)) return damaged("a block has an impossible length");
+      const auto there = file.subspan(begin + kRecordsAt);
+      if (length == 0) continue;
+      blocks[{each.origin, state >> 32U}] = there.first(std::min(length, there.size()));
+    }
+    for (const auto& [name, bytes] : blocks) {
+      HEADRACE_TRY(block(bytes, &bytes.back() == &file.back()));
     }
     return make(1e9 / ticks);
   }
@@ -281,16 +287,19 @@ class Reader {
     return place->second;
   }
 
-  Result<void> block(std::span<const std::byte> bytes) {
-    const auto* record = reinterpret_cast<const Record*>(bytes.data());
-    const auto* const end = record + bytes.size() / sizeof(Record);
+  Result<void> block(std::span<const std::byte> bytes, bool ends_file) {
     std::uint32_t thread = 0;
     std::uint64_t before_ticks = 0;
-    for (const Record* const first = record; record != end; ++record) {
-      // edge: trace-record (acquire)
-      const Kind kind = load_acquire(record->kind);
-      if (kind == Kind::none) break;
-      if (kind > Kind::ran || (record == first && kind != Kind::thread)) {
+    trace::Words words{};
+    for (bool is_first = true; !bytes.empty(); is_first = false) {
+      if (!unpack(bytes, words)) {
+        if (!ends_file) return damaged("a record ends outside its block");
+        trace_.cut_off_bytes = static_cast<double>(bytes.size());
+        break;
+      }
+      const auto* const record = &records_.emplace_back(std::bit_cast<Record>(words));
+      const Kind kind = record->kind;
+      if (kind == Kind::none || kind > Kind::ran || (is_first && kind != Kind::thread)) {
         return damaged(
             fmt::format("a record has the unknown kind {}", static_cast<unsigned>(kind)));
       }
@@ -312,16 +321,32 @@ class Reader {
       }
       before_ticks = record->end_ticks;
       const bool submits = kind == Kind::job || kind == Kind::run;
-      if (submits) operation_count_ += record->count;
+      operation_count_ += submits ? std::max(1U, record->count) : 1;
       if (operation_count_ > kOperationsMax) {
         return fail(Code::capacity_exceeded, tried_,
-                    fmt::format("its batches have more than {} operations", kOperationsMax),
+                    fmt::format("it has more than {} operations", kOperationsMax),
                     "record a shorter part, or again if the file is damaged");
       }
       const bool begins = kind == Kind::job || kind == Kind::after || kind == Kind::send;
       placed_.push_back({begins ? record->begin_ticks : record->end_ticks, thread, record});
     }
     return {};
+  }
+
+  /// Takes a record from the begin of `bytes`; `words` are those of the one before it.
+  static bool unpack(std::span<const std::byte>& bytes, trace::Words& words) {
+    std::size_t at = sizeof(std::uint32_t);
+    if (bytes.size() < at) return false;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::size_t length = std::to_integer<unsigned>(bytes[i / 2]) >> i % 2 * 4 & 15U;
+      if (length > sizeof(words[i]) || length > bytes.size() - at) return false;
+      std::uint64_t changed = 0;
+      std::memcpy(&changed, bytes.data() + at, length);
+      words[i] ^= changed;
+      at += length;
+    }
+    bytes = bytes.subspan(at);
+    return true;
   }
 
   Result<void> descriptor(const Json& event,
@@ -349,10 +374,10 @@ class Reader {
             .source = 1,
             .target = 1,
             .byte_count = opcode == "batch" ? 0 : number("byte_count"),
-            .count = opcode == "batch" ? 0U : 1U,
+            .kind = Kind::job,
             .operation = static_cast<std::uint8_t>(
                 static_cast<std::uint8_t>(known.value_or(engine::OperationKind::no_op)) | 16U),
-            .kind = Kind::job}});
+            .count = opcode == "batch" ? 0U : 1U}});
     } else if (const auto found = submitted.find(key); found != submitted.end()) {
       const bool is_member = number("index") != 0;
       if (what == "started" && number("fence") != 0 && made_[found->second].record.count != 0) {
@@ -415,6 +440,7 @@ class Reader {
   const std::string tried_;
   Trace trace_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> threads_;
+  std::deque<Record> records_;
   std::vector<Placed> placed_;
   std::vector<Made> made_;
   std::unordered_map<std::uint32_t, std::size_t> ended_;  ///< By thread: as Made::waits_for.
@@ -426,7 +452,7 @@ class Reader {
 
 Result<Trace> read_trace(const std::string& path) {
   const std::string tried = fmt::format("read the trace '{}'", path);
-  HEADRACE_TAKE_WITHIN(tried, file, platform::load_file(path, telemetry::kTraceBytesMax));
+  HEADRACE_TAKE_WITHIN(tried, file, platform::load_file(path, kFileBytesMax));
   const auto no_trace = [&] {
     return fail(Code::invalid_argument, tried, "it is no trace",
                 "record one: HEADRACE_TRACE=FILE, or 'headrace emulate --trace FILE'");
@@ -436,16 +462,16 @@ Result<Trace> read_trace(const std::string& path) {
   const Json head =
       end == std::string_view::npos ? Json() : Json::parse(text.substr(0, end), nullptr, false);
   if (!head.is_object() || head.value("format", Json()) != "headrace-trace") return no_trace();
-  if (head.value("version", Json()) != 1) {
+  const bool is_text = head.value("records", Json()) == "json";
+  if (head.value("version", Json()) != (is_text ? 1 : 2)) {
     return fail(Code::version_mismatch, tried,
                 fmt::format("it is of version {}", head.value("version", Json()).dump()),
                 "use the Headrace that recorded it, or record it again");
   }
   try {
     Reader reader(path);
-    auto read = head.value("records", Json()) == "json"
-                    ? reader.descriptors(text.substr(end + 1))
-                    : reader.binary(head, std::as_bytes(std::span(text)));
+    auto read = is_text ? reader.descriptors(text.substr(end + 1))
+                        : reader.binary(head, std::as_bytes(std::span(text)));
     if (read && head.value("program", Json()).is_string()) read->program = head.at("program");
     return read;
   } catch (const Json::type_error&) {

@@ -74,7 +74,7 @@ struct Trace {
 ///
 /// Fails: not_found, io_failed; invalid_argument if it is no trace or empty; version_mismatch;
 ///        corrupt_data for operations that end before they begin and clocks that go back;
-///        capacity_exceeded beyond the length that a recorder writes.
+///        capacity_exceeded beyond 1 GiB.
 [[nodiscard]] Result<Trace> read_trace(const std::string& path);
 
 }  // namespace headrace::sim

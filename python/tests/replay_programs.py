@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from traces import entries
 
 import headrace
 from headrace import _core
@@ -56,7 +57,6 @@ TRIES = 3
 """Runs for each one that counts."""
 RECORDED, PREDICTED = 1, 2
 """Workers."""
-HEAD_BYTES, RECORD_WORDS = 4096, 8
 KINDS = (2, 3, 5)
 """Of records: job, run and wait (docs/reference/trace.md)."""
 
@@ -178,9 +178,8 @@ def _run(program: Program, workers: int, trace: Path) -> _Run:
     )
     whole = trace.read_bytes()
     ticks = json.loads(whole[: whole.index(b"\n")])["ticks_per_second"]
-    records = np.frombuffer(whole, np.uint64, offset=HEAD_BYTES).reshape(-1, RECORD_WORDS)
-    chosen = records[np.isin(records[:, -1] >> np.uint64(56), KINDS)]
-    moved_s = float((chosen[:, 1] - chosen[:, 0]).sum()) / float(ticks)
+    moved = sum(each.end - each.begin for each in entries(whole) if each.kind in KINDS)
+    moved_s = moved / float(ticks)
     return _Run(moved_s, float(done.stdout), whole)
 
 

@@ -199,8 +199,8 @@ namespace {
 bool record_wait(const Job& job, std::uint64_t begun_ticks, bool has_ended, std::uint32_t count) {
   trace::record({.begin_ticks = begun_ticks,
                  .id = trace::id_of(&job),
-                 .count = has_ended ? count : 0,
-                 .kind = trace::Kind::wait});
+                 .kind = trace::Kind::wait,
+                 .count = has_ended ? count : 0});
   return has_ended;
 }
 

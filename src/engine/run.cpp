@@ -22,6 +22,17 @@ constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
 
+/// A short plain copy, into a trace.
+[[gnu::noinline]] void run_traced(const Operation& operation, Completion& completion,
+                                  Path path) noexcept {
+  const std::uint64_t begun_ticks = platform::ticks();
+  const std::size_t byte_count = operation.byte_count();
+  copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+  completion = {.state = JobState::done, .bytes_done = byte_count};
+  detail::record({.begin_ticks = begun_ticks, .kind = trace::Kind::run}, {&operation, 1},
+                 byte_count, path);
+}
+
 }  // namespace
 
 Submit EngineState::run(const Operation& operation, Completion& completion,
@@ -30,7 +41,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   // Left: a short plain copy by this thread, with nothing to call or to wait for.
   if (!operation.is_simple_copy(kTimedBytesMin - 1) || mine == nullptr || !options.after.empty() ||
       options.callback != nullptr || options.then != nullptr || settings_.check_memory ||
-      trace::is_on() || is_forked() ||
+      is_forked() ||
       is_run_by_device(operation.byte_count(), options.path.value_or(settings_.path),
                        run_thresholds_)) [[unlikely]] {
     return run_other(operation, completion, options);
@@ -39,7 +50,9 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   if (gate_set >= Gate::kClosed) [[unlikely]]
     return Submit::closed;
   constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
-  if (mine->statistics.runs_done(kCopy) % kTimedOneOf == 0) [[unlikely]] {
+  if (trace::is_on()) [[unlikely]] {
+    run_traced(operation, completion, options.path.value_or(settings_.path));
+  } else if (mine->statistics.runs_done(kCopy) % kTimedOneOf == 0) [[unlikely]] {
     run_timed(operation, completion);
   } else {
     const std::size_t byte_count = operation.byte_count();

@@ -43,7 +43,7 @@ class TracedChannel final : public Channel {
   }
   [[nodiscard]] bool poll(Ticket ticket, Completion& completion) override {
     const bool has_ended = channel_->poll(ticket, completion);
-    if (has_ended) trace::record({.id = id_of(ticket), .count = 2, .kind = trace::Kind::wait});
+    if (has_ended) trace::record({.id = id_of(ticket), .kind = trace::Kind::wait, .count = 2});
     return has_ended;
   }
   [[nodiscard]] Completion wait(Ticket ticket) override {

@@ -139,8 +139,8 @@ void Consumer::record(std::size_t byte_count, std::uint64_t begun_ticks) const n
                  .id = end_->lane_id(lane_->number),
                  .other = lane_->cursor.position(),
                  .byte_count = byte_count,
-                 .count = begun_ticks != 0 ? 1U : 0U,
-                 .kind = trace::Kind::receive});
+                 .kind = trace::Kind::receive,
+                 .count = begun_ticks != 0 ? 1U : 0U});
 }
 
 Outcome Consumer::receive(std::span<std::byte> target, std::size_t& received,
@@ -161,8 +161,8 @@ Outcome Consumer::wait_for_message(const Wait& wait) noexcept {
     trace::record({.begin_ticks = begun_ticks,
                    .id = end_->lane_id(lane_->number),
                    .other = lane_->cursor.position(),
-                   .count = outcome == Outcome::done ? 1U : 0U,
-                   .kind = trace::Kind::arrival});
+                   .kind = trace::Kind::arrival,
+                   .count = outcome == Outcome::done ? 1U : 0U});
   }
   return outcome;
 }

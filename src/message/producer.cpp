@@ -85,8 +85,8 @@ void Producer::record(std::uint64_t unit_count, std::uint64_t begun_ticks) const
                  .id = end_->lane_id(number_),
                  .other = position,
                  .byte_count = (position - cursor_.published()) * geometry_.unit_bytes,
-                 .count = begun_ticks != 0 ? 1U : 0U,
-                 .kind = trace::Kind::send});
+                 .kind = trace::Kind::send,
+                 .count = begun_ticks != 0 ? 1U : 0U});
 }
 
 Outcome Producer::send(std::span<const std::byte> message, const Wait& wait) {

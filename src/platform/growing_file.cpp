@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,14 +40,10 @@ Result<GrowingFile> GrowingFile::open(const std::string& path, std::string_view 
     return abandon(fail(Code::invalid_argument, tried, "it exists and is something else",
                         "name another file, or remove it"));
   }
-  if (alone) {
-    if (::ftruncate(opened, 0) != 0) return abandon(file_failure(errno, tried));
-    const int os_errno = ::posix_fallocate(opened, 0, static_cast<off_t>(head.size()));
-    if (os_errno != 0) return abandon(file_failure(os_errno, tried));
-    if (::pwrite(opened, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()) ||
-        ::flock(opened, LOCK_SH) != 0) {
-      return abandon(file_failure(errno, tried));
-    }
+  if (alone && (::ftruncate(opened, 0) != 0 ||
+                ::pwrite(opened, head.data(), head.size(), 0) != std::ssize(head) ||
+                ::flock(opened, LOCK_SH) != 0)) {
+    return abandon(file_failure(errno, tried));
   }
   void* const mapped =
       ::mmap(nullptr, byte_count_max, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
@@ -56,16 +51,9 @@ Result<GrowingFile> GrowingFile::open(const std::string& path, std::string_view 
   return GrowingFile(opened, {static_cast<std::byte*>(mapped), byte_count_max});
 }
 
-bool GrowingFile::extend(std::uint64_t begin, std::uint64_t count) const noexcept {
-  return ::posix_fallocate(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(count)) == 0;
-}
-
-void GrowingFile::release(std::span<std::byte> bytes) const noexcept {
-  ::madvise(bytes.data(), bytes.size(), MADV_DONTNEED);
-}
-
-void GrowingFile::in_children(void (*call)()) {
-  ::pthread_atfork(nullptr, nullptr, call);
+bool GrowingFile::write(std::uint64_t begin, std::span<const std::byte> bytes) const noexcept {
+  return ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(begin)) ==
+         std::ssize(bytes);
 }
 
 }  // namespace headrace::platform

@@ -12,7 +12,7 @@
 
 namespace headrace::platform {
 
-/// Threading: immutable, except for extend().
+/// Threading: immutable.
 /// Ownership: never unmapped, because threads may store into it as long as the process lives.
 class GrowingFile {
  public:
@@ -27,13 +27,9 @@ class GrowingFile {
                                                 std::size_t same_bytes,
                                                 std::uint64_t byte_count_max);
 
-  /// Allocates [begin, begin + count). Returns false if the disk is full.
-  [[nodiscard]] bool extend(std::uint64_t begin, std::uint64_t count) const noexcept;
-  /// The mapping no longer occupies memory for these bytes; they stay in the file.
-  void release(std::span<std::byte> bytes) const noexcept;
+  /// Writes `bytes` at `begin`, past the mapping. Returns false if the disk is full.
+  [[nodiscard]] bool write(std::uint64_t begin, std::span<const std::byte> bytes) const noexcept;
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-  /// Has `call` called in children of fork(), whose thread must not store where its parent does.
-  static void in_children(void (*call)());
 
  private:
   GrowingFile(int descriptor, std::span<std::byte> bytes)

@@ -84,8 +84,8 @@ bool wait_for(TransferBatch& batch, std::chrono::nanoseconds time_max) {
     if (seen == TransferBatch::kEnded || left <= std::chrono::nanoseconds(0)) {
       trace::record({.begin_ticks = begun_ticks,
                      .id = trace::id_of(&batch),
-                     .count = seen == TransferBatch::kEnded ? 1U : 0U,
-                     .kind = trace::Kind::wait});
+                     .kind = trace::Kind::wait,
+                     .count = seen == TransferBatch::kEnded ? 1U : 0U});
       if (seen == TransferBatch::kEnded) waiter.end(now_ticks);
       return seen == TransferBatch::kEnded;
     }

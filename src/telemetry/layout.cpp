@@ -4,7 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "headrace/platform/descriptor.hpp"
+
 namespace headrace::telemetry::detail {
+
+std::string program_name() {
+  const Result<std::string> name = platform::load_file("/proc/self/comm", 64);
+  return name ? name->substr(0, name->find('\n')) : std::string("unknown");
+}
 
 void put_text(std::span<char> target, std::string_view text) {
   const std::size_t length = std::min(text.size(), target.size() - 1);

@@ -56,6 +56,8 @@ inline constexpr std::size_t kFileBytes = kTableOffset + sizeof(Table);
 static_assert(sizeof(Head) <= kTableOffset && offsetof(Table, rows) == 64);
 static_assert(sizeof(PackedRow) % sizeof(std::uint64_t) == 0);
 
+[[nodiscard]] std::string program_name();
+
 /// Copies text, truncated to fit; the last byte is always 0.
 void put_text(std::span<char> target, std::string_view text);
 /// The text up to the first 0, or all of it.

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "headrace/base/mutex.hpp"
-#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/shared_file.hpp"
 #include "headrace/platform/thread.hpp"
@@ -30,11 +29,6 @@ using detail::Table;
 
 std::int64_t since_1970() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string program_name() {
-  const Result<std::string> name = platform::load_file("/proc/self/comm", 64);
-  return name ? name->substr(0, name->find('\n')) : std::string("unknown");
 }
 
 /// Removes files of dead processes. Does not check their locks: a new file is locked only after it
@@ -66,7 +60,7 @@ class File {
     head.process = platform::process_id();
     head.began_ns = since_1970();
     head.interval_ns = interval.count();
-    detail::put_text(head.program, program_name());
+    detail::put_text(head.program, detail::program_name());
     const std::string path = fmt::format("{}/{}{}.{:08x}", directory, detail::kFilePrefix,
                                          head.process, std::random_device()());
     const std::span<const std::byte> first = std::as_bytes(std::span(&head, 1));

@@ -1,39 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder: each thread stores its records into blocks of the file that only it writes. A
-// record is whole once its kind is stored, which is last; a killed process leaves whole records.
+// The recorder: each thread stores its records into a block of the file that only it writes. A
+// record counts once the length of the block is stored, so a killed process leaves whole records.
 #include "headrace/telemetry/trace.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <set>
+#include <span>
 
 #include "headrace/base/mutex.hpp"
+#include "headrace/base/prefetch_write.hpp"
 #include "headrace/base/trace.hpp"
-#include "headrace/platform/descriptor.hpp"
 #include "headrace/platform/growing_file.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/process.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "layout.hpp"
 
 namespace headrace::telemetry {
 namespace {
 
+using trace::Block;
 using trace::Kind;
-using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
-constexpr std::size_t kBlockBytes = std::size_t{64} << 10U;
-/// By so many blocks the file grows: on ext4, pages beyond its last end cost twice as much.
-constexpr std::uint64_t kStepBlocks = 16;
 /// Some 50 us: for longer, it is recorded how long the thread ran, which costs less than 1 us.
 constexpr std::uint64_t kLongTicks = std::uint64_t{1} << 17U;
 /// Of the head, what all traces of this version have in common.
 constexpr std::string_view kSame =
-    R"({"format": "headrace-trace", "version": 1, "records": "binary", )";
+    R"({"format": "headrace-trace", "version": 2, "records": "binary", )";
 
 /// At the end of the head; shared by all processes that record.
 struct Counters {
@@ -68,164 +70,173 @@ class Nodes {
   std::array<Atomic<std::uint64_t>, 1024> places_{};
 };
 
-/// Where this thread stores its next record.
+/// Where this thread stores its records.
 struct Cursor {
-  Record* next = nullptr;
-  Record* end = nullptr;
+  Block* block = nullptr;
   const platform::GrowingFile* file = nullptr;
-  std::uint64_t last_ticks = 0;  ///< End of the last record; 0 before the first one of a block.
+  std::uint64_t last_ticks = 0;  ///< End of the last record; 0 before the first one.
+  std::uint32_t fork_count = 0;
+  std::uint32_t number = 0;  ///< Changes before the thread's last destructors run.
+  [[nodiscard]] bool is_for(const platform::GrowingFile& now) const noexcept {
+    return file == &now && fork_count == platform::fork_count() &&
+           number == platform::thread_number();
+  }
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Cursor cursor;
 
 constinit Atomic<const platform::GrowingFile*> current{nullptr};
-/// The rest of a block whose thread has ended, for another thread.
-constinit Atomic<Record*> spare{nullptr};
+/// By thread number; a thread goes on with that of one that has ended.
+constinit std::array<Block*, platform::kThreadNumberMax + 1> blocks{};
 constinit Nodes nodes;
 
-Record* end_of_block(const platform::GrowingFile& file, Record* record) {
-  const auto offset = reinterpret_cast<std::byte*>(record) - file.bytes().data();
-  const std::size_t block = (static_cast<std::size_t>(offset) - kHeadBytes) / kBlockBytes;
-  return reinterpret_cast<Record*>(file.bytes().data() + kHeadBytes + (block + 1) * kBlockBytes);
+/// Stores the bytes in which a record differs from the one before it, behind eight times four bits
+/// with the number of bytes of each word.
+[[gnu::always_inline]] inline void append(Block& block, const trace::Words& record) noexcept {
+  const std::uint64_t state = block.state.load_relaxed();  // Its own.
+  std::byte* const begin = block.records.data() + static_cast<std::uint32_t>(state);
+  std::byte* next = begin + sizeof(std::uint32_t);
+  std::uint32_t lengths = 0;
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < record.size(); ++i) {
+    const std::uint64_t changed = record[i] ^ block.last[i];
+    if (changed == 0) continue;  // Most are, and it is foreseen which.
+    block.last[i] = record[i];
+    std::memcpy(next, &changed, sizeof(changed));
+    const auto length = static_cast<unsigned>(std::bit_width(changed) + 7) / 8;
+    next += length;
+    lengths |= length << 4 * i;
+  }
+  std::memcpy(begin, &lengths, sizeof(lengths));
+  // A program that copies from memory leaves no line of the block in a cache.
+  prefetch_for_write(begin + 256);
+  // edge: trace-record (release)
+  block.state.store_release(state + static_cast<std::uint64_t>(next - begin));
 }
 
-/// Passes on the rest of the thread's block when the thread ends.
-struct AtThreadEnd {
-  ~AtThreadEnd() {
-    // edge: trace-spare (acq_rel)
-    if (cursor.next != cursor.end && cursor.file == current.load_relaxed()) {  // A hint.
-      static_cast<void>(spare.exchange_acq_rel(cursor.next));
-    }
-    cursor = {};
-  }
-};
+[[nodiscard]] bool is_full(const Block& block) noexcept {
+  return static_cast<std::uint32_t>(block.state.load_relaxed()) >  // Its own.
+         sizeof(block.records) - 3 * (sizeof(std::uint32_t) + sizeof(trace::Words));
+}
 
-/// Gives the thread room for at least three records; this takes time from `begun_ticks` on. Returns
-/// false if there is none.
+Counters& counters_of(const platform::GrowingFile& file) noexcept {
+  return *reinterpret_cast<Counters*>(file.bytes().data() + kHeadBytes - sizeof(Counters));
+}
+
+/// Copies the records of `block` to the end of the file, and then the head: a copy with a head is
+/// whole. Returns its offset; 0 if the file is full.
+std::uint64_t add_copy(const platform::GrowingFile& file, const Block& block,
+                       std::size_t length) noexcept {
+  const std::uint64_t number = counters_of(file).blocks.fetch_add_relaxed(1);  // No order.
+  const std::uint64_t offset = kHeadBytes + number * sizeof(Block);
+  const std::span head(reinterpret_cast<const std::byte*>(&block), offsetof(Block, records));
+  const bool is_done = offset + sizeof(Block) <= kTraceBytesMax &&
+                       file.write(offset + head.size(), std::span(block.records).first(length)) &&
+                       file.write(offset, head);
+  return is_done ? offset : 0;
+}
+
+/// A block for the thread, which has none; null if the file is full.
+Block* take_block(const platform::GrowingFile& file) noexcept {
+  static Block empty{};
+  const std::uint32_t number = platform::thread_number();
+  Block* block = blocks[number];
+  if (block != nullptr && block->file == &file && block->process == platform::process_id())
+    return block;
+  const std::uint64_t offset = add_copy(file, empty, empty.records.size());
+  if (offset == 0) return nullptr;
+  block = reinterpret_cast<Block*>(file.bytes().data() + offset);
+  block->origin = offset;
+  block->file = &file;
+  block->process = platform::process_id();
+  if (number < platform::kThreadNumberMax) blocks[number] = block;
+  return block;
+}
+
+/// Makes room for at least three records; this takes time from `begun_ticks` on. Returns false if
+/// there is none.
 [[gnu::noinline]] bool refill(const platform::GrowingFile& file,
                               std::uint64_t begun_ticks) noexcept {
-  thread_local const AtThreadEnd at_end;
-  static_cast<void>(at_end);
-  if (cursor.file == &file && cursor.next != nullptr) {
-    auto* const end = reinterpret_cast<std::byte*>(cursor.end);
-    file.release({end - kBlockBytes, kBlockBytes});
+  if (!cursor.is_for(file)) {
+    cursor = {take_block(file), &file, 0, platform::fork_count(), platform::thread_number()};
   }
-  cursor = {};
-  // edge: trace-spare (acq_rel)
-  Record* next = spare.exchange_acq_rel(nullptr);
-  const bool is_ours = next != nullptr &&
-                       reinterpret_cast<std::byte*>(next) > file.bytes().data() &&
-                       reinterpret_cast<std::byte*>(next) < &file.bytes().back();
-  if (!is_ours || end_of_block(file, next) - next < 3) {
-    auto& counters =
-        *reinterpret_cast<Counters*>(file.bytes().data() + kHeadBytes - sizeof(Counters));
-    const std::uint64_t number = counters.blocks.fetch_add_relaxed(1);  // No order.
-    const std::uint64_t offset = kHeadBytes + number * kBlockBytes;
-    const std::uint64_t step = number % kStepBlocks == 0 ? kStepBlocks : 1;
-    if (offset + kBlockBytes > kTraceBytesMax ||
-        !file.extend(offset, std::min(step * kBlockBytes, kTraceBytesMax - offset))) {
-      counters.lost.fetch_add_relaxed(1);  // Statistics.
-      trace::sink.store_relaxed(nullptr);  // Nothing is published by it.
-      return false;
-    }
-    next = reinterpret_cast<Record*>(file.bytes().data() + offset);
+  Block* const block = cursor.block;
+  const std::uint64_t state = block == nullptr ? 0 : block->state.load_relaxed();  // Its own.
+  const bool fills = block != nullptr && is_full(*block);
+  if (block == nullptr || (fills && add_copy(file, *block, state & 0xFFFF'FFFFU) == 0)) {
+    cursor = {};
+    counters_of(file).lost.fetch_add_relaxed(1);  // Statistics.
+    trace::sink.store_relaxed(nullptr);           // Nothing is published by it.
+    return false;
   }
-  cursor = {.next = next, .end = end_of_block(file, next), .file = &file};
+  if (fills) {
+    block->last = {};
+    block->state.store_release(((state >> 32U) + 1) << 32U);  // edge: trace-record (release)
+  }
   const auto node = platform::current_node();
-  *cursor.next = {.begin_ticks = begun_ticks,
-                  .end_ticks = platform::ticks(),
-                  .id = platform::process_id(),
-                  .other = platform::thread_id(),
-                  .source_node = node ? static_cast<std::uint8_t>(node->value()) : trace::kNoNode};
-  store_release(cursor.next->kind, Kind::thread);  // edge: trace-record (release)
-  ++cursor.next;
+  append(*block,
+         {begun_ticks, platform::ticks(), platform::process_id(), platform::thread_id(), 0, 0, 0,
+          static_cast<std::uint64_t>(Kind::thread) |
+              (node ? node->value() : std::uint64_t{trace::kNoNode}) << 16U});
   return true;
 }
 
-void store(const Record& what) noexcept {
-  // Before what the recorder itself does.
-  const std::uint64_t now = what.end_ticks != 0 ? what.end_ticks : platform::ticks_after();
-  const std::uint64_t begin = what.begin_ticks != 0 ? what.begin_ticks : now;
+void store(std::uint64_t begin_ticks, std::uint64_t id, std::uint64_t other, std::uint64_t source,
+           std::uint64_t target, std::uint64_t byte_count, std::uint64_t rest) noexcept {
+  const std::uint64_t now = platform::ticks_after();  // Before what the recorder itself does.
+  const std::uint64_t begin = begin_ticks != 0 ? begin_ticks : now;
   const platform::GrowingFile& file = *current.load_relaxed();  // Published with the sink.
-  if (cursor.end - cursor.next < 2 || cursor.file != &file) [[unlikely]] {
+  if (!cursor.is_for(file) || is_full(*cursor.block)) [[unlikely]] {
     if (!refill(file, now)) return;
   }
   if (now - cursor.last_ticks > kLongTicks) [[unlikely]] {
-    cursor.last_ticks = std::max(begin, cursor.last_ticks);
-    store({.begin_ticks = cursor.last_ticks,
-           .end_ticks = cursor.last_ticks,
-           .id = platform::thread_sleep_count(),
-           .other = static_cast<std::uint64_t>(platform::thread_cpu_time().count()),
-           .kind = Kind::ran});
+    const std::uint64_t last = std::max(begin, cursor.last_ticks);
+    const auto ran_ns = static_cast<std::uint64_t>(platform::thread_cpu_time().count());
+    append(*cursor.block, {last, last, platform::thread_sleep_count(), ran_ns, 0, 0, 0,
+                           static_cast<std::uint64_t>(Kind::ran)});
   }
   cursor.last_ticks = now;
-  Record& into = *cursor.next++;
-  into.begin_ticks = begin;
-  into.end_ticks = now;
-  into.id = what.id;
-  into.other = what.other;
-  into.source = what.source;
-  into.target = what.target;
-  into.byte_count = what.byte_count;
-  into.count = what.count;
-  into.source_node = what.source == 0 ? trace::kNoNode : nodes.of(what.source);
-  into.target_node = what.target == 0 ? trace::kNoNode : nodes.of(what.target);
-  into.operation = what.operation;
-  store_release(into.kind, what.kind);  // edge: trace-record (release)
+  const std::uint64_t source_node = source == 0 ? trace::kNoNode : nodes.of(source);
+  const std::uint64_t target_node = target == 0 ? trace::kNoNode : nodes.of(target);
+  append(*cursor.block, {begin, now, id, other, source, target, byte_count,
+                         rest | source_node << 16U | target_node << 24U});
 }
 
 std::string head_text() {
-  const Result<std::string> name = platform::load_file("/proc/self/comm", 64);
-  std::string program;
-  for (const char letter : name ? name->substr(0, name->find('\n')) : "unknown") {
-    program +=
-        letter == '"' || letter == '\\' || static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
-  }
-  std::string head = fmt::format(
-      "{}\"ticks_per_second\": {:.0f}, \"record_bytes\": {}, \"block_bytes\": {}, "
-      "\"program\": \"{}\"}}\n",
-      kSame, platform::ticks_per_second(), sizeof(Record), kBlockBytes, program);
+  std::string program = detail::program_name();
+  const auto is_special = [](char letter) {
+    return letter == '"' || letter == '\\' || static_cast<unsigned char>(letter) < ' ';
+  };
+  std::ranges::replace_if(program, is_special, '?');
+  std::string head = fmt::format("{}\"ticks_per_second\": {:.0f}, \"program\": \"{}\"}}\n", kSame,
+                                 platform::ticks_per_second(), program);
   head.resize(kHeadBytes, '\0');
   return head;
-}
-
-struct Control {
-  Mutex mutex;
-  std::set<std::string> used HEADRACE_GUARDED_BY(mutex);
-};
-Control& control() {
-  static auto& made = *new Control;  // Static objects may record after it would be destroyed.
-  return made;
 }
 
 }  // namespace
 
 Result<void> start_trace(const std::string& path) {
   const std::string tried = fmt::format("record a trace into '{}'", path);
-  const Lock held(control().mutex);
+  struct Control {
+    Mutex mutex;
+    std::set<std::string> used HEADRACE_GUARDED_BY(mutex);
+  };
+  static auto& control = *new Control;  // Static objects may record after it would be destroyed.
+  const Lock held(control.mutex);
   if (trace::is_on()) {
     return fail(Code::invalid_argument, tried, "this process records a trace already",
                 "stop that one first");
   }
-  if (control().used.contains(path)) {
+  if (control.used.contains(path)) {
     return fail(Code::invalid_argument, tried, "this process has recorded into it before",
                 "name another file");
   }
   HEADRACE_TAKE_WITHIN(
       tried, file, platform::GrowingFile::open(path, head_text(), kSame.size(), kTraceBytesMax));
-  control().used.insert(path);
+  control.used.insert(path);
   // Never freed: other threads may be recording when it stops.
   current.store_relaxed(std::make_unique<platform::GrowingFile>(*file).release());  // Below.
-  // edge: trace-spare (acq_rel)
-  static_cast<void>(spare.exchange_acq_rel(nullptr));
-  static const bool kWatches = [] {
-    platform::GrowingFile::in_children([] {
-      cursor = {};
-      // edge: trace-spare (acq_rel)
-      static_cast<void>(spare.exchange_acq_rel(nullptr));
-    });
-    return true;
-  }();
-  static_cast<void>(kWatches);
+  platform::watch_forks();
   trace::sink.store_release(store);  // edge: trace-sink (release)
   return {};
 }

@@ -4,6 +4,7 @@
 // Not for: the file, which telemetry writes (docs/reference/trace.md).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"
@@ -28,25 +29,38 @@ enum class Kind : std::uint8_t {
   ran,      ///< The thread has run for `other` nanoseconds and slept `id` times until now.
 };
 
-/// One line of the processor, as it is in the file.
+/// One line of the processor.
 struct Record {
   std::uint64_t begin_ticks = 0;  ///< 0: when it is recorded.
-  std::uint64_t end_ticks = 0;    ///< As begin_ticks.
+  std::uint64_t end_ticks = 0;    ///< Set by the sink.
   std::uint64_t id = 0;
   std::uint64_t other = 0;
   std::uint64_t source = 0;  ///< Address; of a batch that of the first operation, as `target`.
   std::uint64_t target = 0;
   std::uint64_t byte_count = 0;  ///< In all.
-  std::uint32_t count = 1;       ///< Operations of a batch.
+  Kind kind = Kind::none;
+  std::uint8_t operation = 0;    ///< engine::OperationKind, and 16 times engine::Path.
   std::uint8_t source_node = 0;  ///< Set by the sink; kNoNode if it is not known.
   std::uint8_t target_node = 0;
-  std::uint8_t operation = 0;  ///< engine::OperationKind, and 16 times engine::Path.
-  Kind kind = Kind::none;
+  std::uint32_t count = 1;  ///< Operations of a batch.
 };
-static_assert(sizeof(Record) == 64);
+using Words = std::array<std::uint64_t, sizeof(Record) / 8>;
+
+/// Of the file (docs/reference/trace.md).
+struct Block {
+  Atomic<std::uint64_t> state;  ///< The generation, times 2^32, and the length of the records.
+  std::uint64_t origin;         ///< Its offset in the file, or that of what it is a copy of.
+  const void* file;             ///< Here and below: of the process that writes.
+  std::uint64_t process;
+  Words last;
+  std::array<std::byte, 65536 - 96> records;
+};
 inline constexpr std::uint8_t kNoNode = 255;
 
-using Sink = void (*)(const Record& record) noexcept;
+/// `rest`: kind, operation and count. In registers: a store waits for those of a copy before it.
+using Sink = void (*)(std::uint64_t begin_ticks, std::uint64_t id, std::uint64_t other,
+                      std::uint64_t source, std::uint64_t target, std::uint64_t byte_count,
+                      std::uint64_t rest) noexcept;
 /// Null: nothing is recorded.
 HEADRACE_API extern Atomic<Sink> sink;
 
@@ -56,7 +70,11 @@ HEADRACE_API extern Atomic<Sink> sink;
 }
 inline void record(const Record& what) noexcept {
   // edge: trace-sink (acquire)
-  if (const Sink now = sink.load_acquire()) now(what);
+  if (const Sink now = sink.load_acquire()) {
+    now(what.begin_ticks, what.id, what.other, what.source, what.target, what.byte_count,
+        static_cast<std::uint64_t>(what.kind) | std::uint64_t{what.operation} << 8U |
+            std::uint64_t{what.count} << 32U);
+  }
 }
 /// The identity of an object for as long as it exists.
 [[nodiscard]] inline std::uint64_t id_of(const void* object) noexcept {

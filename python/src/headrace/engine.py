@@ -6,16 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import (
-    TYPE_CHECKING,
-    ClassVar,
-    Literal,
-    Self,
-    TypedDict,
-    Unpack,
-    get_args,
-    overload,
-)
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypedDict, Unpack, get_args, overload
 
 from headrace import _core
 from headrace._arguments import (

@@ -207,10 +207,7 @@ def inject(
 
 
 def replay(
-    trace: str,
-    runs: Iterable[Mapping[str, object]],
-    *,
-    place: NicFunction | None = None,
+    trace: str, runs: Iterable[Mapping[str, object]], *, place: NicFunction | None = None
 ) -> tuple[dict[str, Any], list[Replayed]]:
     """Predict the time of a traced program; deterministic.
 

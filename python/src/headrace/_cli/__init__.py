@@ -12,13 +12,7 @@ import click
 
 from headrace._apps.machine import guest_record
 from headrace._cli._app import Group
-from headrace._cli._output import (
-    EXIT_FAILED,
-    EXIT_HARDWARE_ABSENT,
-    EXIT_OK,
-    EXIT_USAGE,
-    complain,
-)
+from headrace._cli._output import EXIT_FAILED, EXIT_HARDWARE_ABSENT, EXIT_OK, EXIT_USAGE, complain
 from headrace._extras import missing_package
 from headrace.errors import Error, HardwareAbsentError, InvalidArgumentError
 

@@ -259,10 +259,7 @@ def threads_option(help: str) -> Decorator:  # noqa: A002 - As click's.
 
 
 command_argument = click.argument(
-    "words",
-    metavar="CMD...",
-    nargs=-1,
-    shell_complete=lambda *_: [CompletionItem("", type="file")],
+    "words", metavar="CMD...", nargs=-1, shell_complete=lambda *_: [CompletionItem("", type="file")]
 )
 
 profile_option = option(

@@ -35,11 +35,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def print_document(
-    name: str,
-    *,
-    machine: Mapping[str, object],
-    results: object,
-    summary: Mapping[str, object],
+    name: str, *, machine: Mapping[str, object], results: object, summary: Mapping[str, object]
 ) -> None:
     """Print the document of ``--json``, which has the same structure for every subcommand."""
     named = schema_of(name)["properties"]["schema"]["properties"]

@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from headrace import _core
-from headrace._apps.top import (
-    Line,
-    Look,
-    Watch,
-    hit_rate,
-    prometheus_text,
-)
+from headrace._apps.top import Line, Look, Watch, hit_rate, prometheus_text
 from headrace._cli._app import Command
 from headrace._cli._options import Count, Duration, FilePath, flag, json_option, option, refuse
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, live_stdout, print_document

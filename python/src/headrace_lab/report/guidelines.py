@@ -36,11 +36,7 @@ class Guideline:
     verdict: Verdict
 
     def document(self) -> dict[str, object]:
-        return {
-            **asdict(self),
-            "verdict": self.verdict.state,
-            "reason": self.verdict.reason,
-        }
+        return {**asdict(self), "verdict": self.verdict.state, "reason": self.verdict.reason}
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,10 +167,7 @@ def predict_scans(
         "repeated_gain" are for a run with all columns already copied to the best memory.
     """
     first, repeated_ms = _predict(machine, list(scans), threads=threads, home=home)
-    return first | {
-        "repeated_ms": repeated_ms,
-        "repeated_gain": first["off_ms"] / repeated_ms - 1,
-    }
+    return first | {"repeated_ms": repeated_ms, "repeated_gain": first["off_ms"] / repeated_ms - 1}
 
 
 def _predict(

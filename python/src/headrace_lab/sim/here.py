@@ -164,10 +164,7 @@ def compare(
             *_query_questions(machine, stack),
         ]
         figures = measured.measure_tasks(
-            [*calibration, *(each.task for each in questions)],
-            share,
-            rounds=rounds,
-            effort=effort,
+            [*calibration, *(each.task for each in questions)], share, rounds=rounds, effort=effort
         )
     figures = measured.in_one_state(figures)
     measurement = measured.measurement_of(

@@ -457,10 +457,7 @@ def _assumed(value: str) -> dict[str, str]:
 
 
 def _node(
-    machine: Machine,
-    node: int,
-    sockets: dict[int, int],
-    of: dict[tuple[int, int, int], Pair],
+    machine: Machine, node: int, sockets: dict[int, int], of: dict[tuple[int, int, int], Pair]
 ) -> dict[str, Any]:
     found = next(each for each in machine.nodes if each.id == node)
     all_of = [each for each in of.values() if each.target == node]

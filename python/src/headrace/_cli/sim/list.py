@@ -42,12 +42,7 @@ def command(*, as_json: bool) -> None:
             Column("parameters", folds=True),
         ],
         [
-            [
-                each.name,
-                each.question,
-                each.machine,
-                ", ".join(one.name for one in each.parameters),
-            ]
+            [each.name, each.question, each.machine, ", ".join(one.name for one in each.parameters)]
             for each in scenarios()
         ],
     )

@@ -34,12 +34,7 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 @_options.plot_option("the figures")
 @_options.json_option
 def command(
-    name: str,
-    machine: str | None,
-    sweep: tuple[str, ...],
-    plot: Output | None,
-    *,
-    as_json: bool,
+    name: str, machine: str | None, sweep: tuple[str, ...], plot: Output | None, *, as_json: bool
 ) -> None:
     """Simulate a scenario. The same command gives the same figures every time.
 
