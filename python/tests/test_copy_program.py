@@ -35,6 +35,16 @@ def test_a_c_program_prints_the_same_with_the_preload_and_without() -> None:
         assert printed(door.ways_of(library_path(), profile)[door.TUNED]) == without
 
 
+def test_the_program_binds_its_functions_before_it_times_any() -> None:
+    environment = dict(os.environ) | {"LD_DEBUG": "bindings"}
+    usage = subprocess.run(  # It calls none of them.
+        [str(PROGRAM)], env=environment, check=False, capture_output=True, text=True
+    )
+    bound = [line for line in usage.stderr.splitlines() if door.PROGRAM + " [" in line]
+    for function in door.FUNCTIONS:
+        assert any(f"symbol `{function}'" in line for line in bound), usage.stderr
+
+
 def test_the_ways_alternate_and_the_first_round_is_dropped() -> None:
     order: list[str] = []
 
