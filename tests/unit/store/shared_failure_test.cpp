@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared stores whose processes are forked, interrupted or killed, or have no descriptors left.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
