@@ -261,9 +261,9 @@ def typical(logs: Sequence[float] | Vectors) -> float:
     Not the median: relative page offsets make some copies faster and others slower, and all of them
     count. Not the mean: other processes disturb it.
     """
-    values = np.sort(np.asarray(logs))
+    values = sorted(logs)  # Not by NumPy, which is ten times as slow for as few.
     cut = len(values) // 6
-    return float(values[cut : len(values) - cut].mean())
+    return math.fsum(values[cut : len(values) - cut]) / (len(values) - 2 * cut)
 
 
 def drawn(logs: Sequence[float], seed: int = 0) -> Vectors:
