@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -64,6 +65,11 @@ def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) 
     assert run(script, "package").returncode == 0
 
 
+def put_environment(tree: Path) -> None:
+    """As bootstrap makes it, but without pip, which takes seconds."""
+    venv.create(tree / ".venv")
+
+
 def test_an_environment_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "bootstrap", tmp_path / "scripts")
@@ -75,8 +81,7 @@ def test_an_environment_copied_with_its_checkout_is_made_again(tmp_path: Path) -
     for name in ("scripts", "pyproject.toml"):
         (tmp_path / name).rename(first / name)
     words = ("env", "HEADRACE_PACKAGES=skip", "PIP_NO_INDEX=1")
-    # As bootstrap leaves it, but without pip, which takes seconds; the second one is bootstrap's.
-    venv.create(first / ".venv")
+    put_environment(first)  # The second one is bootstrap's.
     (first / ".venv" / "headrace-environment-dev").write_text(
         hashlib.sha256((first / "pyproject.toml").read_bytes()).hexdigest()
     )
@@ -138,7 +143,9 @@ def test_a_tree_whose_path_is_not_utf8_is_refused_before_anything_is_installed(
 
 def test_without_a_network_or_sudo_it_says_what_is_missing(tmp_path: Path) -> None:
     script = put_bootstrap(tmp_path / "a tree", "headrace-nowhere==1")
-    result = run("env", "HEADRACE_PACKAGES=skip", "PIP_NO_INDEX=1", script)
+    put_environment(script.parents[1])
+    ours = Path(sysconfig.get_path("purelib"))  # For its pip.
+    result = run("env", "HEADRACE_PACKAGES=skip", "PIP_NO_INDEX=1", f"PYTHONPATH={ours}", script)
     assert result.returncode == 1
     assert "pip cannot install them" in result.stderr
     programs = tmp_path / "programs"
