@@ -325,7 +325,7 @@ void scribble_over(EmulatorConfig config) {
   const pid_t scribbler = ::fork();
   if (scribbler == 0) {
     ::alarm(200);
-    scribble(memory, test::seed(), 1'000'000);
+    scribble(memory, test::seed(), 250'000);
     ::_exit(0);
   }
   // The controller survives as well.
