@@ -398,13 +398,9 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
     def first(_: headrace.Completion) -> None:
         for call in (
-            lambda: engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big).wait(),
-            lambda: asyncio.run(
-                _ended(engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big))
-            ),
-            lambda: engine.run(
-                Op.no_op(), after=[engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big)]
-            ),
+            lambda: engine.submit(source=ones, target=big).wait(),
+            lambda: asyncio.run(_ended(engine.submit(source=ones, target=big))),
+            lambda: engine.run(Op.no_op(), after=[engine.submit(source=ones, target=big)]),
             engine.close,
         ):
             try:
@@ -415,7 +411,7 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
         told.append(engine.copy(source=b"x", target=bytearray(1)).state)
         engine.submit(source=b"x", target=bytearray(1), then=lambda _: ended.set())
 
-    big = np.zeros(LARGE_BYTES, np.uint8)
+    ones, big = np.ones(LARGE_BYTES, np.uint8), np.zeros(LARGE_BYTES, np.uint8)
     engine.submit(source=b"x", target=bytearray(1), then=first)
 
     def has_ended() -> bool:
