@@ -36,7 +36,7 @@ Stream stream(const Model& model, const std::vector<Group>& groups, double write
               double outstanding_lines) {
   World world(model);
   const double per_core = outstanding_lines * kLine;
-  constexpr double kBytes = 1e9;
+  constexpr double kProbeBytes = 1e9;
   double slowest_ns = 0;
   double latency = 0;
   for (const Group& group : groups) {
@@ -46,11 +46,11 @@ Stream stream(const Model& model, const std::vector<Group>& groups, double write
                                   group.socket);
     uses.push_back({cores, idle});
     latency = std::max(latency, idle);
-    world.fluid().carry(kBytes, std::move(uses), [&] { slowest_ns = world.fluid().now_ns(); });
+    world.fluid().carry(kProbeBytes, std::move(uses), [&] { slowest_ns = world.fluid().now_ns(); });
   }
   world.fluid().run();
   Stream result;
-  result.read_gb_per_s = kBytes * static_cast<double>(groups.size()) / slowest_ns;
+  result.read_gb_per_s = kProbeBytes * static_cast<double>(groups.size()) / slowest_ns;
   result.gb_per_s = result.read_gb_per_s * (1 + writes);
   double lines = 0;
   for (const Group& group : groups) lines += group.cores * per_core;

@@ -17,7 +17,7 @@
 namespace headrace::sim {
 namespace {
 
-using Kind = Step::Kind;
+using StepKind = Step::Kind;
 using Operation = engine::OperationKind;
 
 constexpr const char* kTried = "replay the trace";
@@ -159,7 +159,7 @@ class Replayer {
       thread.socket = node != nullptr ? node->socket : model_.nodes.front().socket;
       thread.core = world_.add_core();
       for (const Step& step : traced.steps) {
-        if (step.kind != Kind::send) continue;
+        if (step.kind != StepKind::send) continue;
         Lane& lane = lanes_[step.index];
         lane.sent_most = std::max(lane.sent_most, step.position);
       }
@@ -300,20 +300,20 @@ class Replayer {
   /// Returns false if the thread goes on later.
   bool carry_out(std::uint32_t t, const Step& step) {
     switch (step.kind) {
-      case Kind::operation:
+      case StepKind::operation:
         return submit(t, step.index);
-      case Kind::wait:
+      case StepKind::wait:
         if (states_[step.index].has_ended) return true;
         waiting_[step.index].push_back(t);
         block(t);
         return false;
-      case Kind::send:
+      case StepKind::send:
         send(t, step);
         return false;
-      case Kind::arrival:
-      case Kind::receive:
+      case StepKind::arrival:
+      case StepKind::receive:
         return receive(t, step);
-      case Kind::end:
+      case StepKind::end:
         break;
     }
     return true;
@@ -563,7 +563,7 @@ class Replayer {
 
   bool receive(std::uint32_t t, const Step& step) {
     Lane& lane = lanes_[step.index];
-    const bool arrives = step.kind == Kind::arrival;
+    const bool arrives = step.kind == StepKind::arrival;
     const std::uint64_t needed = step.position + (arrives ? 1 : 0);
     // What the trace does not send comes from outside: it is taken to be there.
     if (needed > lane.sent && needed <= lane.sent_most) {

@@ -23,9 +23,9 @@
 namespace headrace::sim {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 using trace::Block;
-using trace::Kind;
+using Type = trace::Kind;
 using trace::Record;
 
 constexpr std::size_t kHeadBytes = 4096;
@@ -45,27 +45,27 @@ class Maker {
     if (states_.size() <= thread) states_.resize(thread + 1);
     process_ = trace_.threads[thread].process;
     switch (record.kind) {
-      case Kind::job:
-      case Kind::run:
+      case Type::job:
+      case Type::run:
         return operation(thread, record);
-      case Kind::after:
+      case Type::after:
         if (const auto* const before = find(record.other)) after_.push_back(*before);
         return;
-      case Kind::cached:
-      case Kind::put:
-      case Kind::get:
+      case Type::cached:
+      case Type::put:
+      case Type::get:
         return part(record);
-      case Kind::wait:
+      case Type::wait:
         return wait(thread, record);
-      case Kind::send:
-      case Kind::receive:
-      case Kind::arrival:
-      case Kind::room:
+      case Type::send:
+      case Type::receive:
+      case Type::arrival:
+      case Type::room:
         return message(thread, record);
-      case Kind::ran:
+      case Type::ran:
         return ran(thread, record);
-      case Kind::none:
-      case Kind::thread:  // The recorder took a block.
+      case Type::none:
+      case Type::thread:  // The recorder took a block.
         pass(thread, record);
     }
   }
@@ -110,7 +110,7 @@ class Maker {
     State& state = states_[thread];
     const double between_ns = std::exchange(state.between_ns, 0);
     const Record before = std::exchange(state.ran, record);
-    if (before.kind == Kind::none) return;
+    if (before.kind == Type::none) return;
     const auto ran_ns = static_cast<double>(record.other - before.other);
     const double absent_ns = std::clamp(between_ns - ran_ns, 0.0, state.computing_ns);
     state.computing_ns -= absent_ns;
@@ -124,7 +124,7 @@ class Maker {
 
   void operation(std::uint32_t thread, const Record& record) {
     const auto index = static_cast<std::uint32_t>(trace_.operations.size());
-    const bool runs = record.kind == Kind::run;
+    const bool runs = record.kind == Type::run;
     TracedOperation made{.bytes = static_cast<double>(record.byte_count),
                          .count = std::max(1U, record.count),
                          .kind = static_cast<std::uint8_t>(record.operation & 15U),
@@ -164,10 +164,10 @@ class Maker {
   void part(const Record& record) {
     const std::uint32_t* const job = find(record.other);
     if (job == nullptr) return;
-    if (record.kind == Kind::cached) trace_.operations[*job].cached = true;
+    if (record.kind == Type::cached) trace_.operations[*job].cached = true;
     // What has been waited for is dropped by the next part.
     auto& [parts, waited] = parts_[key(record.id)];
-    if (std::exchange(waited, false) || record.kind == Kind::cached) parts.clear();
+    if (std::exchange(waited, false) || record.kind == Type::cached) parts.clear();
     parts.push_back(*job);
   }
 
@@ -192,15 +192,15 @@ class Maker {
 
   void message(std::uint32_t thread, const Record& record) {
     const double waited_ns = pass(thread, record);
-    if (record.kind == Kind::room || (record.kind == Kind::arrival && record.count == 0)) return;
+    if (record.kind == Type::room || (record.kind == Type::arrival && record.count == 0)) return;
     const auto [lane, is_new] = lanes_.try_emplace(record.id, trace_.lane_count);
     trace_.lane_count += is_new ? 1 : 0;
-    step(thread, {.waited_ns = record.kind == Kind::arrival ? waited_ns : 0,
+    step(thread, {.waited_ns = record.kind == Type::arrival ? waited_ns : 0,
                   .bytes = static_cast<double>(record.byte_count),
                   .position = record.other,
                   .index = lane->second,
-                  .kind = record.kind == Kind::send      ? Step::Kind::send
-                          : record.kind == Kind::receive ? Step::Kind::receive
+                  .kind = record.kind == Type::send      ? Step::Kind::send
+                          : record.kind == Type::receive ? Step::Kind::receive
                                                          : Step::Kind::arrival,
                   .copied = record.count != 0});
   }
@@ -298,12 +298,12 @@ class Reader {
         break;
       }
       const auto* const record = &records_.emplace_back(std::bit_cast<Record>(words));
-      const Kind kind = record->kind;
-      if (kind == Kind::none || kind > Kind::ran || (is_first && kind != Kind::thread)) {
+      const Type kind = record->kind;
+      if (kind == Type::none || kind > Type::ran || (is_first && kind != Type::thread)) {
         return damaged(
             fmt::format("a record has the unknown kind {}", static_cast<unsigned>(kind)));
       }
-      if (kind == Kind::thread) {
+      if (kind == Type::thread) {
         thread = thread_of(record->id, record->other, record->source_node);
         before_ticks = 0;
         if (record->end_ticks > record->begin_ticks) {
@@ -320,14 +320,14 @@ class Reader {
             fmt::format("the clock of thread {} goes back", trace_.threads[thread].number));
       }
       before_ticks = record->end_ticks;
-      const bool submits = kind == Kind::job || kind == Kind::run;
+      const bool submits = kind == Type::job || kind == Type::run;
       operation_count_ += submits ? std::max(1U, record->count) : 1;
       if (operation_count_ > kOperationsMax) {
         return fail(Code::capacity_exceeded, tried_,
                     fmt::format("it has more than {} operations", kOperationsMax),
                     "record a shorter part, or again if the file is damaged");
       }
-      const bool begins = kind == Kind::job || kind == Kind::after || kind == Kind::send;
+      const bool begins = kind == Type::job || kind == Type::after || kind == Type::send;
       placed_.push_back({begins ? record->begin_ticks : record->end_ticks, thread, record});
     }
     return {};
@@ -374,7 +374,7 @@ class Reader {
             .source = 1,
             .target = 1,
             .byte_count = opcode == "batch" ? 0 : number("byte_count"),
-            .kind = Kind::job,
+            .kind = Type::job,
             .operation = static_cast<std::uint8_t>(
                 static_cast<std::uint8_t>(known.value_or(engine::OperationKind::no_op)) | 16U),
             .count = opcode == "batch" ? 0U : 1U}});
@@ -409,7 +409,7 @@ class Reader {
       if (made.waits_for != 0) {
         const std::uint64_t end_ns = made_[made.waits_for - 1].end_ns;
         waits.push_back(
-            {.begin_ticks = end_ns, .end_ticks = end_ns, .id = made.waits_for, .kind = Kind::wait});
+            {.begin_ticks = end_ns, .end_ticks = end_ns, .id = made.waits_for, .kind = Type::wait});
         placed_.push_back({end_ns, made.thread, &waits.back()});
       }
       placed_.push_back({made.record.begin_ticks, made.thread, &made.record});
