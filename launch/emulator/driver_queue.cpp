@@ -11,9 +11,9 @@
 namespace headrace::emu {
 namespace {
 
-constexpr std::size_t kNameMax = 63;        // WQ_NAME_SIZE is 1024.
-constexpr std::size_t kDriverNameMax = 31;  // DRIVER_NAME_SIZE is 128.
-constexpr std::int64_t kPriorityMax = 15;   // IDXD_MAX_PRIORITY.
+constexpr std::size_t kWrittenNameMax = 63;       // WQ_NAME_SIZE is 1024.
+constexpr std::size_t kDriverNameMax = 31;        // DRIVER_NAME_SIZE is 128.
+constexpr std::int64_t kWrittenPriorityMax = 15;  // IDXD_MAX_PRIORITY.
 
 /// Stores a number if it is from `least` to `most`. Returns 0 or EINVAL, as all functions below.
 template <typename T>
@@ -90,7 +90,7 @@ constexpr std::array<Setting, 10> kSettings{{
      set_mode},
     {"priority", [](const Queue& queue) { return line(queue.priority); },
      [](Queue& queue, Text text) {
-       return set(queue.priority, parse_number(text), 0, kPriorityMax);
+       return set(queue.priority, parse_number(text), 0, kWrittenPriorityMax);
      }},
     {"threshold", [](const Queue& queue) { return line(queue.threshold); },
      [](Queue& queue, Text text) {
@@ -102,7 +102,7 @@ constexpr std::array<Setting, 10> kSettings{{
      [](Queue& queue, Text text) { return set(queue.block_on_fault, text); }},
     {"type", [](const Queue& queue) { return line(queue.type); }, set_type},
     {"name", [](const Queue& queue) { return line(queue.name); },
-     [](Queue& queue, Text text) { return set(queue.name, text, kNameMax); }},
+     [](Queue& queue, Text text) { return set(queue.name, text, kWrittenNameMax); }},
     {"driver_name", [](const Queue& queue) { return line(queue.driver_name); },
      [](Queue& queue, Text text) { return set(queue.driver_name, text, kDriverNameMax); }},
     {"max_transfer_size", [](const Queue& queue) { return line(queue.transfer_bytes_max); },

@@ -68,7 +68,7 @@ std::vector<Found> all_processes() {
   return all;
 }
 
-bool contains(const std::vector<pid_t>& processes, pid_t process_id) {
+bool is_among(const std::vector<pid_t>& processes, pid_t process_id) {
   return std::ranges::find(processes, process_id) != processes.end();
 }
 
@@ -78,20 +78,20 @@ std::vector<Found> find(Ending ending, const std::vector<pid_t>& spared) {
     struct stat mounts{};
     ::stat("/proc/self/ns/mnt", &mounts);
     std::erase_if(all, [&](const Found& each) {
-      return contains(spared, each.process_id) || !is_in(each.process_id, mounts);
+      return is_among(spared, each.process_id) || !is_in(each.process_id, mounts);
     });
     return all;
   }
   std::vector<pid_t> family{::getpid()};
   for (std::size_t i = 0; i < family.size(); ++i) {
     for (const Found& each : all) {
-      if (each.parent_id == family[i] && !contains(spared, each.process_id)) {
+      if (each.parent_id == family[i] && !is_among(spared, each.process_id)) {
         family.push_back(each.process_id);
       }
     }
   }
   family.erase(family.begin());
-  std::erase_if(all, [&](const Found& each) { return !contains(family, each.process_id); });
+  std::erase_if(all, [&](const Found& each) { return !is_among(family, each.process_id); });
   return all;
 }
 

@@ -18,9 +18,9 @@
 namespace headrace::emu {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-const std::string kTried = "start the process that serves the files of the emulated devices";
+const std::string kStart = "start the process that serves the files of the emulated devices";
 
 struct Pipe {
   OwnedFile read;
@@ -29,7 +29,7 @@ struct Pipe {
 Result<Pipe> make_pipe() {
   std::array<int, 2> files{};
   if (::pipe2(files.data(), O_CLOEXEC) != 0) {
-    return fail(Code::capacity_exceeded, kTried, "a pipe cannot be created",
+    return fail(Code::capacity_exceeded, kStart, "a pipe cannot be created",
                 "raise the limit of open files (ulimit -n)", errno);
   }
   return Pipe{OwnedFile(files[0]), OwnedFile(files[1])};
@@ -50,7 +50,7 @@ Result<void> read_report(const OwnedFile& from) {
   }
   const Json said = Json::parse(text, nullptr, false);
   if (said.is_null()) return {};
-  if (!said.is_array()) return fail(Code::io_failed, kTried, "it was killed", "try again");
+  if (!said.is_array()) return fail(Code::io_failed, kStart, "it was killed", "try again");
   return fail(said[0], said[2], said[3], said[4], said[1]);
 }
 
@@ -96,7 +96,7 @@ Result<Server> Server::start(OwnedFile fuse, const Served& served) {
     serve(std::move(fuse), served, line->read, std::move(ready->write));
   }
   if (server.process_id_ < 0) {
-    return fail(Code::capacity_exceeded, kTried, "process limit reached", "end some processes",
+    return fail(Code::capacity_exceeded, kStart, "process limit reached", "end some processes",
                 errno);
   }
   ready->write.reset();
