@@ -101,6 +101,24 @@ def test_a_program_records_what_it_does(tmp_path: Path) -> None:
     )
 
 
+def test_short_copies_are_recorded_and_counted_as_without_a_trace(tmp_path: Path) -> None:
+    program = """
+import headrace, numpy as np
+source, target = np.ones(1 << 12, np.uint8), np.zeros(1 << 12, np.uint8)
+with headrace.Engine(path="cpu") as engine:
+    for _ in range(64):
+        engine.run(headrace.Operation.copy(source=source, target=target))
+    counted = engine.statistics.operations["copy"]
+    print(counted.jobs_done, counted.bytes, sum(counted.latencies.values()), target.all())
+"""
+    done = traced(tmp_path / "t", program)
+    # One in sixteen is timed.
+    assert (done.stdout.split(), done.stderr) == (["64", str(64 << 12), "4", "True"], "")
+    runs = [each for each in entries((tmp_path / "t").read_bytes()) if each.kind == RUN]
+    assert [each.size for each in runs] == [1 << 12] * 64
+    assert all(each.source and each.target and each.begin < each.end for each in runs)
+
+
 def test_what_the_recorder_itself_does_is_no_part_of_an_operation(tmp_path: Path) -> None:
     assert traced(tmp_path / "t", COPIES).returncode == 0
     records = entries((tmp_path / "t").read_bytes())

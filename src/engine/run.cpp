@@ -21,13 +21,16 @@ constexpr int kTriesMax = 1000;
 constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
+constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
 
 /// A short plain copy, into a trace.
-[[gnu::noinline]] void run_traced(const Operation& operation, Completion& completion,
-                                  Path path) noexcept {
+[[gnu::noinline]] void run_traced(const Operation& operation, Completion& completion, Path path,
+                                  ThreadState& mine) noexcept {
   const std::uint64_t begun_ticks = platform::ticks();
   const std::size_t byte_count = operation.byte_count();
   copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+  if (mine.statistics.runs_done(kCopy) % kTimedOneOf == 0)
+    mine.statistics.count_time(kCopy, begun_ticks);
   completion = {.state = JobState::done, .bytes_done = byte_count};
   detail::record({.begin_ticks = begun_ticks, .kind = trace::Kind::run}, {&operation, 1},
                  byte_count, path);
@@ -49,9 +52,8 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   const std::uint64_t gate_set = enter(mine);
   if (gate_set >= Gate::kClosed) [[unlikely]]
     return Submit::closed;
-  constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
   if (trace::is_on()) [[unlikely]] {
-    run_traced(operation, completion, options.path.value_or(settings_.path));
+    run_traced(operation, completion, options.path.value_or(settings_.path), *mine);
   } else if (mine->statistics.runs_done(kCopy) % kTimedOneOf == 0) [[unlikely]] {
     run_timed(operation, completion);
   } else {

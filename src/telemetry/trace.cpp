@@ -185,9 +185,7 @@ void store(std::uint64_t begin_ticks, std::uint64_t id, std::uint64_t other, std
   const std::uint64_t now = platform::ticks_after();  // Before what the recorder itself does.
   const std::uint64_t begin = begin_ticks != 0 ? begin_ticks : now;
   const platform::GrowingFile& file = *current.load_relaxed();  // Published with the sink.
-  if (!cursor.is_for(file) || is_full(*cursor.block)) [[unlikely]] {
-    if (!refill(file, now)) return;
-  }
+  if ((!cursor.is_for(file) || is_full(*cursor.block)) && !refill(file, now)) return;
   if (now - cursor.last_ticks > kLongTicks) [[unlikely]] {
     const std::uint64_t last = std::max(begin, cursor.last_ticks);
     const auto ran_ns = static_cast<std::uint64_t>(platform::thread_cpu_time().count());
