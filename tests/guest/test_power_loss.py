@@ -54,15 +54,20 @@ kill_both() {{
   pmem_guest recover $2 $1 $(last $1 durable) $(last $1 acknowledged)
 }}
 device=/dev/$(cd /dev && ls -d dax* 2>/dev/null)
+region() {{ sed -n "s|^/dev/pmem\\([0-9]*\\) /mnt/pmem$1 .*|\\1|p" /proc/mounts; }}
 """
-FORMAT = """
-region() { sed -n "s|^/dev/pmem\\([0-9]*\\) /mnt/pmem$1 .*|\\1|p" /proc/mounts; }
+FORMATS = {
+    "ext4": "",
+    "xfs": """
 region=$(region 2) && umount /mnt/pmem2 && mkfs.xfs -q -f -m reflink=0 /dev/pmem$region &&
   mount -o dax=always /dev/pmem$region /mnt/pmem2 || exit 1
+""",
+    "device": """
 region=$(region 3) && umount /mnt/pmem3 && head -c 64M /dev/zero >/dev/pmem$region &&
   ndctl create-namespace -f -e namespace$region.0 -m devdax --map=mem -a 4096 >/dev/null || exit 1
 device=/dev/$(cd /dev && ls -d dax*)
-"""
+""",
+}
 STORE = """
 import itertools, os, sys
 import headrace
@@ -150,19 +155,25 @@ class Run:
             return self.process.wait()
 
 
-@pytest.mark.parametrize("with_store", [False, pytest.param(True, marks=pytest.mark.more)])
+# Both kinds of DAX; a file system more, and a store, with 'make check'.
+SOME = (["ext4", "device"], False)
+ALL = (list(RINGS), True)
+
+
+@pytest.mark.parametrize("names, with_store", [SOME, pytest.param(*ALL, marks=pytest.mark.more)])
 def test_what_was_acknowledged_is_there_after_a_crash(
-    record: Path, tmp_path: Path, *, with_store: bool
+    record: Path, tmp_path: Path, names: list[str], *, with_store: bool
 ) -> None:
-    script = FORMAT
-    for name, path in RINGS.items():
+    rings = {name: RINGS[name] for name in names}
+    script = "".join(FORMATS[name] for name in rings)
+    for name, path in rings.items():
         script += f"pmem_guest make {path} || exit 1\n"
         script += f"kill_both {name} {path} || exit 1\n"
-    for name, path in RINGS.items():
+    for name, path in rings.items():
         script += f"pmem_guest produce {path} {name} & pmem_guest consume {path} {name} &\n"
     script += f"{STORE_COMMAND} &\n" * with_store + "wait\nexit 1\n"
     first = Run(record, tmp_path, script)
-    ends = ENDS if with_store else ENDS[:-1]
+    ends = [f"{ring} {what}" for ring in rings for what in SAID] + ["store put"] * with_store
     for _ in first.lines():
         if min(len(first.said[end]) for end in ends) >= LINES_BEFORE_POWER_LOSS:
             first.process.kill()
@@ -170,7 +181,7 @@ def test_what_was_acknowledged_is_there_after_a_crash(
     said = first.said
     assert first.end() == -9, "the guest ended before its power was to fail"
     script = "failed=0\n"
-    for name, path in RINGS.items():
+    for name, path in rings.items():
         durable, acknowledged = (said[f"{name} {what}"][-1] for what in SAID)
         script += f"pmem_guest recover {path} {name} {durable} {acknowledged} || failed=1\n"
         script += f"kill_both {name} {path} || failed=1\n"
