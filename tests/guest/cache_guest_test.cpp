@@ -162,6 +162,8 @@ TEST_F(CacheOnNodes, AnExhaustedNodeRefusesAndKillsNobody) {
     for (const auto& [place, pages] : pages_by_node(entry.data())) {
       EXPECT_EQ(place, static_cast<int>(node)) << pages << " pages of entry " << there;
     }
+    // A page that was given back to the kernel would be there again, but empty.
+    EXPECT_TRUE(equal(entry.data(), source)) << there;
   }
   std::printf("node %u took %zu MiB and refused the next\n", node, there);
   EXPECT_GT(there, 24U);
