@@ -205,8 +205,8 @@ class _Guest:
             self.result = 128 + signal.SIGPIPE
         elif what == "ended":
             raise self.died()
-        elif not self.is_started:  # A signal: there is no command yet that could receive it.
-            self.result = 128 + signal.Signals[f"SIG{value}"]
+        elif not self.is_started:  # A signal, but there is no command yet that could stop or go on.
+            self.result = None if value in ("TSTP", "CONT") else 128 + signal.Signals[f"SIG{value}"]
         else:
             self.send(f"signal {value}")
             if value in _ENDING:
