@@ -18,8 +18,10 @@
 namespace headrace::test {
 
 /// Extent of the exploration: full with two threads; with three threads, which would take too long,
-/// every interleaving with a bounded number of preemptions.
-enum class Search : std::uint8_t { full, bounded };
+/// every interleaving with a bounded number of preemptions. What takes seconds is long_full:
+/// bounded if HEADRACE_MODEL_PREEMPTIONS is set, as in 'make test', otherwise full, as in 'make
+/// check'.
+enum class Search : std::uint8_t { full, long_full, bounded };
 
 inline unsigned preemption_max() {
   const char* const text = std::getenv("HEADRACE_MODEL_PREEMPTIONS");
@@ -44,16 +46,19 @@ class Report : public std::streambuf {
 template <typename Model>
 void explore(const char* name, Search search, unsigned preemptions = preemption_max()) {
   rl::test_params parameters;
+  if (search == Search::long_full) preemptions = 4;
   Report report;
   std::ostream out(&report);
-  parameters.search_type = search == Search::full ? rl::sched_full : rl::sched_bound;
+  const bool is_full =
+      search == Search::full ||
+      (search == Search::long_full && std::getenv("HEADRACE_MODEL_PREEMPTIONS") == nullptr);
+  parameters.search_type = is_full ? rl::sched_full : rl::sched_bound;
   parameters.context_bound = preemptions;
   parameters.output_stream = &out;
   parameters.progress_stream = &out;
   const bool passed = rl::simulate<Model>(parameters);
-  const std::string how = search == Search::full
-                              ? "all of them"
-                              : "all with " + std::to_string(preemptions) + " preemptions";
+  const std::string how =
+      is_full ? "all of them" : "all with " + std::to_string(preemptions) + " preemptions";
   const auto count = static_cast<unsigned long long>(parameters.stop_iteration);
   if (passed) {
     std::printf("model: %s: %llu interleavings, %s\n", name, count, how.c_str());

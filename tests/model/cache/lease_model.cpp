@@ -392,7 +392,7 @@ TEST(LeaseModel, AHitAndALaterDropWithoutHeavyBarriers) {
 }
 TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetired) {
   explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::unequal>>("a hit, an eviction, a later drop",
-                                                               Search::full);
+                                                               Search::long_full);
 }
 TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetiredWithoutHeavyBarriers) {
   explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::equal>>(
@@ -405,7 +405,7 @@ TEST(LeaseModel, AHitAndAFlushWithoutHeavyBarriers) {
   explore<AHitAndAFlush<Barriers::equal>>("a hit, a flush, equal barriers", Search::full);
 }
 TEST(LeaseModel, AHitAndTwoDroppers) {
-  explore<AHitAndTwoDroppers>("a hit, a flush, the next dropper", Search::full);
+  explore<AHitAndTwoDroppers>("a hit, a flush, the next dropper", Search::long_full);
 }
 TEST(LeaseModel, AChangeAndAFlush) {
   explore<AChangeAndAFlush<Barriers::unequal>>("a change, a flush", Search::full);
