@@ -16,6 +16,7 @@ from conftest import Here
 from fabricated import FACTS, fabricated
 
 import headrace
+from headrace._scenarios import Result, run
 from headrace_lab.families.measure import Outcome, Shown
 from headrace_lab.families.picture import Line, Panel
 from headrace_lab.families.points import Place
@@ -41,6 +42,22 @@ class Page(html.parser.HTMLParser):
         self.tags.append(tag)
         self.ids += [value for name in ("id",) if (value := known.get(name))]
         self.links += [value for name in ("href", "src") if (value := known.get(name))]
+
+
+_simulated: dict[str, list[Result]] = {}
+
+
+@pytest.fixture(autouse=True)
+def simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate each line once for all tests: a second for those of a report, with equal results."""
+
+    def once(name: str, points: list[dict[str, object]], *, machine: str) -> list[Result]:
+        key = json.dumps([name, points, machine])
+        if key not in _simulated:
+            _simulated[key] = run(name, points, machine=machine)
+        return _simulated[key]
+
+    monkeypatch.setattr("headrace_lab.report.cards.run", once)
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def _quantities(value: object, name: str) -> Iterator[tuple[str, dict[str, str]]
             yield from _quantities(each, f"{name}.{key}".lstrip("."))
 
 
+@cache
 def published_series() -> list[dict[str, Any]]:
-    series: list[dict[str, Any]] = tomllib.loads(_text("published.toml"))["series"]
-    return series
+    return list(tomllib.loads(_text("published.toml"))["series"])
 
 
 @cache
