@@ -85,12 +85,16 @@ def test_ten_lines_do_for_every_machine(name: str, profile: str) -> None:
     assert ("headrace emulate" in "".join(shown)) != bool(machine.dsa_devices)
 
 
-def test_a_command_imports_no_other(command_path: Path) -> None:
+def test_a_command_imports_no_other(command_path: Path, data_directory: Path) -> None:
+    small = ["--rounds", "1", "--data-dir", str(data_directory)]
     for arguments, absent in (
         (["--version"], ("click", "rich", "numpy", "headrace._cli")),
         (["--help"], ("rich", "numpy", "headrace._cli.topo", "headrace._core", "pyarrow")),
         (["emulate", "--help"], ("rich", "numpy", "headrace._cli.topo", "pyarrow")),
         (["topo"], ("numpy", "pyarrow", "matplotlib", "headrace_lab.commands.query")),
+        # pyarrow loads pandas for some of its functions, which takes longer than all else.
+        (["query", "--scale-factor", "0.01", *small], ("pandas", "matplotlib")),
+        (["sql", "--tpch", "0.01", "--query", "6", *small], ("pandas", "matplotlib")),
     ):
         script = (
             "import os, sys\n"

@@ -76,8 +76,8 @@ def _read_ipc(path: Path) -> Any:  # noqa: ANN401
         return pa.ipc.open_file(file).read_all()
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": pq.read_table,
-    ".arrow": _read_ipc,
-    ".feather": _read_ipc,
-}
+def _read_parquet(path: Path) -> Any:  # noqa: ANN401 - Its datasets load pandas: of folders only.
+    return pq.read_table(path) if path.is_dir() else pq.ParquetFile(path).read()
+
+
+_READERS = {".parquet": _read_parquet, ".arrow": _read_ipc, ".feather": _read_ipc}

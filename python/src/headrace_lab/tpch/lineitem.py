@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace import _core
@@ -32,7 +31,6 @@ Integers = npt.NDArray[np.int64]
 _SCALE = 2
 """Digits after the point: values are hundredths."""
 _DIGITS_MAX = 19
-_HUNDRED = pa.scalar(100, pa.decimal128(3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +151,19 @@ def _store(path: Path, name: str, chunk: pa.Array, target: npt.NDArray[Any]) -> 
             f"it has nulls ({chunk.null_count} in one row group)",
             "lineitem has none: give another file",
         )
-    if name == "l_shipdate":
-        days = np.frombuffer(chunk.buffers()[1], np.int32)
-        target[:] = days[chunk.offset : chunk.offset + len(chunk)]
-        return
-    try:  # As hundredths.
-        exact = pc.multiply(chunk.cast(pa.decimal128(_DIGITS_MAX, _SCALE)), _HUNDRED)
-        target[:] = exact.cast(pa.int64()).to_numpy()
+    try:
+        if name != "l_shipdate":  # As hundredths.
+            exact = chunk.cast(pa.decimal128(_DIGITS_MAX, _SCALE))
+            whole = pa.decimal128(_DIGITS_MAX), len(chunk), exact.buffers()
+            chunk = pa.Array.from_buffers(*whole, offset=exact.offset).cast(pa.int64())
     except pa.ArrowInvalid as problem:
         raise TypeMismatchError(
             f"read column {name} of '{path}'",
             "a value has more than 18 digits",
             f"write it with CAST({name} AS DECIMAL(15,2))",
         ) from problem
+    values = np.frombuffer(chunk.buffers()[1], target.dtype)  # to_numpy() loads pandas, too.
+    target[:] = values[chunk.offset : chunk.offset + len(chunk)]
 
 
 def check_memory(tried: str, needed: int) -> None:

@@ -225,7 +225,11 @@ def run_study(
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
         timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
         copy_node = _node_of_last_copy(columns, cache, settings)
-        sampled = Table(pa.table(columns.arrays()), chunk_rows=_SAMPLED_ROWS)
+        arrays = {}
+        for name, of in columns.arrays().items():  # pa.array() loads pandas.
+            kind, buffers = pa.from_numpy_dtype(of.dtype), [None, pa.py_buffer(of)]
+            arrays[name] = pa.Array.from_buffers(kind, len(of), buffers)
+        sampled = Table(pa.table(arrays), chunk_rows=_SAMPLED_ROWS)
         cache.clear()
         return Study(
             machine=machine,
