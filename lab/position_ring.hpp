@@ -142,11 +142,12 @@ class LineFlusher {
 /// The producer's side.
 ///
 /// Threading: confined.
-template <typename Memory, PositionRules kRules = PositionRules()>
+template <typename Memory, typename Rules = AllRules<PositionRules>>
 class PositionProducer {
  public:
-  PositionProducer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
-      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring) {}
+  PositionProducer(Memory& memory, const RingMemory& ring, FlushInstruction instruction,
+                   const Rules& rules = {})
+      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring), rules_(rules) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
     Result<Chain> found = reader_.recover(tried);
@@ -175,17 +176,17 @@ class PositionProducer {
     chain_.kept = position_of(load_acquire(ring_.head->durable.read));
     // The producer builds on the positions it read: they must be durable.
     memory_.label("positions");
-    if constexpr (kRules.flushes_what_it_sees) {
+    if (rules_.value.flushes_what_it_sees) {
       flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
       flusher_.drain();
     }
     if (end - chain_.kept > ring_.capacity_bytes) return Enqueue::full;
-    if constexpr (!kRules.stores_the_position_last) publish(end);
+    if (!rules_.value.stores_the_position_last) publish(end);
     for (const std::span<const std::byte> entry : entries) append(entry);
-    if constexpr (kRules.drains_after_the_entry) flusher_.drain();
+    if (rules_.value.drains_after_the_entry) flusher_.drain();
     // Publish a position only if everything before it is durable.
     if (memory_.fault() != Fault::none) return Enqueue::lost;
-    if constexpr (kRules.stores_the_position_last) publish(end);
+    if (rules_.value.stores_the_position_last) publish(end);
     return memory_.fault() == Fault::none ? Enqueue::done : Enqueue::lost;
   }
 
@@ -209,46 +210,48 @@ class PositionProducer {
 
   void write(std::span<const std::byte> entry, const EntryHeader& header) {
     std::byte* const place = ring_.at(chain_.end.position);
-    if constexpr (!kRules.stores_before_it_flushes) flush_entry(place, entry.size());
+    if (!rules_.value.stores_before_it_flushes) flush_entry(place, entry.size());
     memory_.label("entry header");
     memory_.store(place, std::as_bytes(std::span(&header, 1)));
     memory_.label("entry");
     memory_.store(place + sizeof(header), entry);
-    if constexpr (kRules.stores_before_it_flushes) flush_entry(place, entry.size());
+    if (rules_.value.stores_before_it_flushes) flush_entry(place, entry.size());
   }
 
   void flush_entry(std::byte* place, std::size_t entry_bytes) {
-    if constexpr (!kRules.flushes_the_entry) return;
+    if (!rules_.value.flushes_the_entry) return;
     memory_.label("entry");
     const std::size_t byte_count = sizeof(EntryHeader) + entry_bytes;
-    const std::size_t shift = kRules.flushes_the_right_lines ? 0 : kLineBytes;
-    flusher_.flush(place + shift, kRules.flushes_every_line ? byte_count : 1);
+    const std::size_t shift = rules_.value.flushes_the_right_lines ? 0 : kLineBytes;
+    flusher_.flush(place + shift, rules_.value.flushes_every_line ? byte_count : 1);
   }
 
   void publish(std::uint64_t end) {
     memory_.label("write position");
     memory_.store_word(ring_.head->durable.written, end);
-    if constexpr (kRules.flushes_the_position) {
+    if (rules_.value.flushes_the_position) {
       flusher_.flush(&ring_.head->durable.written, sizeof(std::uint64_t));
     }
-    if constexpr (kRules.drains_after_the_position) flusher_.drain();
+    if (rules_.value.drains_after_the_position) flusher_.drain();
   }
 
   Memory& memory_;
   LineFlusher<Memory> flusher_;
   RingMemory ring_;
   EntryReader reader_;
+  [[no_unique_address]] Rules rules_;
   Chain chain_;
 };
 
 /// The consumer's side.
 ///
 /// Threading: confined.
-template <typename Memory, PositionRules kRules = PositionRules()>
+template <typename Memory, typename Rules = AllRules<PositionRules>>
 class PositionConsumer {
  public:
-  PositionConsumer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
-      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring) {}
+  PositionConsumer(Memory& memory, const RingMemory& ring, FlushInstruction instruction,
+                   const Rules& rules = {})
+      : memory_(memory), flusher_(memory, instruction), ring_(ring), reader_(ring), rules_(rules) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool /*at_rest*/) {
     Result<Chain> found = reader_.recover(tried);
@@ -263,7 +266,7 @@ class PositionConsumer {
       const std::uint64_t written = load_acquire(ring_.head->durable.written);
       memory_.label("positions");
       // Lend no entry that a crash could still undo.
-      if constexpr (kRules.flushes_what_it_sees) {
+      if (rules_.value.flushes_what_it_sees) {
         flusher_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
         flusher_.drain();
       }
@@ -283,7 +286,7 @@ class PositionConsumer {
                      static_cast<std::size_t>(header.byte_count)};
       entry.ordinal = header.ordinal;
       lent_ = position;
-      if constexpr (!kRules.waits_for_the_acknowledgement) acknowledge();
+      if (!rules_.value.waits_for_the_acknowledgement) acknowledge();
       return Next::entry;
     }
   }
@@ -292,7 +295,7 @@ class PositionConsumer {
     if (!lent_.has_value()) return;
     memory_.label("read position");
     memory_.store_word(ring_.head->durable.read, *std::exchange(lent_, std::nullopt));
-    if constexpr (kRules.flushes_the_read_position) {
+    if (rules_.value.flushes_the_read_position) {
       flusher_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
       flusher_.drain();
     }
@@ -304,6 +307,7 @@ class PositionConsumer {
   LineFlusher<Memory> flusher_;
   RingMemory ring_;
   EntryReader reader_;
+  [[no_unique_address]] Rules rules_;
   Chain chain_;
   std::optional<std::uint64_t> lent_;
 };

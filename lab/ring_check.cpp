@@ -5,45 +5,37 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <variant>
+
 #include "ring_crash_check.hpp"
 
 namespace headrace::pmem::lab {
 namespace {
 
-template <PositionRules kRules>
-CheckReport by_positions(FlushInstruction instruction, const CheckOptions& options) {
-  return RingCheck(PositionEnds<kRules>{.instruction = instruction}, options).run();
+using enum FlushInstruction;
+using enum Acknowledgement;
+using Ends = std::variant<PositionEnds, BlockEnds>;
+
+constexpr Ends positions(FlushInstruction instruction, const PositionRules& rules = {}) {
+  return PositionEnds{.instruction = instruction, .rules = {rules}};
 }
-template <PositionRules kRules = PositionRules()>
-CheckReport naive(const CheckOptions& options) {
-  return by_positions<kRules>(FlushInstruction::clflush, options);
-}
-template <PositionRules kRules = PositionRules()>
-CheckReport clflushopt(const CheckOptions& options) {
-  return by_positions<kRules>(FlushInstruction::clflushopt, options);
-}
-template <PositionRules kRules = PositionRules()>
-CheckReport clwb(const CheckOptions& options) {
-  return by_positions<kRules>(FlushInstruction::clwb, options);
-}
-template <BlockRules kRules = BlockRules()>
-CheckReport each(const CheckOptions& options) {
-  return RingCheck(BlockEnds<kRules>{.acknowledgement = Acknowledgement::each}, options).run();
-}
-template <BlockRules kRules = BlockRules()>
-CheckReport lazy(const CheckOptions& options) {
-  return RingCheck(BlockEnds<kRules>{.acknowledgement = Acknowledgement::lazy}, options).run();
+constexpr Ends blocks(Acknowledgement acknowledgement, const BlockRules& rules = {}) {
+  return BlockEnds{.acknowledgement = acknowledgement, .rules = {rules}};
 }
 
-CheckReport both(const CheckOptions& options) {
+CheckReport check(const std::optional<Ends>& ends, const CheckOptions& options) {
+  if (ends.has_value()) {
+    return std::visit([&](const auto& kind) { return RingCheck(kind, options).run(); }, *ends);
+  }
   CheckReport report;
   CheckOptions half = options;
   double begin = 0;
   if (options.progress) {
     half.progress = [&](double share) { return options.progress(begin + share / 2); };
   }
-  for (const auto check : {each<>, lazy<>}) {
-    const CheckReport one = check(half);
+  for (const Ends& half_ends : {blocks(each), blocks(lazy)}) {
+    const CheckReport one = check(half_ends, half);
     report.states_tried += one.states_tried;
     report.states_bad += one.states_bad;
     report.moments += one.moments;
@@ -61,67 +53,67 @@ struct Subject {
   const char* name;
   const char* summary;
   bool sound;
-  CheckReport (*check)(const CheckOptions& options);
+  std::optional<Ends> ends;  ///< Else those of both acknowledgements.
 };
 
 constexpr Subject kSubjects[] = {
-    {"naive", "clflush of everything that is touched", true, naive<>},
-    {"clflushopt", "clflushopt and fences", true, clflushopt<>},
-    {"clwb", "clwb and fences", true, clwb<>},
+    {"naive", "clflush of everything that is touched", true, positions(clflush)},
+    {"clflushopt", "clflushopt and fences", true, positions(clflushopt)},
+    {"clwb", "clwb and fences", true, positions(clwb)},
     {"optimised", "whole blocks past the caches, checksums, one fence; both acknowledgements", true,
-     both},
+     std::nullopt},
     {"naive-missing-flush", "the entry is not flushed", false,
-     naive<PositionRules{.flushes_the_entry = false}>},
+     positions(clflush, {.flushes_the_entry = false})},
     {"naive-short-flush", "of the entry only the first line is flushed", false,
-     naive<PositionRules{.flushes_every_line = false}>},
+     positions(clflush, {.flushes_every_line = false})},
     {"naive-wrong-line", "the lines behind are flushed instead of the entry's", false,
-     naive<PositionRules{.flushes_the_right_lines = false}>},
+     positions(clflush, {.flushes_the_right_lines = false})},
     {"naive-flush-before-store", "the entry is flushed before it is stored", false,
-     naive<PositionRules{.stores_before_it_flushes = false}>},
+     positions(clflush, {.stores_before_it_flushes = false})},
     {"naive-flag-before-data", "the position is stored and flushed before the entry", false,
-     naive<PositionRules{.stores_the_position_last = false}>},
+     positions(clflush, {.stores_the_position_last = false})},
     {"naive-missing-position-flush", "the write position is not flushed", false,
-     naive<PositionRules{.flushes_the_position = false}>},
+     positions(clflush, {.flushes_the_position = false})},
     {"naive-missing-read-flush", "the read position is not flushed", false,
-     naive<PositionRules{.flushes_the_read_position = false}>},
+     positions(clflush, {.flushes_the_read_position = false})},
     {"naive-early-read", "the read position moves when an entry is lent", false,
-     naive<PositionRules{.waits_for_the_acknowledgement = false}>},
+     positions(clflush, {.waits_for_the_acknowledgement = false})},
     {"naive-seen-too-soon", "the consumer acts on a position that is not durable", false,
-     naive<PositionRules{.flushes_what_it_sees = false}>},
+     positions(clflush, {.flushes_what_it_sees = false})},
     {"clflushopt-missing-fence", "no fence between entry and position", false,
-     clflushopt<PositionRules{.drains_after_the_entry = false}>},
+     positions(clflushopt, {.drains_after_the_entry = false})},
     {"clwb-missing-fence", "no fence between entry and position", false,
-     clwb<PositionRules{.drains_after_the_entry = false}>},
+     positions(clwb, {.drains_after_the_entry = false})},
     {"clwb-missing-last-fence", "no fence after the position", false,
-     clwb<PositionRules{.drains_after_the_position = false}>},
+     positions(clwb, {.drains_after_the_position = false})},
     {"optimised-missing-fence", "no fence before enqueue returns", false,
-     each<BlockRules{.drains_before_it_returns = false}>},
+     blocks(each, {.drains_before_it_returns = false})},
     {"optimised-cached-stores", "the entry goes through the caches and is not flushed", false,
-     each<BlockRules{.streams = false}>},
+     blocks(each, {.streams = false})},
     {"optimised-cached-tail", "the last lines of the entry go through the caches", false,
-     each<BlockRules{.streams_the_last_line = false}>},
+     blocks(each, {.streams_the_last_line = false})},
     {"optimised-torn-checksum", "the checksum is of the first line only", false,
-     each<BlockRules{.proves_the_whole_record = false}>},
+     blocks(each, {.proves_the_whole_record = false})},
     {"optimised-no-checksum", "a header is believed without its checksum", false,
-     each<BlockRules{.checks_the_checksum = false}>},
+     blocks(each, {.checks_the_checksum = false})},
     {"optimised-old-lap", "recovery takes entries of an earlier lap", false,
-     each<BlockRules{.checks_the_position = false}>},
+     blocks(each, {.checks_the_position = false})},
     {"optimised-second-life", "what a crash left behind the end comes back to life", false,
-     each<BlockRules{.checks_the_generation = false}>},
+     blocks(each, {.checks_the_generation = false})},
     {"optimised-early-reuse", "room is used again before the acknowledgement is durable", false,
-     lazy<BlockRules{.keeps_what_may_be_read_again = false}>},
+     blocks(lazy, {.keeps_what_may_be_read_again = false})},
     {"optimised-missing-read-flush", "the read position is not flushed", false,
-     each<BlockRules{.flushes_the_read_position = false}>},
+     blocks(each, {.flushes_the_read_position = false})},
     {"optimised-missing-read-fence", "no fence after the flush of the read position", false,
-     each<BlockRules{.drains_the_read_position = false}>},
+     blocks(each, {.drains_the_read_position = false})},
     {"optimised-early-read", "the read position moves when an entry is lent", false,
-     each<BlockRules{.waits_for_the_acknowledgement = false}>},
+     blocks(each, {.waits_for_the_acknowledgement = false})},
     {"optimised-believed-end", "recovery believes a position that is not durable", false,
-     each<BlockRules{.finds_the_end = false}>},
+     blocks(each, {.finds_the_end = false})},
     {"optimised-seen-too-soon", "a producer relies on a read position that is not durable", false,
-     lazy<BlockRules{.flushes_what_it_sees = false}>},
+     blocks(lazy, {.flushes_what_it_sees = false})},
     {"optimised-torn-twice", "a torn entry stays, and words of the next one complete it", false,
-     each<BlockRules{.erases_what_was_torn = false}>},
+     blocks(each, {.erases_what_was_torn = false})},
 };
 
 constexpr std::size_t kEntriesMax = 1000;
@@ -131,8 +123,8 @@ constexpr std::size_t kEntriesMax = 1000;
 const std::vector<CheckSubject>& check_subjects() {
   static const std::vector<CheckSubject> kList = [] {
     std::vector<CheckSubject> list;
-    for (const Subject& subject : kSubjects) {
-      list.push_back({.name = subject.name, .summary = subject.summary, .sound = subject.sound});
+    for (const auto& [name, summary, sound, ends] : kSubjects) {
+      list.push_back({.name = name, .summary = summary, .sound = sound});
     }
     return list;
   }();
@@ -148,7 +140,7 @@ Result<CheckReport> check_subject(std::string_view name, const CheckOptions& opt
   }
   std::string names;
   for (const Subject& subject : kSubjects) {
-    if (name == subject.name) return subject.check(options);
+    if (name == subject.name) return check(subject.ends, options);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", subject.name);
   }
   return fail(Code::not_found, tried, "there is nothing of that name", "use one of " + names);

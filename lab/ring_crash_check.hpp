@@ -28,45 +28,31 @@ namespace headrace::pmem::lab {
 }
 
 /// Producer and consumer of a ring with given rules.
-template <BlockRules kRules = BlockRules()>
 struct BlockEnds {
-  template <typename Memory>
-  using Producer = BlockProducer<Memory, kRules>;
-  template <typename Memory>
-  using Consumer = BlockConsumer<Memory, kRules>;
-
   Acknowledgement acknowledgement = Acknowledgement::each;
+  SomeRules<BlockRules> rules = {};
 
   [[nodiscard]] bool keeps_acknowledgements() const {
     return acknowledgement == Acknowledgement::each;
   }
-  template <typename Memory>
-  [[nodiscard]] Producer<Memory> producer(Memory& memory, const RingMemory& ring) const {
-    return {memory, ring};
+  [[nodiscard]] auto producer(auto& memory, const RingMemory& ring) const {
+    return BlockProducer(memory, ring, rules);
   }
-  template <typename Memory>
-  [[nodiscard]] Consumer<Memory> consumer(Memory& memory, const RingMemory& ring) const {
-    return {memory, ring, acknowledgement};
+  [[nodiscard]] auto consumer(auto& memory, const RingMemory& ring) const {
+    return BlockConsumer(memory, ring, acknowledgement, rules);
   }
 };
 
-template <PositionRules kRules = PositionRules()>
 struct PositionEnds {
-  template <typename Memory>
-  using Producer = PositionProducer<Memory, kRules>;
-  template <typename Memory>
-  using Consumer = PositionConsumer<Memory, kRules>;
-
   FlushInstruction instruction = FlushInstruction::clflush;
+  SomeRules<PositionRules> rules = {};
 
   [[nodiscard]] bool keeps_acknowledgements() const { return true; }
-  template <typename Memory>
-  [[nodiscard]] Producer<Memory> producer(Memory& memory, const RingMemory& ring) const {
-    return {memory, ring, instruction};
+  [[nodiscard]] auto producer(auto& memory, const RingMemory& ring) const {
+    return PositionProducer(memory, ring, instruction, rules);
   }
-  template <typename Memory>
-  [[nodiscard]] Consumer<Memory> consumer(Memory& memory, const RingMemory& ring) const {
-    return {memory, ring, instruction};
+  [[nodiscard]] auto consumer(auto& memory, const RingMemory& ring) const {
+    return PositionConsumer(memory, ring, instruction, rules);
   }
 };
 
@@ -196,8 +182,7 @@ class RingCheck {
     auto consumer = ends_.consumer(recorder, ring);
     recorder.phase("attach consumer");
     HEADRACE_CHECK(consumer.attach("check", true).has_value(), "the ring can be attached");
-    using Producer = typename Ends::template Producer<Recorder>;
-    std::optional<Producer> producer;
+    std::optional<decltype(ends_.producer(recorder, ring))> producer;
     const auto attach_producer = [&] {
       recorder.phase("attach producer");
       producer.emplace(ends_.producer(recorder, ring));

@@ -85,10 +85,11 @@ inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
 }
 
 /// Reads and validates records, as described above.
-template <BlockRules kRules = BlockRules()>
+template <typename Rules = AllRules<BlockRules>>
 class RecordReader {
  public:
-  explicit RecordReader(const RingMemory& ring) : ring_(ring) {}
+  explicit RecordReader(const RingMemory& ring, const Rules& rules = {})
+      : ring_(ring), rules_(rules) {}
 
   [[nodiscard]] RecordHeader header_at(std::uint64_t position) const {
     RecordHeader header;
@@ -103,22 +104,22 @@ class RecordReader {
   /// however much it skips.
   [[nodiscard]] bool is_whole(const RecordHeader& header, std::uint64_t position) const {
     const bool skip = header.byte_count == RecordHeader::kSkip;
-    if (kRules.checks_the_position && header.position != position) return false;
+    if (rules_.value.checks_the_position && header.position != position) return false;
     if (!skip && (record_bytes(header.byte_count) > block_record_bytes_max(ring_.capacity_bytes) ||
                   record_bytes(header.byte_count) > ring_.before_end(position))) {
       return false;
     }
-    if (!kRules.checks_the_checksum) return true;
+    if (!rules_.value.checks_the_checksum) return true;
     const std::uint64_t byte_count = skip ? kBlockBytes : record_bytes(header.byte_count);
     return checksum(header, ring_.at(position), byte_count) == header.checksum;
   }
   [[nodiscard]] bool follows(const RecordHeader& header, const Cursor& cursor,
                              std::uint64_t generation) const {
-    if (kRules.checks_the_position &&
+    if (rules_.value.checks_the_position &&
         (header.position != cursor.position || header.ordinal != cursor.ordinal)) {
       return false;
     }
-    if (kRules.checks_the_generation &&
+    if (rules_.value.checks_the_generation &&
         (header.generation < cursor.generation || header.generation > generation)) {
       return false;
     }
@@ -144,7 +145,7 @@ class RecordReader {
     std::memcpy(first.data(), &header, sizeof(header));
     Digest digest;
     digest_lines(first, digest);
-    if constexpr (kRules.proves_the_whole_record) {
+    if (rules_.value.proves_the_whole_record) {
       digest_lines({record + kLineBytes, byte_count - kLineBytes}, digest);
     }
     return digest.value(ring_.ring_id);
@@ -165,10 +166,11 @@ class RecordReader {
   }
 
   RingMemory ring_;
+  [[no_unique_address]] Rules rules_;
 };
 
-template <BlockRules kRules>
-Result<Chain> RecordReader<kRules>::recover(const std::string& tried, bool at_rest) const {
+template <typename Rules>
+Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_rest) const {
   Chain chain;
   // Eight-byte words are never torn. The other end writes only its own words, and only a producer
   // may overwrite the acknowledged entry: this thread, or none.
@@ -193,7 +195,7 @@ Result<Chain> RecordReader<kRules>::recover(const std::string& tried, bool at_re
     chain.first = next_cursor(last, chain.first);
   }
   chain.end = chain.first;
-  if constexpr (!kRules.finds_the_end) {
+  if (!rules_.value.finds_the_end) {
     const std::uint64_t believed = ring_.head->producer.written;
     while (chain.end.position < believed) {
       const RecordHeader header = header_at(chain.end.position);
@@ -237,11 +239,11 @@ void flush_recovered(Memory& memory, const RingMemory& ring, const Chain& chain)
 /// The producer's side.
 ///
 /// Threading: confined.
-template <typename Memory, BlockRules kRules = BlockRules()>
+template <typename Memory, typename Rules = AllRules<BlockRules>>
 class BlockProducer {
  public:
-  BlockProducer(Memory& memory, const RingMemory& ring)
-      : memory_(memory), ring_(ring), reader_(ring) {}
+  BlockProducer(Memory& memory, const RingMemory& ring, const Rules& rules = {})
+      : memory_(memory), ring_(ring), reader_(ring, rules), rules_(rules) {}
 
   /// Recovers, and starts a new generation at the end.
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
@@ -251,10 +253,10 @@ class BlockProducer {
     flush_recovered(memory_, ring_, chain_);
     // The room before the read position will be overwritten: the position must be durable.
     memory_.label("read");
-    if constexpr (kRules.flushes_what_it_sees) {
+    if (rules_.value.flushes_what_it_sees) {
       memory_.persist(&ring_.head->durable.read, sizeof(std::uint64_t));
     }
-    if constexpr (kRules.erases_what_was_torn) erase_torn();
+    if (rules_.value.erases_what_was_torn) erase_torn();
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
@@ -275,7 +277,7 @@ class BlockProducer {
     if (!has_room_until(end)) return Enqueue::full;
     const std::uint64_t batch_position = chain_.end.position;
     for (const std::span<const std::byte> entry : entries) append(entry, batch_position);
-    if constexpr (kRules.drains_before_it_returns) memory_.drain();
+    if (rules_.value.drains_before_it_returns) memory_.drain();
     if (memory_.fault() != Fault::none) return Enqueue::lost;
     publish();
     return Enqueue::done;
@@ -296,7 +298,7 @@ class BlockProducer {
  private:
   [[nodiscard]] bool has_room_until(std::uint64_t end) {
     if (end - chain_.kept <= ring_.capacity_bytes) return true;
-    const std::uint64_t& word = kRules.keeps_what_may_be_read_again
+    const std::uint64_t& word = rules_.value.keeps_what_may_be_read_again
                                     ? ring_.head->consumer.read_durable
                                     : ring_.head->durable.read;
     // After a crash the word may be older than the recovered one, never newer.
@@ -354,13 +356,13 @@ class BlockProducer {
     digest_lines(first, digest);
     memory_.label("entry");
     put(place + kLineBytes, rest.first(whole), &digest);
-    if constexpr (kRules.streams_the_last_line) {
+    if (rules_.value.streams_the_last_line) {
       put(place + kLineBytes + whole, {last.data(), last_bytes}, &digest);
     } else {
       digest_lines({last.data(), last_bytes}, digest);
       memory_.store(place + kLineBytes + whole, {last.data(), last_bytes});
     }
-    if constexpr (kRules.proves_the_whole_record) {
+    if (rules_.value.proves_the_whole_record) {
       header.checksum = digest.value(ring_.ring_id);
     } else {
       header.checksum = reader_.checksum(header, first.data(), kLineBytes);
@@ -373,7 +375,7 @@ class BlockProducer {
 
   void put(std::byte* target, std::span<const std::byte> lines, Digest* digest) {
     if (lines.empty()) return;
-    if constexpr (kRules.streams) {
+    if (rules_.value.streams) {
       memory_.stream(target, lines, digest);
     } else {
       if (digest != nullptr) digest_lines(lines, *digest);
@@ -389,20 +391,23 @@ class BlockProducer {
 
   Memory& memory_;
   RingMemory ring_;
-  RecordReader<kRules> reader_;
+  RecordReader<Rules> reader_;
+  [[no_unique_address]] Rules rules_;
   Chain chain_;
 };
 
 /// The consumer's side.
 ///
 /// Threading: confined.
-template <typename Memory, BlockRules kRules = BlockRules()>
+template <typename Memory, typename Rules = AllRules<BlockRules>>
 class BlockConsumer {
  public:
-  BlockConsumer(Memory& memory, const RingMemory& ring, Acknowledgement acknowledgement)
+  BlockConsumer(Memory& memory, const RingMemory& ring, Acknowledgement acknowledgement,
+                const Rules& rules = {})
       : memory_(memory),
         ring_(ring),
-        reader_(ring),
+        reader_(ring, rules),
+        rules_(rules),
         lag_bytes_max_(acknowledgement == Acknowledgement::each ? 0 : ring.capacity_bytes / 4) {}
 
   /// Starts at the oldest entry. While a producer is attached, its word gives the end of the
@@ -445,7 +450,7 @@ class BlockConsumer {
       entry.bytes = {ring_.at(position) + sizeof(RecordHeader), header.byte_count};
       entry.ordinal = header.ordinal;
       lent_ = position;
-      if constexpr (!kRules.waits_for_the_acknowledgement) acknowledge();
+      if (!rules_.value.waits_for_the_acknowledgement) acknowledge();
       return Next::entry;
     }
   }
@@ -462,10 +467,10 @@ class BlockConsumer {
   void flush() {
     if (read_ == read_durable_) return;
     memory_.label("read");
-    if constexpr (kRules.flushes_the_read_position) {
+    if (rules_.value.flushes_the_read_position) {
       memory_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
     }
-    if constexpr (kRules.drains_the_read_position) memory_.drain();
+    if (rules_.value.drains_the_read_position) memory_.drain();
     publish();
   }
 
@@ -481,7 +486,8 @@ class BlockConsumer {
 
   Memory& memory_;
   RingMemory ring_;
-  RecordReader<kRules> reader_;
+  RecordReader<Rules> reader_;
+  [[no_unique_address]] Rules rules_;
   Chain chain_;
   std::uint64_t lag_bytes_max_;
   std::uint64_t read_ = DurableWords::kNothingRead;          ///< The word as stored.

@@ -27,6 +27,17 @@ struct Chain {
   std::uint64_t generation = 0;
 };
 
+/// All rules of a protocol, known to the compiler.
+template <typename Rules>
+struct AllRules {
+  static constexpr Rules value{};
+};
+/// Rules at run time: the crash check compiles each protocol once for all its broken rings.
+template <typename Rules>
+struct SomeRules {
+  Rules value;
+};
+
 /// The two forms of the read word.
 [[nodiscard]] constexpr bool nothing_read(std::uint64_t word) {
   return (word & DurableWords::kNothingRead) != 0;

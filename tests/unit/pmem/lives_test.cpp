@@ -113,8 +113,10 @@ class Lives {
   }
 
  private:
-  using Producer = typename Ends::template Producer<MortalMemory>;
-  using Consumer = typename Ends::template Consumer<MortalMemory>;
+  using Producer = decltype(std::declval<Ends>().producer(std::declval<MortalMemory&>(),
+                                                          std::declval<const RingMemory&>()));
+  using Consumer = decltype(std::declval<Ends>().consumer(std::declval<MortalMemory&>(),
+                                                          std::declval<const RingMemory&>()));
 
   static RingMemory ring_in(std::span<std::byte> file) {
     return open_ring(file, "open a ring").value();
@@ -275,19 +277,19 @@ void live(Ends ends) {
 }
 
 TEST(RingLives, OptimisedWithEachAcknowledgementDurable) {
-  live(lab::BlockEnds<>{.acknowledgement = Acknowledgement::each});
+  live(lab::BlockEnds{.acknowledgement = Acknowledgement::each});
 }
 
 TEST(RingLives, OptimisedWithLazyAcknowledgements) {
-  live(lab::BlockEnds<>{.acknowledgement = Acknowledgement::lazy});
+  live(lab::BlockEnds{.acknowledgement = Acknowledgement::lazy});
 }
 
 TEST(RingLives, Naive) {
-  live(lab::PositionEnds<>{.instruction = FlushInstruction::clflush});
+  live(lab::PositionEnds{.instruction = FlushInstruction::clflush});
 }
 
 TEST(RingLives, WithFences) {
-  live(lab::PositionEnds<>{.instruction = FlushInstruction::clwb});
+  live(lab::PositionEnds{.instruction = FlushInstruction::clwb});
 }
 
 }  // namespace
