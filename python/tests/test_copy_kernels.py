@@ -93,7 +93,10 @@ def test_without_kernels_nothing_is_chosen(chosen: Chosen) -> None:
     assert chosen({}).kernel is None
 
 
-def test_tuning_here_makes_members_that_a_profile_may_have() -> None:
+def test_tuning_here_makes_members_that_a_profile_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace._apps.tune.kernels.pool_bytes_of", lambda *_: 16 << 20)
     tuning = tune_kernels([1024, 4096], 1, lambda: None, lambda _: None)
     profile = json.loads(_core.empty_copy_profile())
     profile.update(documents_of(tuning))

@@ -43,9 +43,11 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure as always, but less often: what is chosen may be chance."""
+    """Measure as always, but less often and in less memory: what is chosen may be chance."""
     for name, rounds in (("DOOR_ROUNDS", 2), ("PROBE_ROUNDS", 1), ("CONFIRM_PASSES", 1)):
         monkeypatch.setattr(tuner, name, rounds)
+    for module in (tuner, copy_kernels):  # Else two pools of four last-level caches are filled.
+        monkeypatch.setattr(module, "pool_bytes_of", lambda *_: 16 << 20)
 
 
 @pytest.mark.usefixtures("few_rounds")
