@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -311,7 +312,13 @@ def test_ctrl_c_ends_the_wait_for_a_server(tmp_path: Path) -> None:
 
 
 def test_json_of_the_benchmark_has_its_ratios(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace_lab.commands.bench._store_shared._WORK_S", 0.2)
+    module = "headrace_lab.commands.bench._store_shared"
+    for name in ("_WORK_S", "_CHUNK_S"):
+        monkeypatch.setattr(f"{module}.{name}", 0.02)
+    # Of its 16 processes none imports the package again.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    monkeypatch.setattr(f"{module}._FOREIGN", context)
     made = json.loads(here("bench", "store", "--processes", "2", "--rounds", "1", "--json").stdout)
     Draft202012Validator(schema_of("bench-store")).validate(made)
     assert made["summary"]["shared_vs_split"] > 0
