@@ -30,7 +30,7 @@ struct Chain {
 /// All rules of a protocol, known to the compiler.
 template <typename Rules>
 struct AllRules {
-  static constexpr Rules value{};
+  static constexpr Rules value{};  // NOLINT(readability-identifier-naming): as below.
 };
 /// Rules at run time: the crash check compiles each protocol once for all its broken rings.
 template <typename Rules>
