@@ -12,6 +12,8 @@
 #include <ostream>
 #include <streambuf>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 
 #include "headrace/base/relacy.hpp"
 
@@ -21,7 +23,15 @@ namespace headrace::test {
 /// every interleaving with a bounded number of preemptions. What takes seconds is long_full:
 /// bounded if HEADRACE_MODEL_PREEMPTIONS is set, as in 'make test', otherwise full, as in 'make
 /// check'.
-enum class Search : std::uint8_t { full, long_full, bounded };
+struct Search {
+  // Types, since each scheduler is compiled for each model that uses it.
+  static constexpr struct Full {
+  } full{};
+  static constexpr struct LongFull {
+  } long_full{};
+  static constexpr struct Bounded {
+  } bounded{};
+};
 
 inline unsigned preemption_max() {
   const char* const text = std::getenv("HEADRACE_MODEL_PREEMPTIONS");
@@ -42,21 +52,42 @@ class Report : public std::streambuf {
   std::array<char, 8192> text_{};
 };
 
+/// As rl::simulate, which compiles every scheduler.
+template <typename Model, template <rl::thread_id_t> typename Scheduler>
+bool simulate(rl::test_params& parameters) {
+  using Chosen = Scheduler<Model::params::thread_count>;
+  parameters.test_name = typeid(Model).name();
+  rl::ostringstream state;
+  if (rl::run_test<Model, Chosen>(parameters, state, false) == rl::test_result_success) return true;
+  // Again, with a history.
+  parameters.initial_state = parameters.final_state = state.str();
+  parameters.collect_history = true;
+  rl::ostringstream again;
+  rl::run_test<Model, Chosen>(parameters, again, true);
+  return false;
+}
+
 /// Explores the model and prints the number of interleavings.
-template <typename Model>
-void explore(const char* name, Search search, unsigned preemptions = preemption_max()) {
+template <typename Model, typename Extent>
+void explore(const char* name, Extent, unsigned preemptions = preemption_max()) {
   rl::test_params parameters;
-  if (search == Search::long_full) preemptions = 4;
+  constexpr bool kLong = std::is_same_v<Extent, Search::LongFull>;
+  if (kLong) preemptions = 4;
   Report report;
   std::ostream out(&report);
-  const bool is_full =
-      search == Search::full ||
-      (search == Search::long_full && std::getenv("HEADRACE_MODEL_PREEMPTIONS") == nullptr);
+  const bool is_full = std::is_same_v<Extent, Search::Full> ||
+                       (kLong && std::getenv("HEADRACE_MODEL_PREEMPTIONS") == nullptr);
   parameters.search_type = is_full ? rl::sched_full : rl::sched_bound;
   parameters.context_bound = preemptions;
   parameters.output_stream = &out;
   parameters.progress_stream = &out;
-  const bool passed = rl::simulate<Model>(parameters);
+  bool passed = false;
+  if constexpr (!std::is_same_v<Extent, Search::Bounded>) {
+    if (is_full) passed = simulate<Model, rl::full_search_scheduler>(parameters);
+  }
+  if constexpr (!std::is_same_v<Extent, Search::Full>) {
+    if (!is_full) passed = simulate<Model, rl::context_bound_scheduler>(parameters);
+  }
   const std::string how =
       is_full ? "all of them" : "all with " + std::to_string(preemptions) + " preemptions";
   const auto count = static_cast<unsigned long long>(parameters.stop_iteration);
