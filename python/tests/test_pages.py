@@ -42,6 +42,7 @@ LONG = (
     "docs/guide/measure.md",
     "docs/guide/start.md",
     "docs/tutorials/prefetch-a-query.md",
+    "docs/tutorials/ring-that-survives.md",  # test_pmem.py and guide/pmem.md, too.
     "docs/tutorials/tune-your-own.md",  # test_tune_search.py, too.
 )
 
