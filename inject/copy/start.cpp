@@ -164,10 +164,10 @@ std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::strin
     return SIZE_MAX;
   }
   if (path != "dsa" && (path != "auto" || !profiled)) return SIZE_MAX;
-  std::string found;
-  program.device = open_devices(path == "dsa", found);
+  std::string opened;
+  program.device = open_devices(path == "dsa", opened);
   if (program.device == nullptr) {
-    note += "; copies use the processor: " + found;
+    note += "; copies use the processor: " + opened;
     return SIZE_MAX;
   }
   const std::size_t wanted = bytes_min_wanted();
@@ -176,7 +176,7 @@ std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::strin
   const std::size_t bytes_min =
       path == "dsa" && wanted != 0 ? wanted : std::max<std::size_t>(named, wanted);
   note += "; copies from " + std::to_string(std::max(bytes_min, kDeviceBytesMin)) +
-          " bytes on are shared with " + found;
+          " bytes on are shared with " + opened;
   return std::max(bytes_min, kDeviceBytesMin);
 }
 

@@ -118,7 +118,7 @@ Result<void> check_kernels(const std::vector<KernelClass<Kernel>>& classes,
 }
 
 Result<void> check_kernels(const Profile& profile) {
-  if (auto fills = check_kernels(profile.fills, fill_of); !fills) return fills;
+  if (auto checked = check_kernels(profile.fills, fill_of); !checked) return checked;
   return check_kernels(profile.comparisons, first_difference_of);
 }
 
