@@ -164,12 +164,6 @@ bool Core::write_back_overlapping(const Region& region) {
   }
 }
 
-void Core::mark_clean(const DirtyRanges::Range& range) {
-  write_backs.add(1);
-  bytes_written_back.add(range.region.byte_count);
-  dirty.mark_clean(range);
-}
-
 void Core::tell_written_back(const DirtyRanges::Range& range) {
   tell(EventKind::written_back,
        {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},

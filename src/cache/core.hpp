@@ -38,8 +38,7 @@ struct alignas(kApartBytes) ThreadCounts {
   Counter refused;
   Counter weak_hits;
   Counter weak_misses;
-  /// Numbers for the thread's next entries. Private to the thread.
-  Pool::Stash stash;
+  Pool::Stash stash;  ///< Numbers for the thread's next entries. Private to the thread.
   /// The thread's next spares, of one room. Any thread may take them, all at once; only this one
   /// puts some here.
   Atomic<std::uint32_t> spares{0};
@@ -71,8 +70,7 @@ class CountsByThread {
   template <typename Visit>
   void for_each(Visit visit) const {
     for (std::uint32_t k = 0; k < segments_.size(); ++k) {
-      // edge: counts-added (acquire)
-      ThreadCounts* const segment = segments_[k].load_acquire();
+      ThreadCounts* const segment = segments_[k].load_acquire();  // edge: counts-added (acquire)
       for (std::uint32_t i = 0; segment != nullptr && i < ReaderPlace::kFirstCount << k; ++i) {
         visit(segment[i]);
       }
@@ -112,17 +110,15 @@ class alignas(64) Room {
   }
   [[nodiscard]] std::uint64_t bytes_free() const { return capacity_bytes_ - bytes_used(); }
   [[nodiscard]] bool try_reserve(std::uint64_t byte_count) {
-    // relaxed: as above, here and below.
-    std::uint64_t used = bytes_used_.load_relaxed();
+    std::uint64_t used = bytes_used_.load_relaxed();  // relaxed: as above, here and below.
     do {
       // used <= capacity, so the difference does not wrap around.
       if (byte_count > capacity_bytes_ - used) return false;
     } while (!bytes_used_.compare_exchange_relaxed(used, used + byte_count));
     return true;
   }
-  void release(std::uint64_t byte_count) {
-    bytes_used_.fetch_sub_relaxed(byte_count);  // relaxed: as above.
-  }
+  // relaxed: as above.
+  void release(std::uint64_t byte_count) { bytes_used_.fetch_sub_relaxed(byte_count); }
   /// Without the lock: recent.
   [[nodiscard]] bool has_spares() const { return spare_.load_relaxed() != 0; }
   /// Adds spares of `byte_count` bytes, in chains of a 1024th of the node at most. A thread takes a
@@ -130,25 +126,46 @@ class alignas(64) Room {
   void keep_spares(const Pool& pool, EntryList spares, std::uint64_t byte_count) {
     const auto count_max = std::min(capacity_bytes_ / 1024 / byte_count, std::uint64_t{16});
     const Lock lock(mutex_);
-    while (spares.first != 0) {
-      EntryList chain;
-      do {
-        chain.push(pool, spares.pop(pool));
-      } while (chain.count < count_max && spares.first != 0);
+    while (const std::uint32_t first = spares.first) {
+      EntryState* last = &pool[first];
+      for (std::uint64_t count = 1; count < count_max && last->older != 0; ++count) {
+        last = &pool[last->older];
+      }
+      spares.first = std::exchange(last->older, 0);
       // relaxed: written under the lock, read as advice.
-      pool[chain.first].newer = spare_.load_relaxed();
-      spare_.store_relaxed(chain.first);
+      pool[first].newer = spare_.load_relaxed();
+      spare_.store_relaxed(first);
+      chain_count_.store_relaxed(chain_count_.load_relaxed() + 1);
     }
   }
+  /// What was taken off the index and waits until all readers have seen `turn`, or for a barrier.
+  struct Off {
+    EntryList entries;
+    std::uint64_t retired_bytes = 0;  ///< Of those that were invalidated.
+    std::uint64_t turn = 0;
+  };
+  [[nodiscard]] Off take_off() {
+    const Lock lock(mutex_);
+    return std::exchange(off_, {});
+  }
+  std::uint64_t put_off(const Pool& pool, Off off) {
+    const Lock lock(mutex_);
+    if (off_.entries.count == 0) std::swap(off_.entries, off.entries);
+    while (const std::uint32_t number = off.entries.pop(pool)) off_.entries.push(pool, number);
+    off_.turn = std::max(off_.turn, off.turn);
+    return off_.retired_bytes += off.retired_bytes;
+  }
+  /// Few spares are left: it is time to free what was taken off. Recent.
+  [[nodiscard]] bool is_low() const { return chain_count_.load_relaxed() < 2; }
   /// The last chain if `accept(entry)` for its first; 0 if there is none.
   template <typename Accept>
   [[nodiscard]] std::uint32_t take_spares(const Pool& pool, Accept accept) {
     if (!has_spares()) return 0;
-    // relaxed: as above, here and below.
-    const Lock lock(mutex_);
+    const Lock lock(mutex_);  // relaxed: as above, here and below.
     const std::uint32_t number = spare_.load_relaxed();
     if (number == 0 || !accept(pool[number])) return 0;
     spare_.store_relaxed(pool[number].newer);
+    chain_count_.store_relaxed(chain_count_.load_relaxed() - 1);
     return number;
   }
 
@@ -158,16 +175,16 @@ class alignas(64) Room {
   /// The first of the last chain, written under the mutex. Chains are linked through `newer` of
   /// their first, and in themselves through `older`. All in one line.
   Atomic<std::uint32_t> spare_{0};
+  Atomic<std::uint32_t> chain_count_{0};
   Mutex mutex_;
+  Off off_ HEADRACE_GUARDED_BY(mutex_);
 };
-static_assert(sizeof(Room) == 64);
 
 /// Ownership: shared by the cache, every dropped entry that is held, and every live Change.
 /// Threading: shared; `rooms`, `memory`, `granule_bytes` and `into_cache` are fixed before the
 /// cache is used.
 struct Core {
-  /// First, so that a hit finds it in the cache line of counts_by_thread.
-  Observer observer;
+  Observer observer;  ///< First, so that a hit finds it in the cache line of counts_by_thread.
   CountsByThread counts_by_thread;
   /// Not in counts_by_thread: it is incremented where nothing may be allocated.
   Counter policy_errors;
@@ -179,17 +196,14 @@ struct Core {
   Counter bytes_written_back;
   Counter waits;
   Counter waited_ns;
-  /// Apart from the counters: each miss reads it.
-  alignas(64) std::deque<Room> rooms;
-  /// By the number of the shard; those of one node have one room.
-  std::vector<Room*> room_of;
+  alignas(64) std::deque<Room> rooms;  ///< Apart from the counters: each miss reads it.
+  std::vector<Room*> room_of;  ///< By the number of the shard; those of one node have one room.
   std::vector<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
   std::size_t granule_bytes = 1;
   bool into_cache = false;
   Pool pool;
-  /// By the number of the shard.
-  std::deque<InFlightMoves> in_flight;
+  std::deque<InFlightMoves> in_flight;  ///< By the number of the shard.
   DirtyRanges dirty{pool};
 
   /// Blocks until the move of `entry` has ended, polling it if its mover needs that. Counted in
@@ -200,6 +214,15 @@ struct Core {
                     std::chrono::nanoseconds time_max = std::chrono::nanoseconds::max());
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
   void free_copy(EntryState& entry) noexcept;
+  /// Calls `visit(slot, word, entry)` for every lease of an entry of this cache.
+  template <typename Visit>
+  void for_each_lease(Visit visit) const {
+    Reader::registry().for_each_lease([&](Slot& slot, std::uintptr_t word) {
+      auto* const entry = static_cast<EntryState*>(Slot::entry_of(word));
+      // Another cache's may have been freed.
+      if (pool.number_of(entry) != 0) visit(slot, word, *entry);
+    });
+  }
   /// Frees the spares of a node, and those of threads. Returns whether there were any.
   bool free_spares(Room& room) noexcept;
   /// Gives a thread's spares to their node.
@@ -240,8 +263,6 @@ struct Core {
   void write_back(std::span<const DirtyRanges::Range> claimed);
   /// Writes back the dirty bytes of `region`. False if a live change overlaps it.
   [[nodiscard]] bool write_back_overlapping(const Region& region);
-  /// Counts a range that the engine has copied.
-  void mark_clean(const DirtyRanges::Range& range);
   void tell_written_back(const DirtyRanges::Range& range);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
   /// source and the copy may be gone afterwards), frees the entry and releases its reference on
@@ -272,8 +293,8 @@ struct Core {
   void keep(std::uint32_t count) {
     owner_count_.fetch_add_relaxed(count);
   }  // relaxed: the caller has a reference.
+  // edge: core-released (acq_rel)
   void let_go() noexcept {
-    // edge: core-released (acq_rel)
     if (owner_count_.fetch_sub_acq_rel(1) == 1) delete this;
   }
 
@@ -302,8 +323,7 @@ class DeferredEvents {
     if (is_active_) [[unlikely]]
       report();
   }
-  /// Reports the events, and defers no more. Idempotent.
-  void report() noexcept;
+  void report() noexcept;  ///< Reports the events, and defers no more. Idempotent.
 
  private:
   friend struct Core;
@@ -334,17 +354,16 @@ class Reservation {
     const auto accept = [&](const EntryState& entry) {
       return core_.room_of[entry.shard_number()] == &room_ && core_.footprint(entry) == byte_count_;
     };
-    // edge: spares-kept (acq_rel)
-    std::uint32_t number = spares.exchange_acq_rel(0);
+    std::uint32_t number = spares.exchange_acq_rel(0);  // edge: spares-kept (acq_rel)
     if (number == 0 || !accept(core_.pool[number])) [[unlikely]] {
       if (number != 0) core_.keep_spares(number);
       number = room_.take_spares(core_.pool, accept);
       if (number == 0) return false;
+      is_low = room_.is_low();
     }
     spare_ = {number, &core_.pool[number]};
     if (const std::uint32_t next = spare_.entry->older; next != 0) {
-      // edge: spares-kept (release)
-      spares.store_release(next);
+      spares.store_release(next);  // edge: spares-kept (release)
       // Another thread may have evicted it: its line is here when it is wanted.
       __builtin_prefetch(&core_.pool[next], 1);
     }
@@ -376,8 +395,8 @@ class Reservation {
     copy_ = nullptr;
   }
 
-  /// The new entry replaces a pinned one.
-  bool is_pinned = false;
+  bool is_pinned = false;  ///< The new entry replaces a pinned one.
+  bool is_low = false;     ///< As Room::is_low(), if try_reuse() went there.
 
  private:
   [[nodiscard]] Core::Allocation refuse(const Result<std::span<std::byte>>& given);

@@ -69,8 +69,7 @@ DirtyRanges::Begin DirtyRanges::find_room(const Region& region, std::uint32_t en
 
 void DirtyRanges::insert(const Region& region, std::uint32_t entry, Range& range) {
   const What what{.byte_count = region.byte_count, .entry = entry, .ticket = ++ticket_};
-  // Allocate first: nodes for the new range and for the remainder behind it.
-  Ranges made;
+  Ranges made;  // Allocate first: nodes for the new range and for the remainder behind it.
   made.emplace(region.address, what);
   if (const auto first = first_overlapping(region); first != ranges_.end()) cut_out(region, first);
   ranges_.insert(made.extract(made.begin()));
@@ -86,8 +85,7 @@ void DirtyRanges::cut_out(const Region& region, Ranges::iterator place) {
     behind.byte_count = first.last() - region.last();
     ranges_.emplace(region.last() + 1, behind);
   }
-  // Nothing throws from here on.
-  if (first.address < region.address) {
+  if (first.address < region.address) {  // Nothing throws from here on.
     place->second.byte_count = region.address - first.address;
     ++place;
   }

@@ -30,9 +30,6 @@ namespace headrace::cache::detail {
 /// only by invalidate(), clear() and a change of the same bytes elsewhere, which mark their
 /// ranges before the entry ends. So a claimed range keeps its copy until it is written back.
 ///
-/// No eviction misses a flag: a holder of a lease sets it, and eviction reads it after the leases,
-/// so a thread that finds the lease gone sees the flag (edge lease-ended).
-///
 /// Threading: shared.
 class DirtyRanges {
  public:
@@ -41,8 +38,7 @@ class DirtyRanges {
     /// Number of the entry whose copy has the bytes; 0: they are in the source.
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
-    /// Number of the entry's shard, for events after the entry is gone.
-    std::uint16_t shard = 0;
+    std::uint16_t shard = 0;  ///< Number of the entry's shard, for events after the entry is gone.
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere, gone };
   enum class Claim : std::uint8_t { done, busy, none };

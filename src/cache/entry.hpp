@@ -22,22 +22,9 @@ namespace headrace::cache::detail {
 ///     idle -> pending -> moving -> copied | left
 ///                   \-----------> copied | left
 ///
-/// No phase is entered twice, so a thread that sleeps on a phase is always woken by the next one:
-/// an atomic wait returns only when it sees another value.
-///
-/// | phase   | entered by                             | data() | wait()                    |
-/// | ------- | -------------------------------------- | ------ | ------------------------- |
-/// | idle    | constructor: not shared yet            | source | returns                   |
-/// | pending | access(), before others can find it    | source | sleeps until the next one |
-/// | moving  | access(), once the engine has the job  | source | waits for the job         |
-/// | copied  | the job's callback                     | copy   | returns                   |
-/// | left    | the job's callback, or access() if the | source | returns                   |
-/// |         | move cannot even be submitted          |        |                           |
-///
-/// idle differs from pending so that an entry that is never submitted, because it lost the race to
-/// be inserted, can end at once. moving differs from pending so that every waiter can poll the job,
-/// not only its submitter: some movers advance only when polled. pending -> copied | left happens
-/// if the job ends before the submitter notifies it.
+/// idle: not shared yet; pending: before others can find it, until the engine has the job; moving:
+/// waiters wait for the job. No phase is entered twice. Each is described in
+/// docs/internals/memory-order.d/cache.md.
 enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
 
 /// True if no move is pending or running.
@@ -63,9 +50,8 @@ class Progress {
   }
   /// -> pending, from idle or at the start of another life. Only while no other thread can find the
   /// entry.
-  void expect_submission() {
-    phase_.store_relaxed(Phase::pending);  // relaxed: `listed` publishes the entry.
-  }
+  // relaxed: `listed` publishes the entry.
+  void expect_submission() { phase_.store_relaxed(Phase::pending); }
   /// pending -> moving, unless the move has ended already.
   void notify_submission() {
     // relaxed: if it has ended there is nothing to notify, and the exchange decides the rest.
@@ -76,8 +62,7 @@ class Progress {
   }
   /// -> copied or left; wakes all waiting threads.
   void end(Phase last) {
-    // edge: entry-ended (release)
-    phase_.store_release(last);
+    phase_.store_release(last);  // edge: entry-ended (release)
     phase_.notify_all();
   }
 
@@ -155,8 +140,11 @@ struct alignas(64) EntryState : LeasedEntry {
   std::uint8_t queue = 0;
   Atomic<std::uint8_t> flags{0};
 
-  /// Bits of flags.
-  static constexpr std::uint8_t kPinned = 1;
+  /// Values of queue for entries that were taken off: without a move, or with one.
+  static constexpr std::uint8_t kOff = 254;
+  static constexpr std::uint8_t kHeldBack = 255;
+
+  static constexpr std::uint8_t kPinned = 1;  ///< Bits of flags.
   static constexpr std::uint8_t kDirty = 2;
   static constexpr std::uint8_t kKept = 4;
 
@@ -165,12 +153,10 @@ struct alignas(64) EntryState : LeasedEntry {
   }
   /// A set flag is certain to be seen once the lease of the thread that set it was found gone.
   [[nodiscard]] bool is_dirty() const {
-    // edge: dirty-written-back (acquire)
-    return (flags.load_acquire() & kDirty) != 0;
+    return (flags.load_acquire() & kDirty) != 0;  // edge: dirty-written-back (acquire)
   }
-  void mark_dirty() {
-    flags.fetch_or_relaxed(kDirty);  // relaxed: the end of the caller's lease publishes it.
-  }
+  // relaxed: the end of the caller's lease publishes it.
+  void mark_dirty() { flags.fetch_or_relaxed(kDirty); }
   void mark_clean() {
     // edge: dirty-written-back (acq_rel)
     flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kDirty));
@@ -205,13 +191,10 @@ struct alignas(64) EntryState : LeasedEntry {
 class DirtyCount {
  public:
   /// Written under one mutex.
-  void set(std::size_t count) {
-    // edge: dirty-written-back (release)
-    count_.store_release(count);
-  }
+  // edge: dirty-written-back (release)
+  void set(std::size_t count) { count_.store_release(count); }
   [[nodiscard]] bool any() const {
-    // edge: dirty-written-back (acquire)
-    return count_.load_acquire() != 0;
+    return count_.load_acquire() != 0;  // edge: dirty-written-back (acquire)
   }
 
  private:

@@ -49,8 +49,7 @@ class Ghosts {
  private:
   static constexpr std::size_t kSlotCount = 16;
   struct alignas(64) Bucket : std::array<std::uint32_t, kSlotCount> {};
-  /// Compared or moved at once.
-  using Quad [[gnu::vector_size(16)]] = std::uint32_t;
+  using Quad [[gnu::vector_size(16)]] = std::uint32_t;  ///< Compared or moved at once.
 
   [[nodiscard]] static Quad load(const Bucket& slots, std::size_t first) {
     Quad quad;

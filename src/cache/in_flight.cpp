@@ -63,8 +63,7 @@ InFlightMoves::Move& InFlightMoves::begin_move(EntryState& entry, bool is_gather
 }
 
 void InFlightMoves::decide(Move& move) noexcept {
-  // edge: move-decided (release)
-  move.undecided.store_release(0);
+  move.undecided.store_release(0);  // edge: move-decided (release)
   move.undecided.notify_all();
 }
 
@@ -125,8 +124,7 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
   try {
     is_accepted = engine.submit_batch(leader.job, batch, options) == engine::Submit::accepted;
   } catch (...) {
-    moves_.disband(members_);
-    throw;
+    is_accepted = false;  // As if it was refused.
   }
   if (!is_accepted) {
     moves_.disband(members_);
@@ -147,26 +145,31 @@ void InFlightMoves::disband(std::span<Move* const> members) noexcept {
   for (Move* const member : members) member->leader = nullptr;
 }
 
-bool InFlightMoves::wait(EntryState& entry, std::chrono::nanoseconds time_max) {
-  Move* const move = hold(entry);
-  if (move == nullptr) return true;
-  const bool has_ended = job_of(*move).wait_for(time_max);
+template <typename Use>
+void InFlightMoves::with_move(const EntryState& entry, Use use) {
+  Move* move = nullptr;
+  {
+    const Lock lock(mutex);
+    if (entry.moving == 0) return;
+    move = &moves_[entry.moving - 1];
+    ++move->user_count;
+  }
+  use(*move);
   let_go(*move);
+}
+
+bool InFlightMoves::wait(EntryState& entry, std::chrono::nanoseconds time_max) {
+  bool has_ended = true;
+  with_move(entry, [&](Move& move) { has_ended = job_of(move).wait_for(time_max); });
   return has_ended;
 }
 
 void InFlightMoves::poll(EntryState& entry) {
-  Move* const move = hold(entry);
-  if (move == nullptr) return;
-  static_cast<void>(job_of(*move).poll());
-  let_go(*move);
+  with_move(entry, [](Move& move) { static_cast<void>(job_of(move).poll()); });
 }
 
 void InFlightMoves::stop(EntryState& entry) {
-  Move* const move = hold(entry);
-  if (move == nullptr) return;
-  stop(*move);
-  let_go(*move);
+  with_move(entry, [](Move& move) { stop(move); });
 }
 
 void InFlightMoves::stop(Move& move) {
@@ -198,8 +201,7 @@ void InFlightMoves::finish(EntryState& entry) {
   }
   stop_and_wait(*move);
   const Lock lock(mutex);
-  // A thread that stops the move may still use it.
-  entry.moving = 0;
+  entry.moving = 0;  // A thread that stops the move may still use it.
   move->entry = nullptr;
   --move->user_count;
   if (over(*move)) retire(*move);
@@ -214,10 +216,8 @@ void InFlightMoves::stop_overlapping(const Region& region) {
       if (move == nullptr) return;
       ++move->user_count;
     }
-    // edge: move-decided (acquire)
-    if (move->undecided.load_acquire() != 0) {
-      // edge: move-decided (acquire)
-      move->undecided.wait_acquire(1);
+    if (move->undecided.load_acquire() != 0) {  // edge: move-decided (acquire)
+      move->undecided.wait_acquire(1);          // edge: move-decided (acquire)
     } else {
       stop_and_wait(*move);
     }
@@ -235,14 +235,6 @@ InFlightMoves::Move* InFlightMoves::find(const Region& region) {
     }
   }
   return nullptr;
-}
-
-InFlightMoves::Move* InFlightMoves::hold(EntryState& entry) {
-  const Lock lock(mutex);
-  if (entry.moving == 0) return nullptr;
-  Move& move = moves_[entry.moving - 1];
-  ++move.user_count;
-  return &move;
 }
 
 void InFlightMoves::let_go(Move& move) {
@@ -294,8 +286,7 @@ void InFlightMoves::end(const Move& move, const engine::Completion& completion) 
     entry.keep_memory();
     done = false;
   }
-  // Count first, so that a thread that has waited finds the move counted.
-  if (done) {
+  if (done) {  // Count first, so that a thread that has waited finds the move counted.
     move.owner->bytes_moved.add(entry.region().byte_count);
   } else {
     move.owner->moves_failed.add(1);

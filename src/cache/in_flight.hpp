@@ -41,8 +41,7 @@ class InFlightMoves {
   /// Here because moves outlive the shard. On its own line: misses write it, hits read its
   /// neighbours.
   alignas(64) Mutex mutex;
-  /// Here because the moves of one shard share them, and no more.
-  Counter bytes_moved;
+  Counter bytes_moved;  ///< Here because the moves of one shard share them, and no more.
   Counter moves_failed;
 
   /// Makes sure that begin_move() of `thread`, any number, has a free move.
@@ -89,11 +88,10 @@ class InFlightMoves {
     ///
     /// Fails: throws std::bad_alloc; then the caller keeps it.
     void add(RegisteredMove& registered_move);
-    /// Ends all registrations, submitted or not. Idempotent.
-    void end() noexcept;
+    void end() noexcept;  ///< Ends all registrations, submitted or not. Idempotent.
     /// Submits the copies of all entries, once. Returns whether the engine accepted the job.
     ///
-    /// Fails: throws what the policies throw, and std::bad_alloc.
+    /// Fails: throws std::bad_alloc.
     [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
 
    private:
@@ -103,10 +101,8 @@ class InFlightMoves {
 
   /// Waits for the job, if there still is one. Returns whether it has ended.
   bool wait(EntryState& entry, std::chrono::nanoseconds time_max);
-  /// Polls the job: some movers advance only then.
-  void poll(EntryState& entry);
-  /// Asks the job to end early; returns at once.
-  void stop(EntryState& entry);
+  void poll(EntryState& entry);  ///< Polls the job: some movers advance only then.
+  void stop(EntryState& entry);  ///< Asks the job to end early; returns at once.
   /// Takes the move off an entry, unless its job runs or a thread uses it. Returns whether it has
   /// none now.
   [[nodiscard]] bool try_finish(EntryState& entry) HEADRACE_REQUIRES(mutex);
@@ -140,9 +136,10 @@ class InFlightMoves {
   /// Undoes a batch that was not submitted.
   void disband(std::span<Move* const> members) noexcept;
   static void stop(Move& move);
-  /// The move must be decided.
-  static void stop_and_wait(Move& move);
-  [[nodiscard]] Move* hold(EntryState& entry);
+  static void stop_and_wait(Move& move);  ///< The move must be decided.
+  /// Calls `use` with the move of the entry, if it has one.
+  template <typename Use>
+  void with_move(const EntryState& entry, Use use);
   void let_go(Move& move);
   [[nodiscard]] static inline bool over(const Move& move);
   [[nodiscard]] static bool reads(const Move& move, const Region& region);
@@ -163,8 +160,7 @@ class InFlightMoves {
 ///   the rest   written only while the move is free.
 struct alignas(64) InFlightMoves::Move {
   engine::Job job;
-  /// Set in the first move of a batch.
-  std::unique_ptr<Group> group;
+  std::unique_ptr<Group> group;  ///< Set in the first move of a batch.
   /// Set in the other moves of a batch: the first one, whose job they share and of which they are
   /// users.
   Move* leader = nullptr;
@@ -176,8 +172,7 @@ struct alignas(64) InFlightMoves::Move {
   std::uint32_t number = 0;
   std::uint32_t user_count = 0;
   Atomic<std::uint32_t> undecided{0};
-  /// Links of the list; `next` also of its free ones.
-  Move* next = nullptr;
+  Move* next = nullptr;  ///< Links of the list; `next` also of its free ones.
   Move* previous = nullptr;
 };
 

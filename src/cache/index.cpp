@@ -62,8 +62,7 @@ void Index::grow() {
       link(*table, number, entry, entry.region(), class_of(entry.region().byte_count));
     }
   }
-  // edge: table-grown (release)
-  table_.store_release(table.get());
+  table_.store_release(table.get());  // edge: table-grown (release)
   tables_.push_back(std::move(table));
   bits_ += kGrowthBits;
 }

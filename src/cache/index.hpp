@@ -49,8 +49,7 @@ class Index {
   /// returns true. Abandons a chain after `step_max` entries: without the lock it may be cyclic.
   template <typename Accept>
   [[gnu::always_inline]] Found find(const Region& region, int step_max, Accept accept) const {
-    // edge: table-grown (acquire)
-    const Table& table = *table_.load_acquire();
+    const Table& table = *table_.load_acquire();  // edge: table-grown (acquire)
     const std::uint32_t own = class_of(region.byte_count);
     // relaxed: a lookup that misses a class just coming into use is repeated under the lock.
     const std::uint64_t all = classes_.load_relaxed();
@@ -68,8 +67,7 @@ class Index {
           return Found::entry;
         }
         if (whole.address == region.address) is_replaceable = true;
-        // edge: entry-listed (acquire)
-        reference = entry.next[reference & 1U].load_acquire();
+        reference = entry.next[reference & 1U].load_acquire();  // edge: entry-listed (acquire)
       }
     }
     return is_replaceable ? Found::replaceable : Found::nothing;
@@ -195,8 +193,7 @@ inline void Index::link(const Table& table, std::uint32_t number, EntryState& en
     // Release: a reader may arrive here through a stale link.
     // edge: entry-listed (release)
     entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.
-    // edge: entry-listed (release)
-    head.store_release(number << 1U | which);
+    head.store_release(number << 1U | which);              // edge: entry-listed (release)
   }
 }
 

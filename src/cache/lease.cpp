@@ -32,6 +32,7 @@ class Readers {
   }
   void detach(Reader& reader) noexcept {
     const Lock lock(mutex_);
+    reader.presence().state.exchange_seq_cst(Presence::kParked);  // edge: turn-seen (acq_rel)
     idle_.push_back(&reader);
   }
   [[nodiscard]] Registry& registry() { return registry_; }
@@ -81,6 +82,7 @@ void Reader::grow() {
   const std::uint32_t count = std::max(Chunk::kSlotCountMin, slot_count_);
   auto chunk = std::make_unique<Chunk>();
   chunk->slot_count = count;
+  chunk->presence = &presence_;
   chunk->slots =
       static_cast<Slot*>(::operator new(count * sizeof(Slot), std::align_val_t{kApartBytes}));
   std::uninitialized_value_construct_n(chunk->slots, count);
@@ -102,10 +104,8 @@ Slot& Reader::search() {
       chunk = chunks_[chunk_index_];
     }
     Slot& slot = chunk->slots[slot_index_];
-    // edge: lease-ended (acquire)
-    if (slot.word.load_acquire() != 0) continue;
-    // relaxed: only this thread writes it.
-    if (chunk->used_count.load_relaxed() <= slot_index_) {
+    if (slot.word.load_acquire() != 0) continue;            // edge: lease-ended (acquire)
+    if (chunk->used_count.load_relaxed() <= slot_index_) {  // relaxed: only this thread writes it.
       // seq_cst, as the occupy() that follows, which sees a dropper that reads the old count.
       chunk->used_count.exchange_seq_cst(slot_index_ + 1);
     }

@@ -50,13 +50,18 @@
 
 namespace headrace::cache::detail {
 
-/// `leaving` and above: one value per shard, see leaving_from().
+/// `leaving` and above: one value per dropper, see leaving_from().
 enum class Listing : std::uint32_t { absent, listed, dropped, leaving };
 
-/// `leaving` and the dropper's shard in one word: read separately, the two could belong to
-/// different lives of the entry.
-[[nodiscard]] constexpr Listing leaving_from(std::uint16_t shard) {
-  return Listing{static_cast<std::uint32_t>(Listing::leaving) + shard};
+/// As a dropper, the holder of a turn has a number above those of shards.
+[[nodiscard]] constexpr std::uint32_t dropper_of(std::uint64_t turn) {
+  return 0x10000U + static_cast<std::uint32_t>(turn % 0x40000000U);
+}
+
+/// `leaving` and the dropper in one word: read separately, the two could belong to different lives
+/// of the entry. A dropper is the holder of a shard's mutex, or of a turn.
+[[nodiscard]] constexpr Listing leaving_from(std::uint32_t dropper) {
+  return Listing{static_cast<std::uint32_t>(Listing::leaving) + dropper};
 }
 
 /// The part of an entry that leases use.
@@ -97,29 +102,64 @@ struct alignas(16) Slot {
 /// for readers and a heavy one for droppers.
 enum class Barriers : std::uint8_t { equal, unequal };
 
+/// What droppers know about a reader without a barrier.
+///
+/// | state   | set by                                    | accesses                | a dropper | |
+/// ------- | ----------------------------------------- | ----------------------- | -------------- |
+/// | active  | reader, in its next access                | light barrier           | needs its turn
+/// | | parking | dropper, before its heavy barrier         | full barrier, -> active | needs its
+/// turn | | parked  | that dropper, after it; thread that ends; | full barrier, -> active | sees
+/// its slots | |         | constructor; always if barriers are equal |                         | |
+///
+/// A reader that has seen a turn uses no entry that was marked before it, and its earlier slots are
+/// visible to the dropper that sees that. Threads see a turn at each miss; those that rest are
+/// parked.
+struct Presence {
+  static constexpr std::uint32_t kActive = 0;
+  static constexpr std::uint32_t kParked = 1;
+  static constexpr std::uint32_t kParking = 2;
+
+  explicit Presence(Barriers barriers)
+      : when_active(barriers == Barriers::unequal ? kActive : kParked) {}
+
+  Atomic<std::uint32_t> state{kParked};
+  const std::uint32_t when_active;
+  Atomic<std::uint64_t> seen_turn{0};
+
+  void see(std::uint64_t turn) {
+    // relaxed: only the reader writes it.
+    // edge: turn-seen (release)
+    if (seen_turn.load_relaxed() != turn) seen_turn.store_release(turn);
+  }
+  /// Dropper: whether it sees all slots of entries that were marked before `turn`.
+  [[nodiscard]] bool has_seen(std::uint64_t turn) const {
+    // seq_cst: listing before state here, state before listing in occupy().
+    // edge: turn-seen (acquire)
+    return state.load_seq_cst() == kParked || seen_turn.load_acquire() >= turn;
+  }
+};
+
 /// Leases `entry` in an empty slot of the calling thread. Returns whether it is listed: if not,
 /// the caller must vacate the slot.
-[[nodiscard]] inline bool occupy(Slot& slot, LeasedEntry& entry, Barriers barriers) {
-  const auto word = reinterpret_cast<std::uintptr_t>(&entry);
+[[nodiscard]] inline bool occupy(Slot& slot, LeasedEntry& entry, Presence& presence) {
+  auto word = reinterpret_cast<std::uintptr_t>(&entry);
   slot.share_count.store_relaxed(1);  // relaxed: no other thread knows the lease yet.
-  if (barriers == Barriers::unequal) [[likely]] {
-    // edge: lease-ended (release)
-    slot.word.store_release(word);
-    platform::light_barrier();
-  } else {
-    // seq_cst: slot before listing here, listing before slots in the dropper; see above.
+  slot.word.store_release(word);      // edge: lease-ended (release)
+  platform::light_barrier();
+  // relaxed: ordered by that barrier.
+  if (presence.state.load_relaxed() != Presence::kActive) [[unlikely]] {
+    presence.state.exchange_seq_cst(presence.when_active);
+    // seq_cst: slot before listing here, listing before slots in the dropper. Fails if marked.
     // edge: lease-ended (acq_rel)
-    slot.word.exchange_seq_cst(word);
+    slot.word.compare_exchange_seq_cst(word, word);
   }
-  // edge: entry-listed (acquire)
-  return entry.listing.load_seq_cst() == Listing::listed;
+  return entry.listing.load_seq_cst() == Listing::listed;  // edge: entry-listed (acquire)
 }
 
 /// Empties the slot. Returns the entry if the caller must end it: it was dropped, and this was its
 /// last lease.
 [[nodiscard]] inline LeasedEntry* vacate(Slot& slot) {
-  // edge: lease-ended (acq_rel)
-  const std::uintptr_t word = slot.word.exchange_acq_rel(0);
+  const std::uintptr_t word = slot.word.exchange_acq_rel(0);  // edge: lease-ended (acq_rel)
   if ((word & Slot::kMark) == 0) return nullptr;
   LeasedEntry* const entry = Slot::entry_of(word);
   // edge: entry-released (acq_rel)
@@ -143,22 +183,26 @@ inline bool share(Slot& slot) {
   // The only share needs no subtraction: no other thread can copy it.
   // edge: lease-shared (acquire)
   if (slot.share_count.load_acquire() != 1) {
-    // edge: lease-shared (acq_rel)
-    if (slot.share_count.fetch_sub_acq_rel(1) != 1) return nullptr;
+    if (slot.share_count.fetch_sub_acq_rel(1) != 1) return nullptr;  // edge: lease-shared (acq_rel)
   }
   return vacate(slot);
 }
 
 /// Dropper: from now on readers ignore the entry. Sets its holder_count to `count`.
-inline void mark_leaving(LeasedEntry& entry, std::uint16_t shard, std::uint32_t count) {
+inline void mark_leaving(LeasedEntry& entry, std::uint32_t dropper, std::uint32_t count) {
   entry.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
   // seq_cst, and a barrier before the slots are read: see above.
-  entry.listing.exchange_seq_cst(leaving_from(shard));
+  entry.listing.exchange_seq_cst(leaving_from(dropper));
+}
+/// Dropper of an entry that all readers see dropped: makes it its own, with a holder_count of 1.
+inline void claim_dropped(LeasedEntry& entry, std::uint32_t dropper) {
+  entry.holder_count.store_relaxed(1);  // relaxed: no slot is marked, and readers ignore the entry.
+  entry.listing.store_relaxed(leaving_from(dropper));  // relaxed: as above.
 }
 /// Dropper, in a scan: whether it has marked this entry.
-[[nodiscard]] inline bool is_leaving(const LeasedEntry& entry, std::uint16_t shard) {
-  // relaxed: this value is set and replaced only under the caller's mutex.
-  return entry.listing.load_relaxed() == leaving_from(shard);
+[[nodiscard]] inline bool is_leaving(const LeasedEntry& entry, std::uint32_t dropper) {
+  // relaxed: this value is set and replaced only by the caller, or under its mutex.
+  return entry.listing.load_relaxed() == leaving_from(dropper);
 }
 /// Dropper, under its mutex: the entry will end. Without it the next dropper would take the entry
 /// for one of its own and mark passing readers: it would end twice.
@@ -168,13 +212,11 @@ inline void mark_dropped(LeasedEntry& entry) {
 }
 /// Dropper: readers may use the entry again.
 inline void list_again(LeasedEntry& entry) {
-  // edge: entry-listed (release)
-  entry.listing.store_release(Listing::listed);
+  entry.listing.store_release(Listing::listed);  // edge: entry-listed (release)
 }
 /// Dropper: releases its part of holder_count. Returns whether it must end the entry.
 [[nodiscard]] inline bool leave_to_holders(LeasedEntry& entry) {
-  // edge: entry-released (acq_rel)
-  return entry.holder_count.fetch_sub_acq_rel(1) == 1;
+  return entry.holder_count.fetch_sub_acq_rel(1) == 1;  // edge: entry-released (acq_rel)
 }
 
 /// Marks the lease of `entry`, which is leaving, in a slot that had `word`. The dropper has a
@@ -199,8 +241,8 @@ struct alignas(64) Chunk {
   std::uint32_t slot_count = 0;
   /// Slots from this index on were never occupied.
   Atomic<std::uint32_t> used_count{0};
-  /// Aligned to kApartBytes.
-  Slot* slots = nullptr;
+  Slot* slots = nullptr;         ///< Aligned to kApartBytes.
+  Presence* presence = nullptr;  ///< Of the owner.
 };
 
 /// All chunks of the process.
@@ -215,9 +257,36 @@ class Registry {
   void separate() const {
     if (barriers_ == Barriers::unequal) platform::heavy_barrier();
   }
+  /// Dropper: begins a turn, after it has marked entries as leaving.
+  [[nodiscard]] std::uint64_t begin_turn() {
+    return turn_.fetch_add_acq_rel(1) + 1;  // edge: turn-begun (acq_rel)
+  }
+  // edge: turn-begun (acquire)
+  [[nodiscard]] std::uint64_t turn() const { return turn_.load_acquire(); }
+  /// Whether each reader has seen `turn`: then what was marked before it needs no barrier.
+  [[nodiscard]] bool is_seen(std::uint64_t turn) const {
+    // edge: chunk-registered (acquire)
+    for (const Chunk* chunk = head_.load_seq_cst(); chunk != nullptr; chunk = chunk->next) {
+      if (!chunk->presence->has_seen(turn)) return false;
+    }
+    return true;
+  }
+  /// As separate(); parks all readers. `turn` is the caller's.
+  void separate_and_park(std::uint64_t turn) const {
+    const std::uint32_t parking = Presence::kParking + dropper_of(turn);
+    const auto replace = [&](std::uint32_t from, std::uint32_t to) {
+      // edge: chunk-registered (acquire)
+      for (const Chunk* chunk = head_.load_seq_cst(); chunk != nullptr; chunk = chunk->next) {
+        std::uint32_t expected = from;
+        chunk->presence->state.compare_exchange_seq_cst(expected, to);
+      }
+    };
+    replace(Presence::kActive, parking);
+    separate();
+    replace(parking, Presence::kParked);
+  }
   void add(Chunk& chunk) {
-    // relaxed: the exchange decides.
-    Chunk* head = head_.load_relaxed();
+    Chunk* head = head_.load_relaxed();  // relaxed: the exchange decides.
     do {
       chunk.next = head;
       // seq_cst, as occupy(): a thread that occupies its slots sees a dropper that misses them.
@@ -232,8 +301,7 @@ class Registry {
       const std::uint32_t count = chunk->used_count.load_seq_cst();
       for (std::uint32_t i = 0; i < count; ++i) {
         Slot& slot = chunk->slots[i];
-        // edge: lease-ended (acquire)
-        const std::uintptr_t word = slot.word.load_seq_cst();
+        const std::uintptr_t word = slot.word.load_seq_cst();  // edge: lease-ended (acquire)
         if (word != 0) visit(slot, word);
       }
     }
@@ -242,6 +310,7 @@ class Registry {
  private:
   const Barriers barriers_;
   Atomic<Chunk*> head_{nullptr};
+  Atomic<std::uint64_t> turn_{0};
 };
 
 /// The place of a reader in arrays of segments, of which number k has kFirstCount << k elements.
@@ -264,24 +333,24 @@ struct ReaderPlace {
 class alignas(kApartBytes) Reader {
  public:
   Reader(Registry& registry, std::uint32_t index)
-      : barriers_(registry.barriers()), place_(index), registry_(registry) {
+      : presence_(registry.barriers()), place_(index), registry_(registry) {
     grow();
   }
   Reader& operator=(Reader&&) = delete;
 
   /// The reader of the calling thread, which lives as long as the process.
   [[nodiscard]] static Reader& mine() { return this_one_ != nullptr ? *this_one_ : attach(); }
-  /// The registry that droppers scan.
-  [[nodiscard]] static Registry& registry();
+  [[nodiscard]] static Registry& registry();  ///< The registry that droppers scan.
 
-  [[nodiscard]] Barriers barriers() const { return barriers_; }
+  [[nodiscard]] Presence& presence() { return presence_; }
   /// Unique among readers.
   [[nodiscard]] ReaderPlace place() const { return place_; }
+  /// Between accesses: this thread sees what has been marked.
+  void see_turn() { presence_.see(registry_.turn()); }
   /// An empty slot, most likely the last one used. Allocates only if half of them are occupied.
   [[nodiscard]] Slot& take() {
     Slot& slot = *last_;
-    // edge: lease-ended (acquire)
-    if (slot.word.load_acquire() == 0) [[likely]]
+    if (slot.word.load_acquire() == 0) [[likely]]  // edge: lease-ended (acquire)
       return slot;
     return search();
   }
@@ -300,13 +369,12 @@ class alignas(kApartBytes) Reader {
   [[gnu::tls_model("initial-exec")]] static thread_local constinit Reader* this_one_;
 
   Slot* last_ = nullptr;
-  const Barriers barriers_;
+  Presence presence_;
   const ReaderPlace place_;
   Registry& registry_;
   std::uint32_t chunk_count_ = 0;
   std::uint32_t slot_count_ = 0;
-  /// Where search() continues.
-  std::uint32_t chunk_index_ = 0;
+  std::uint32_t chunk_index_ = 0;  ///< Where search() continues.
   std::uint32_t slot_index_ = 0;
   /// Each as long as all before it together.
   std::array<Chunk*, kChunkMax> chunks_{};

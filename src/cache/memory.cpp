@@ -126,8 +126,7 @@ class Slabs final : public MemorySource {
   static constexpr std::size_t kPageBytes = 4096;
   static constexpr std::size_t kObjectMax = kSlabBytes / kPageBytes;
   static constexpr std::size_t kPagesMax = kObjectMax / 2;
-  /// The number of all kinds with one object.
-  static constexpr std::size_t kLarge = 8 + 5 * 4;
+  static constexpr std::size_t kLarge = 8 + 5 * 4;  ///< The number of all kinds with one object.
   /// After a refusal of upstream, one request in kAskOneOf asks again until memory is freed.
   static constexpr std::uint32_t kAskOneOf = 64;
 

@@ -136,8 +136,7 @@ void Order::expire(EntryState& entry) {
 void Order::gone(const EntryState& entry) {
   if (policy_ != Eviction::s3_fifo) return;
   if (entry.queue != kSmall || !marks_of(entry).is_ordinary()) return;
-  // As many ghosts as entries.
-  ghosts_.add(entry.region().address, count() + kGhostMin);
+  ghosts_.add(entry.region().address, count() + kGhostMin);  // As many ghosts as entries.
 }
 
 EntryState* Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {

@@ -76,8 +76,7 @@ class Order {
   ///
   /// Threading: shared.
   void touch(EntryState& entry, Hint hint) const {
-    // relaxed throughout: advisory, may be lost.
-    const Marks marks(entry.marks.load_relaxed());
+    const Marks marks(entry.marks.load_relaxed());  // relaxed throughout: advisory, may be lost.
     if (hint.kind() != Hint::Kind::unknown) [[unlikely]] {
       const Marks said = marks_for(hint);
       if (said.word() != marks.word()) entry.marks.store_relaxed(said.word());
@@ -108,10 +107,8 @@ class Order {
   /// needs the room and is not in the order yet: if it is promised, entries promised for an earlier
   /// time stay.
   [[nodiscard]] Pool::Taken propose(Hint newcomer);
-  /// Puts back an entry that was proposed and stays.
-  void put_back(std::uint32_t number);
-  /// Reports that an entry that was proposed is gone.
-  void gone(const EntryState& entry);
+  void put_back(std::uint32_t number);  ///< Puts back an entry that was proposed and stays.
+  void gone(const EntryState& entry);   ///< Reports that an entry that was proposed is gone.
   /// Calls `visit(number)` for every entry; `visit` may remove it.
   template <typename Visit>
   void for_each(Visit visit) {
@@ -136,12 +133,10 @@ class Order {
     std::uint32_t newest = 0;
     std::uint32_t count = 0;
   };
-  /// Use counts saturate here.
-  static constexpr std::uint32_t kUseCountMax = 3;
+  static constexpr std::uint32_t kUseCountMax = 3;  ///< Use counts saturate here.
   /// Reads promised for later than this could not be told from overdue ones.
   static constexpr std::uint32_t kPromiseMax = 1U << 28U;
-  /// Location of an entry: a queue, or promises_.
-  static constexpr std::uint8_t kMain = 0;
+  static constexpr std::uint8_t kMain = 0;  ///< Location of an entry: a queue, or promises_.
   static constexpr std::uint8_t kSmall = 1;
   static constexpr std::uint8_t kSpent = 2;
   static constexpr std::uint8_t kPromises = 3;

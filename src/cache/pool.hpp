@@ -76,7 +76,6 @@ class Pool {
     stash.first = entry.older;
     return {number, &entry};
   }
-  [[nodiscard]] std::uint32_t take(Stash& stash) { return take_entry(stash).number; }
   void give_back(std::uint32_t number) noexcept {
     const Lock lock(mutex_);
     (*this)[number].older = free_;

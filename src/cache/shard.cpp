@@ -30,11 +30,9 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
   const auto make_way = [&](std::uint32_t old_number) {
     EntryState& old = core_.pool[old_number];
     if (old.region().address != region.address) return;
-    // relaxed: under the lock.
-    if (old.listing.load_relaxed() != Listing::listed) return;
-    if (old.is_dirty()) return;  // It stays until its bytes have been written back.
-    // The longer entry takes over the pin.
-    is_pinned = is_pinned || old.is_pinned();
+    if (old.listing.load_relaxed() != Listing::listed) return;  // relaxed: under the lock.
+    if (old.is_dirty()) return;                // It stays until its bytes have been written back.
+    is_pinned = is_pinned || old.is_pinned();  // The longer entry takes over the pin.
     if (ended(old.progress.now())) return take_off(old_number, leaving);
     index_.remove(old_number, old);
     order_.remove(old_number);
@@ -66,8 +64,7 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
     if (replace(entry.region(), leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
     drop(leaving, gone);
   }
-  // edge: entry-listed (release)
-  entry.listing.store_release(Listing::listed);
+  entry.listing.store_release(Listing::listed);  // edge: entry-listed (release)
   index_.add(number, entry);
   order_.add(number, entry, newcomer.hint);
   published.move = &moves_.begin_move(entry, newcomer.is_gathered, thread);
@@ -97,155 +94,92 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
 // Locks of a list: Clang's analysis cannot follow them.
 HEADRACE_TSA(no_thread_safety_analysis)
 bool Shard::evict(std::span<const std::unique_ptr<Shard>> shards, std::uint64_t byte_count,
-                  Hint newcomer, std::uint64_t spare_bytes, Evicted& evicted) {
+                  std::uint32_t share, Hint newcomer, Room::Off& off) {
   for (const std::unique_ptr<Shard>& shard : shards) shard->moves_.mutex.lock();
   std::uint64_t gained = 0;
   for (const std::unique_ptr<Shard>& shard : shards) {
+    gained += shard->propose(byte_count - gained, share, newcomer);
     if (gained >= byte_count) break;
-    gained += shard->propose(byte_count - gained, newcomer);
   }
   for (const std::unique_ptr<Shard>& shard : shards) {
-    shard->decide(gained >= byte_count, spare_bytes, evicted);
+    shard->decide(gained >= byte_count, off);
     shard->moves_.mutex.unlock();
   }
   return gained >= byte_count;
 }
 
-std::uint64_t Shard::propose(std::uint64_t byte_count, Hint newcomer) {
-  Pool& pool = core_.pool;
-  const std::uint64_t bulk_bytes = room_.bytes_used() / kBulkOneOf;
-  const std::uint32_t bulk_count = std::min(kBulkCount, index_.count() / kBulkShareMax);
-  // What was invalidated is freed by the same barrier.
-  proposed_ = std::exchange(retired_, {});
-  std::uint64_t gained = std::exchange(retired_bytes_, 0);
-  for (std::uint32_t number = proposed_.first; number != 0; number = pool[number].older) {
-    mark_leaving(pool[number], number_, 0);
-  }
-  for (std::uint32_t count_before = 0;; count_before = proposed_.count) {
-    std::uint32_t* last = &proposed_.first;
-    while (*last != 0) last = &pool[*last].older;
-    // More than is needed: the barrier below costs as much as many misses.
-    while (gained < byte_count || (gained < bulk_bytes && proposed_.count < bulk_count)) {
-      const auto [number, proposed] = order_.propose(newcomer);
-      if (number == 0) break;
-      EntryState& entry = *proposed;
-      if (entry.is_pinned() || entry.is_dirty() || !ended(entry.progress.now())) {
-        passed_over_.push(number, entry);
-        continue;
-      }
-      mark_leaving(entry, number_, 0);
-      *last = number;
-      last = &entry.older;
-      ++proposed_.count;
-      gained += core_.footprint(entry);
+std::uint64_t Shard::propose(std::uint64_t byte_count, std::uint32_t share, Hint newcomer) {
+  const std::uint64_t bulk_bytes = room_.bytes_used() / kBulkOneOf / share;
+  const std::uint32_t bulk_count = std::min(kBulkCount / share, index_.count() / kBulkShareMax);
+  // Those that are held: the others may be, which free_off() will see.
+  const std::uint32_t round = ++round_;
+  core_.for_each_lease([&](Slot&, std::uintptr_t, EntryState& entry) {
+    // relaxed: under the lock, if it is of this shard.
+    if (entry.shard_number() == number_ && entry.listing.load_relaxed() == Listing::listed) {
+      entry.holder_count.store_relaxed(round);
     }
-    *last = 0;
-    if (proposed_.count == count_before) break;
-    // Most of those that are held are seen without a barrier, which is needed only for the others.
-    if (look_for_holders(false)) gained -= pass_over_held();
-    if (proposed_.count != 0) {
-      look_for_holders(true);
-      gained -= pass_over_held();
+  });
+  std::uint64_t gained = retired_bytes_;
+  // More than is needed: a barrier costs as much as many misses.
+  while (gained < byte_count || (gained < bulk_bytes && proposed_.count < bulk_count)) {
+    const auto [number, entry] = order_.propose(newcomer);
+    if (number == 0) break;
+    if (entry->is_pinned() || entry->is_dirty() || !ended(entry->progress.now()) ||
+        entry->holder_count.load_relaxed() == round) {  // relaxed: under the lock.
+      passed_over_.push(number, *entry);
+    } else {
+      proposed_.push(number, *entry);
+      gained += core_.footprint(*entry);
     }
-    if (gained >= byte_count) break;
   }
   return gained;
 }
 
-std::uint64_t Shard::pass_over_held() {
-  std::uint64_t byte_count = 0;
-  for (std::uint32_t* at = &proposed_.first; *at != 0;) {
-    const std::uint32_t number = *at;
-    EntryState& entry = core_.pool[number];
-    // relaxed: written under the lock.
-    if (entry.holder_count.load_relaxed() == 0 && !entry.is_dirty()) [[likely]] {
-      at = &entry.older;
-      continue;
+void Shard::decide(bool is_evicted, Room::Off& off) {
+  if (is_evicted) {
+    core_.evictions.add(proposed_.count);
+    while (const std::uint32_t number = proposed_.pop(core_.pool)) {
+      EntryState& entry = core_.pool[number];
+      index_.remove(number, entry);
+      order_.gone(entry);
+      put_off(number, entry, off);
     }
-    *at = entry.older;
-    --proposed_.count;
-    byte_count += core_.footprint(entry);
-    if (entry.queue == kRetired) {
-      mark_dropped(entry);
-      retire(number, entry);
-    } else {
-      list_again(entry);
-      passed_over_.push(number, entry);
-    }
+    take_retired(off);
   }
-  return byte_count;
-}
-
-void Shard::decide(bool is_evicted, std::uint64_t spare_bytes, Evicted& evicted) {
-  Pool& pool = core_.pool;
-  if (proposed_.count + passed_over_.count == 0) return;
-  while (const std::uint32_t number = proposed_.pop(pool)) {
-    EntryState& entry = pool[number];
-    const bool is_retired = entry.queue == kRetired;
-    if (is_evicted || is_retired) {
-      if (!is_retired) {
-        index_.remove(number, entry);
-        order_.gone(entry);
-        ++evicted.count;
-      }
-      mark_dropped(entry);
-      if (is_evicted && core_.footprint(entry) == spare_bytes && !entry.is_memory_kept() &&
-          (entry.moving == 0 || moves_.try_finish(entry))) {
-        evicted.spares.push(number, entry);
-      } else {
-        entry.holder_count.store_relaxed(1);  // relaxed: it has no holders.
-        evicted.gone.push(number, entry);
-      }
-    } else {
-      list_again(entry);
-      passed_over_.push(pool, number);
-    }
-  }
-  while (const std::uint32_t number = passed_over_.pop(pool)) order_.put_back(number);
+  while (const std::uint32_t number = proposed_.pop(core_.pool)) order_.put_back(number);
+  while (const std::uint32_t number = passed_over_.pop(core_.pool)) order_.put_back(number);
 }
 
 void Shard::drop_unheld(EntryList& gone) {
   const Lock lock(moves_.mutex);
-  Pool& pool = core_.pool;
+  EntryList leaving;
+  take_superseded(leaving, [](const EntryState&) { return true; });
+  drop(leaving, gone);
   order_.for_each([&](std::uint32_t number) {
-    const EntryState& entry = pool[number];
-    if (!entry.is_pinned() && !entry.is_dirty()) mark_leaving(pool[number], number_, 0);
+    EntryState& entry = core_.pool[number];
+    if (!entry.is_pinned() && !entry.is_dirty()) mark_leaving(entry, number_, 0);
   });
-  EntryList superseded;
-  while (const std::uint32_t number = superseded_.pop(pool)) {
-    mark_leaving(pool[number], number_, 0);
-    superseded.push(pool, number);
-  }
-  look_for_holders(true);
+  registry_.separate();
+  // relaxed, here and below: under the lock.
+  for_each_leaving(
+      [](Slot&, std::uintptr_t, EntryState& entry) { entry.holder_count.store_relaxed(1); });
   order_.for_each([&](std::uint32_t number) {
-    EntryState& entry = pool[number];
+    EntryState& entry = core_.pool[number];
     if (!is_leaving(entry, number_)) return;
-    // relaxed, here and below: under the lock.
     if (entry.holder_count.load_relaxed() != 0 || entry.is_dirty()) return list_again(entry);
     order_.remove(number);
     index_.remove(number, entry);
     entry.holder_count.store_relaxed(1);
     mark_dropped(entry);
-    gone.push(pool, number);
+    gone.push(core_.pool, number);
   });
-  while (const std::uint32_t number = superseded.pop(pool)) {
-    EntryState& entry = pool[number];
-    mark_dropped(entry);
-    if (entry.holder_count.load_relaxed() != 0) {
-      superseded_.push(pool, number);
-    } else {
-      entry.holder_count.store_relaxed(1);
-      gone.push(pool, number);
-    }
-  }
 }
 
 template <typename Visit>
 void Shard::for_each_overlapping(const Region& region, Visit visit) {
   const auto visit_listed = [&](std::uint32_t number) {
     const EntryState& entry = core_.pool[number];
-    // relaxed: under the lock.
-    if (entry.listing.load_relaxed() != Listing::listed) return;
+    if (entry.listing.load_relaxed() != Listing::listed) return;  // relaxed: under the lock.
     if (entry.region().overlaps(region)) visit(number);
   };
   if (index_.block_count(region) > index_.count()) {
@@ -266,7 +200,7 @@ void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_
   drop(leaving, gone);
 }
 
-Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) {
+Shard::Retired Shard::retire_overlapping(const Region& region) {
   const Lock lock(moves_.mutex);
   Retired found;
   EntryList taken;  // Lambdas are analysed without the mutex.
@@ -284,29 +218,40 @@ Shard::Retired Shard::retire_overlapping(const Region& region, EntryList& gone) 
   found.is_all = found.is_all && superseded_.count == 0;
   found.count = taken.count;
   while (const std::uint32_t number = taken.pop(core_.pool)) retire(number, core_.pool[number]);
-  if (retired_.count >= kBulkCount || retired_bytes_ > retired_max_) drop_retired(gone);
+  if (retired_bytes_ > retired_max_) found.is_much = put_retired() > kRetiredMax;
   return found;
 }
 
 void Shard::retire(std::uint32_t number, EntryState& entry) {
-  entry.queue = kRetired;
   retired_bytes_ += core_.footprint(entry);
   retired_.push(number, entry);
 }
 
-void Shard::end_retired(EntryList& gone) {
+void Shard::give_retired() {
   const Lock lock(moves_.mutex);
-  drop_retired(gone);
+  put_retired();
 }
 
-void Shard::drop_retired(EntryList& gone) {
-  EntryList leaving;
+std::uint64_t Shard::put_retired() {
+  Room::Off off;
+  take_retired(off);
+  off.turn = registry_.begin_turn();
+  return room_.put_off(core_.pool, off);
+}
+
+void Shard::take_retired(Room::Off& off) {
   while (const std::uint32_t number = retired_.pop(core_.pool)) {
-    mark_leaving(core_.pool[number], number_, 1);
-    leaving.push(core_.pool, number);
+    put_off(number, core_.pool[number], off);
   }
-  retired_bytes_ = 0;
-  drop(leaving, gone);
+  off.retired_bytes += std::exchange(retired_bytes_, 0);
+}
+
+void Shard::put_off(std::uint32_t number, EntryState& entry, Room::Off& off) {
+  const bool is_free = !entry.is_memory_kept() && moves_.try_finish(entry);
+  entry.queue = is_free ? EntryState::kOff : EntryState::kHeldBack;
+  mark_leaving(entry, number_, 0);
+  mark_dropped(entry);
+  off.entries.push(number, entry);
 }
 
 void Shard::drop_all(EntryList& gone) {
@@ -325,8 +270,7 @@ std::size_t Shard::pin(const Region& region, bool pinned) {
     return false;
   });
   for (EntryState* const entry : found) {
-    // relaxed: read under the lock.
-    if (pinned) {
+    if (pinned) {  // relaxed: read under the lock.
       entry->flags.fetch_or_relaxed(EntryState::kPinned);
     } else {
       entry->flags.fetch_and_relaxed(static_cast<std::uint8_t>(~EntryState::kPinned));
@@ -337,18 +281,7 @@ std::size_t Shard::pin(const Region& region, bool pinned) {
 
 bool Shard::is_listed(std::uint32_t number) {
   const Lock lock(moves_.mutex);
-  // relaxed: under the lock.
-  return core_.pool[number].listing.load_relaxed() == Listing::listed;
-}
-
-bool Shard::look_for_holders(bool with_barrier) {
-  if (with_barrier) registry_.separate();
-  bool is_any = false;
-  for_each_leaving([&](Slot&, std::uintptr_t, EntryState& entry) {
-    entry.holder_count.store_relaxed(1);  // relaxed: under the lock.
-    is_any = true;
-  });
-  return is_any;
+  return core_.pool[number].listing.load_relaxed() == Listing::listed;  // relaxed: under the lock.
 }
 
 void Shard::drop(EntryList& leaving, EntryList& gone) {
@@ -386,11 +319,8 @@ void Shard::take_superseded(EntryList& leaving, Condition condition) {
 
 template <typename Visit>
 void Shard::for_each_leaving(Visit visit) {
-  registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
-    auto* const entry = static_cast<EntryState*>(Slot::entry_of(word));
-    // It may belong to another cache and have been freed.
-    if (core_.pool.number_of(entry) == 0) return;
-    if (is_leaving(*entry, number_)) visit(slot, word, *entry);
+  core_.for_each_lease([&](Slot& slot, std::uintptr_t word, EntryState& entry) {
+    if (is_leaving(entry, number_)) visit(slot, word, entry);
   });
 }
 

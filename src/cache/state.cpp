@@ -242,12 +242,12 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
 
 inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evicting evicting,
                                              Slot*& slot) {
+  miss.reader.see_turn();
   Reservation memory(*core_, shard.room(), shard.node(), miss.footprint_bytes);
   Attempt attempt = reserve(miss, shard, evicting, memory, slot);
   if (attempt != Attempt::reserved) return attempt;
   if (shards_per_node_ > 1 && &shard == &wide_shard_of(node_of(shard))) [[unlikely]] {
-    // What it replaces may be in another shard.
-    EntryList gone;
+    EntryList gone;  // What it replaces may be in another shard.
     const Region first{miss.region.address, 1};
     slot = shard_of(node_of(shard), first)
                .make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
@@ -285,8 +285,7 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
   try {
     attempt = submit(miss, shard, number, *published.move);
   } catch (...) {
-    // No memory, or a policy of the engine that throws.
-    attempt = Attempt::refused;
+    attempt = Attempt::refused;  // No memory, or a policy of the engine that throws.
   }
   if (attempt != Attempt::refused) [[likely]] {
     slot = own;
@@ -303,7 +302,11 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
                                                Reservation& memory, Slot*& slot) {
   try {
     for (bool has_made_way = false;;) {
-      if (memory.try_reuse(miss.counts.spares)) return Attempt::reserved;
+      if (memory.try_reuse(miss.counts.spares)) {
+        if (memory.is_low) [[unlikely]]
+          static_cast<void>(evict_ahead(miss, shard));
+        return Attempt::reserved;
+      }
       if (!memory.try_reserve()) [[unlikely]] {
         if (!make_room(miss, shard, evicting, has_made_way, memory, slot)) return Attempt::no_room;
         if (slot != nullptr) return Attempt::found;
@@ -332,8 +335,7 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
   if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
   if (!std::exchange(has_made_way, true)) {
     if (room.has_spares()) core_->free_spares(room);  // They have another length.
-    // Then drop what the entry will replace.
-    EntryList gone;
+    EntryList gone;                                   // Then drop what the entry will replace.
     slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
     end(gone, EventKind::dropped);
     return true;
@@ -349,8 +351,7 @@ inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, st
   // The move can be found: a change that begins from here on waits for it.
   InFlightMoves::RegisteredMove registered_move(move);
   if (!core_->write_back_overlapping(miss.region)) return Attempt::refused;
-  // Ask the kernel only if there is a choice.
-  std::optional<NodeId> source_node;
+  std::optional<NodeId> source_node;  // Ask the kernel only if there is a choice.
   if (core_->rooms.size() > 1) source_node = platform::node_of_address(miss.source.data());
   if (miss.newcomer.is_gathered) {
     gather_move(*miss.gather, shard, number, source_node, registered_move);
@@ -387,45 +388,6 @@ engine::SubmitOptions CacheState::options_for(const Shard& shard,
   options.target_node = shard.node();
   options.policy = mover_ ? &mover_ : nullptr;
   return options;
-}
-
-bool CacheState::evict(const Miss& miss, Shard& shard, std::uint64_t byte_count) {
-  Shard::Evicted evicted;
-  const auto evict = [&](std::span<const std::unique_ptr<Shard>> shards) {
-    // Spares cause no events, so with an observer there are none.
-    return Shard::evict(shards, byte_count, miss.newcomer.hint,
-                        core_->observer ? 0 : miss.footprint_bytes, evicted);
-  };
-  // Of two shards the one with more entries, so that they stay about equal; if that is not enough,
-  // all.
-  const auto all = shards_of(shard);
-  turns_.add(1);
-  const std::unique_ptr<Shard>& other = all[turns_.value() % all.size()];
-  const Shard& first = other->count() > shard.count() ? *other : shard;
-  const auto one = std::span(shards_).subspan(first.number(), 1);
-  std::uint64_t wanted_byte_count = byte_count;
-  while (!evict(one) && (all.size() == 1 || !evict(all))) {
-    end(evicted.gone, std::nullopt);  // Only what had been retired.
-    // Dirty entries are evicted last, because writing back costs another copy. On this thread: the
-    // mover might need it. As many as are enough; if some of them are held, twice as many.
-    std::uint64_t hoped_byte_count = 0;
-    std::uint32_t last_number = 0;
-    const auto claimed = core_->dirty.claim([&](std::uint32_t number) {
-      if (!is_on(number, shard.node())) return false;
-      if (number == last_number) return true;
-      if (hoped_byte_count >= wanted_byte_count) return false;
-      last_number = number;
-      hoped_byte_count += core_->footprint(core_->pool[number]);
-      return true;
-    });
-    if (claimed.empty()) return core_->free_spares(shard.room());
-    core_->write_back(claimed);
-    wanted_byte_count *= 2;
-  }
-  core_->evictions.add(evicted.count);
-  shard.room().keep_spares(core_->pool, evicted.spares, miss.footprint_bytes);
-  end(evicted.gone, EventKind::evicted);
-  return true;
 }
 
 bool CacheState::is_on(std::uint32_t number, std::optional<NodeId> node) const {
@@ -580,9 +542,8 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       ours.push(core_->pool, number);
     }
   }
-  // edge: drops-ended (acq_rel)
-  dropping_count_.fetch_sub_acq_rel(1);
-  deferred.report();  // The observer may call the cache.
+  dropping_count_.fetch_sub_acq_rel(1);  // edge: drops-ended (acq_rel)
+  deferred.report();                     // The observer may call the cache.
   while (const std::uint32_t number = ours.pop(core_->pool)) {
     core_->end_held(core_->pool[number], number);
   }
@@ -593,13 +554,12 @@ std::size_t CacheState::invalidate(const Region& region) {
   std::size_t count = 0;
   if (!core_->observer) [[likely]] {
     bool is_all = true;
-    EntryList gone;
     for_each_shard(region, [&](Shard& shard) {
-      const Shard::Retired retired = shard.retire_overlapping(region, gone);
+      const Shard::Retired retired = shard.retire_overlapping(region);
       count += retired.count;
       is_all = is_all && retired.is_all;
+      if (retired.is_much) free_with_barrier(shard.room(), shard.room().take_off(), 0);
     });
-    end(gone, std::nullopt);
     // What another call has dropped may still be moving.
     // edge: drops-ended (acquire)
     if (is_all && dropping_count_.load_acquire() == 0) return count;
@@ -615,10 +575,11 @@ std::size_t CacheState::clear() {
 }
 
 void CacheState::end_retired() const {
-  EntryList gone;
-  for (const std::unique_ptr<Shard>& shard : shards_) shard->end_retired(gone);
-  end(gone, std::nullopt);
-  for (detail::Room& room : core_->rooms) core_->free_spares(room);
+  for (const std::unique_ptr<Shard>& shard : shards_) shard->give_retired();
+  for (detail::Room& room : core_->rooms) {
+    free_with_barrier(room, room.take_off(), 0);
+    core_->free_spares(room);
+  }
 }
 
 CacheStatistics CacheState::statistics() const {

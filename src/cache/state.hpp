@@ -105,8 +105,7 @@ class CacheState {
   template <typename Choose>
   std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& where,
                    const std::optional<Region>& lost, Moves moves, Choose choose);
-  /// Drops what invalidate() retired, and frees the spares.
-  void end_retired() const;
+  void end_retired() const;  ///< Drops what invalidate() retired, and frees the spares.
   /// The shards are those of node 0, of node 1, ... If a node has several, each has the entries of
   /// some stripes, see Index, and the last one those that reach over the boundary of two. So
   /// threads that miss write different lines, mostly.
@@ -130,7 +129,6 @@ class CacheState {
   /// Calls `visit(shard)` for every shard that may have entries that overlap `region`.
   template <typename Visit>
   void for_each_shard(const Region& region, Visit visit) const;
-  /// An access that found no entry.
   struct Miss {
     std::span<const std::byte> source;
     Region region;
@@ -160,8 +158,7 @@ class CacheState {
   /// find it. `slot` becomes a lease of the entry that was placed or found.
   [[gnu::always_inline, nodiscard]] inline Attempt place(const Miss& miss, Shard& shard,
                                                          Evicting evicting, Slot*& slot);
-  /// Gets room and memory for the copy, if necessary by dropping entries that it replaces, or by
-  /// eviction.
+  /// Gets room and memory for the copy, if necessary by make_room().
   [[gnu::always_inline, nodiscard]] inline Attempt reserve(const Miss& miss, Shard& shard,
                                                            Evicting evicting, Reservation& memory,
                                                            Slot*& slot);
@@ -169,7 +166,6 @@ class CacheState {
   /// if that is impossible. `slot` becomes a lease of another thread's entry, if there is one.
   [[nodiscard]] bool make_room(const Miss& miss, Shard& shard, Evicting evicting,
                                bool& has_made_way, Reservation& memory, Slot*& slot);
-  /// Starts the move of an entry that others can find.
   [[gnu::always_inline, nodiscard]] inline Attempt submit(const Miss& miss, Shard& shard,
                                                           std::uint32_t number,
                                                           InFlightMoves::Move& move);
@@ -177,14 +173,28 @@ class CacheState {
   void gather_move(Gather& gather, Shard& shard, std::uint32_t number,
                    std::optional<NodeId> source_node,
                    InFlightMoves::RegisteredMove& registered_move);
-  /// Submits the moves of a group together.
   void submit_gathered(Gathered& group, std::vector<Entry>& entries);
-  /// Ends an entry whose move is refused.
   void refuse(Shard& shard, std::uint32_t number, EntryState& state);
   [[nodiscard]] engine::SubmitOptions options_for(const Shard& shard,
                                                   std::optional<NodeId> source_node) const;
   /// Evicts `byte_count` bytes or more for a miss. Those of the length that it needs become spares.
   [[nodiscard]] bool evict(const Miss& miss, Shard& shard, std::uint64_t byte_count);
+  /// Frees what was taken off earlier, if that needs no barrier, and takes the next entries off.
+  /// Returns the bytes that were freed.
+  [[gnu::noinline]] std::uint64_t evict_ahead(const Miss& miss, Shard& shard);
+  /// Half of a bulk is taken off ahead; not on a small node, nor with an observer.
+  static constexpr std::uint32_t kBulkShare = 2;
+  [[nodiscard]] std::uint32_t bulk_share(const Miss& miss, Shard& shard) const {
+    const std::uint64_t half = shard.room().capacity_bytes() / Shard::kBulkOneOf / kBulkShare;
+    return core_->observer || half < miss.footprint_bytes ? 1 : kBulkShare;
+  }
+  [[nodiscard]] std::span<const std::unique_ptr<Shard>> shard_to_evict_from(Shard& shard);
+  /// Frees entries that all readers see dropped; holders keep theirs. Those of `spare_bytes` become
+  /// spares. Returns the bytes of those without holders.
+  std::uint64_t free_off(detail::Room& room, detail::Room::Off off,
+                         std::uint64_t spare_bytes) const;
+  std::uint64_t free_with_barrier(detail::Room& room, detail::Room::Off off,
+                                  std::uint64_t spare_bytes) const;
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes the dirty bytes of `source` back. Returns a handle without an entry.
   [[nodiscard]] Entry at_source(std::span<const std::byte> source);
@@ -204,8 +214,7 @@ class CacheState {
   bool has_choice_ = true;
   const bool check_sources_;
   const std::unique_ptr<Core, LetGo> core_;
-  /// By number.
-  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<Shard>> shards_;  ///< By number.
   std::uint64_t stripe_mask_ = 0;
   std::uint32_t shards_per_node_ = 1;
   /// Which shard of a node gives way next, if it has more entries than the one that needs room.

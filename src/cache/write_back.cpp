@@ -62,7 +62,9 @@ std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range>
         ++late_count;
       }
       if (done) {
-        core_->mark_clean(some[i]);
+        core_->write_backs.add(1);
+        core_->bytes_written_back.add(some[i].region.byte_count);
+        core_->dirty.mark_clean(some[i]);
       } else {
         core_->return_bytes({&some[i], 1});
       }

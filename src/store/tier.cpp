@@ -217,7 +217,8 @@ void Tier::start(std::byte* first, std::size_t stride_bytes, std::size_t count) 
   in_order_.resize(count + 1);
   cache::detail::Pool::Stash stash;
   for (SlotNumber slot = 1; slot <= slot_count; ++slot) {
-    HEADRACE_CHECK(pool_.take(stash) == slot, "a new pool numbers its entries in order", slot);
+    HEADRACE_CHECK(pool_.take_entry(stash).number == slot,
+                   "a new pool numbers its entries in order", slot);
     if (first != nullptr) pool_[slot].copy = first + std::size_t{slot - 1} * stride_bytes;
   }
   statistics.capacity_blocks = count;

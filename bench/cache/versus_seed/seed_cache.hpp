@@ -75,7 +75,6 @@ class SeedCacheData {
   }
   [[nodiscard]] const std::byte* data() const { return copy_->load_acquire(); }
   [[nodiscard]] std::size_t byte_count() const { return byte_count_; }
-  [[nodiscard]] bool in_use() const { return active_->load_acquire() > 1; }
 
  private:
   /// A second invalid value besides null: wait(nullptr) returns only if the value is not null.
@@ -126,12 +125,6 @@ class SeedCache {
     for (auto& [node, place] : nodes_) {
       const std::unique_lock lock(place.mutex);
       place.entries.erase(source);
-    }
-  }
-  void clear() {
-    for (auto& [node, place] : nodes_) {
-      const std::unique_lock lock(place.mutex);
-      place.entries.clear();
     }
   }
 

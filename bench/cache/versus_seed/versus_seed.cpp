@@ -129,7 +129,6 @@ class Ours {
     return entry.data().data();
   }
   void invalidate(std::size_t index) { cache_->invalidate(region(index)); }
-  void clear() { cache_->clear(); }
   [[nodiscard]] cache::Cache& cache() { return *cache_; }
 
  private:
@@ -146,7 +145,6 @@ class Seeds {
     return entry->data();
   }
   void invalidate(std::size_t index) { cache_.invalidate(region(index).data()); }
-  void clear() { cache_.clear(); }
 
  private:
   bench::SeedCache cache_{1, [](int, const std::byte*, std::size_t) { return 0; },

@@ -35,8 +35,7 @@ using headrace::name;
 /// The input of a placement policy.
 struct PlacementContext {
   const topo::Machine& machine;
-  /// Node of the calling thread, if known.
-  std::optional<NodeId> caller_node;
+  std::optional<NodeId> caller_node;  ///< Node of the calling thread, if known.
   std::span<const std::byte> source;
 };
 
@@ -47,8 +46,7 @@ struct PlacementContext {
 /// Threading: confined.
 class HEADRACE_API Placement {
  public:
-  /// Further nodes are ignored.
-  static constexpr std::size_t kNodeMax = 8;
+  static constexpr std::size_t kNodeMax = 8;  ///< Further nodes are ignored.
 
   Placement() = default;
   // Not explicit, so that a policy can return a node.
@@ -158,8 +156,7 @@ struct Event {
   /// For an access the requested region, otherwise the region of the entry or the bytes written
   /// back. The memory may have been freed since.
   std::span<const std::byte> region;
-  /// Node of the entry, if there is one.
-  std::optional<NodeId> node;
+  std::optional<NodeId> node;  ///< Node of the entry, if there is one.
   /// For move_failed: why. `none` if it was stopped, or if only late_write_possible made it fail.
   engine::Cause cause = engine::Cause::none;
   /// For move_failed: an abandoned device may still write to the copy, so it is not used.
@@ -190,8 +187,7 @@ struct CacheOptions {
   Eviction eviction = Eviction::s3_fifo;
   /// Null: recycled(), but it keeps at most 64 MiB of a node. Shared by the cache and its entries.
   std::shared_ptr<MemorySource> memory;
-  /// Empty: no events.
-  Observer observer;
+  Observer observer;  ///< Empty: no events.
   /// Before a move, check with the kernel that all of the source is mapped. If not, the access is
   /// refused (bad_sources) instead of raising a signal in a mover's thread. Freed memory that the
   /// allocator keeps mapped is not detected. One system call per miss; turn it off if no source can
@@ -215,8 +211,7 @@ struct CacheStatistics {
   std::uint64_t refused = 0;
   std::uint64_t weak_hits = 0;    ///< Weak accesses that found an entry.
   std::uint64_t weak_misses = 0;  ///< Weak accesses that were left at the source.
-  /// Hits on an entry that another thread inserted first.
-  std::uint64_t duplicates = 0;
+  std::uint64_t duplicates = 0;   ///< Hits on an entry that another thread inserted first.
   /// Moves that failed or were stopped; their entries point at the source.
   std::uint64_t moves_failed = 0;
   /// Moves and write-backs whose target an abandoned device may still write to.
@@ -230,11 +225,9 @@ struct CacheStatistics {
   std::uint64_t policy_errors = 0;
   std::uint64_t evictions = 0;    ///< Entries dropped to make room.
   std::uint64_t bytes_moved = 0;  ///< By completed moves.
-  /// Dirty ranges that were written back, and their bytes.
-  std::uint64_t write_backs = 0;
+  std::uint64_t write_backs = 0;  ///< Dirty ranges that were written back, and their bytes.
   std::uint64_t bytes_written_back = 0;
-  /// Waits that blocked, and for how long, summed over all threads.
-  std::uint64_t waits = 0;
+  std::uint64_t waits = 0;  ///< Waits that blocked, and for how long, summed over all threads.
   std::uint64_t waited_ns = 0;
   /// At present, on all nodes, in whole pages; includes entries in use and bytes_kept.
   std::uint64_t bytes_cached = 0;
@@ -247,8 +240,7 @@ class Hint {
  public:
   enum class Kind : std::uint32_t { unknown, once, many, later };
 
-  /// Unknown: the eviction policy decides.
-  constexpr Hint() = default;
+  constexpr Hint() = default;  ///< Unknown: the eviction policy decides.
   /// The region is read through the handle of this access, and not again soon. Its entry is evicted
   /// first once it has no handle.
   [[nodiscard]] static constexpr Hint once() { return {Kind::once, 0}; }
@@ -298,13 +290,11 @@ class HEADRACE_API Entry {
   Entry& operator=(Entry&& other) noexcept;
   ~Entry();
 
-  /// Blocks until the move has ended.
-  void wait() const;
+  void wait() const;  ///< Blocks until the move has ended.
   /// As wait(), with a timeout; a century or more: none. Returns whether the move has ended. While
   /// another thread submits the move there is no timeout.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max) const;
-  /// True if the move has ended. Never blocks.
-  [[nodiscard]] bool try_wait() const;
+  [[nodiscard]] bool try_wait() const;  ///< True if the move has ended. Never blocks.
   /// Polls the move and returns data(), without waiting for the move. A later call may return the
   /// copy instead of the source.
   [[nodiscard]] std::span<const std::byte> wait_weak() const;
@@ -312,12 +302,10 @@ class HEADRACE_API Entry {
   /// failed or was refused. Includes every change that ended before the access; this call may write
   /// dirty bytes back for that. Not null unless the region is empty.
   [[nodiscard]] std::span<const std::byte> data() const;
-  /// True if data() is a copy.
-  [[nodiscard]] bool cached() const;
+  [[nodiscard]] bool cached() const;  ///< True if data() is a copy.
   /// True if the entry is dirty: bytes were changed in the copy and not yet written back.
   [[nodiscard]] bool changed() const;
-  /// Node of the copy, if data() is one.
-  [[nodiscard]] std::optional<NodeId> node() const;
+  [[nodiscard]] std::optional<NodeId> node() const;  ///< Node of the copy, if data() is one.
 
  private:
   friend class Cache;
@@ -327,8 +315,7 @@ class HEADRACE_API Entry {
   void swap(Entry& other) noexcept;
 
   std::span<const std::byte> source_;
-  /// Null if there is no entry: then data() is always the source.
-  detail::Slot* slot_;
+  detail::Slot* slot_;  ///< Null if there is no entry: then data() is always the source.
   detail::Core* core_;
 };
 
@@ -355,8 +342,7 @@ class HEADRACE_API Change {
 
   std::span<std::byte> data_;
   Entry entry_;
-  /// Null: no change was begun, or this one was moved from.
-  detail::Core* core_ = nullptr;
+  detail::Core* core_ = nullptr;  ///< Null: no change was begun, or this one was moved from.
   std::uint64_t ticket_ = 0;
   std::uintptr_t range_address_ = 0;
   std::uint64_t range_byte_count_ = 0;
@@ -444,7 +430,7 @@ class HEADRACE_API Cache {
   /// bytes inside `source` are lost; dirty bytes outside it are written back. A live change inside
   /// `source` is discarded; one that is only partly inside goes on, and writes back when it ends.
   /// Returns how many. `source` may be freed at once. Frees copies some time later, many at once:
-  /// at most 1 MiB in each of up to 33 shards of a node waits; see statistics().
+  /// at most 1 MiB on a node and in each of its up to 33 shards waits; see statistics().
   std::size_t invalidate(std::span<const std::byte> source);
   /// Writes dirty bytes back and drops every entry; handles keep their copies. Returns how many.
   /// The move of an entry with handles goes on, as after invalidate(); change() stops it.

@@ -22,10 +22,14 @@ struct Stage {
     for (std::size_t i = 0; i < 2; ++i) {
       chunks[i].slot_count = 1;
       chunks[i].slots = &slots[i];
+      chunks[i].presence = &presences[i];
     }
   }
   void list() {
     copy($) = 1;
+    for (Presence& presence : presences) {
+      if (kBarriers == Barriers::unequal) presence.state.store_relaxed(Presence::kActive);
+    }
     for (Chunk& chunk : chunks) {
       chunk.used_count.store_relaxed(1);
       registry.add(chunk);
@@ -39,13 +43,33 @@ struct Stage {
     copy($) = 0;
   }
   void use(Slot& slot) { RL_ASSERT(copy($) == 1 && slot.entry() == &entry); }
+  [[nodiscard]] bool find(Slot& slot) { return occupy(slot, entry, presences[&slot - slots]); }
   void hit(Slot& slot) {
-    if (occupy(slot, entry, kBarriers)) {
+    if (find(slot)) {
       use(slot);
       if (give_back(slot) != nullptr) end();
     } else if (vacate(slot) != nullptr) {
       end();
     }
+  }
+  /// As Shard::evict and, later, CacheState::evict_ahead: without a barrier, if the readers have
+  /// seen the turn.
+  void evict_ahead() {
+    mark_leaving(entry, 0, 0);
+    mark_dropped(entry);
+    const std::uint64_t turn = registry.begin_turn();
+    if (registry.is_seen(turn)) drop_off(turn);
+  }
+  /// As Core::drop_off.
+  void drop_off(std::uint64_t turn) {
+    is_dropped = true;
+    const std::uint32_t dropper = dropper_of(turn);
+    claim_dropped(entry, dropper);
+    registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
+      if (is_leaving(entry, dropper)) mark(slot, word, entry);
+    });
+    mark_dropped(entry);
+    if (leave_to_holders(entry)) end();
   }
   /// As Shard::drop and Cache::State::end.
   void drop() {
@@ -86,9 +110,11 @@ struct Stage {
   Registry registry{kBarriers};
   LeasedEntry entry;
   Slot slots[2];
+  Presence presences[2]{Presence(kBarriers), Presence(kBarriers)};
   Chunk chunks[2];
   rl::var<int> copy;
   bool ended = false;
+  bool is_dropped = false;
 };
 
 /// Two hits on an entry while it is dropped (invalidate, clear): it ends once, after its last use.
@@ -195,7 +221,7 @@ struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<
   void thread(unsigned index) {
     if (index == 0) {
       Slot& slot = this->slots[0];
-      if (occupy(slot, this->entry, kBarriers)) {
+      if (this->find(slot)) {
         this->use(slot);
         changed.store_relaxed(1);
         if (give_back(slot) != nullptr) this->end();
@@ -237,7 +263,7 @@ struct AHandleInTwoThreadsAndADrop : rl::test_suite<AHandleInTwoThreadsAndADrop,
                                      Stage<Barriers::unequal> {
   void before() {
     list();
-    RL_ASSERT(occupy(slots[0], entry, Barriers::unequal));
+    RL_ASSERT(find(slots[0]));
     share(slots[0]);
   }
   void thread(unsigned index) {
@@ -252,7 +278,7 @@ struct AHandleInTwoThreadsAndADrop : rl::test_suite<AHandleInTwoThreadsAndADrop,
 struct ASlotThatIsUsedAgain : rl::test_suite<ASlotThatIsUsedAgain, 3>, Stage<Barriers::unequal> {
   void before() {
     list();
-    RL_ASSERT(occupy(slots[0], entry, Barriers::unequal));
+    RL_ASSERT(find(slots[0]));
   }
   void thread(unsigned index) {
     if (index == 2) return drop();
@@ -279,6 +305,76 @@ struct ANewReaderAndADrop : rl::test_suite<ANewReaderAndADrop, 3>, Stage<Barrier
     hit(slots[index]);
   }
   void after() { RL_ASSERT(ended); }
+};
+
+/// Readers without light barriers, and a dropper that has no heavy one. The second reader is
+/// parked.
+struct WithoutBarriers : Stage<Barriers::unequal> {
+  WithoutBarriers() { light_barriers = LightBarriers::nothing; }
+  ~WithoutBarriers() { light_barriers = LightBarriers::full; }
+  void before() {
+    list();
+    presences[1].state.store_relaxed(Presence::kParked);
+  }
+  void after() { RL_ASSERT(ended == is_dropped); }
+};
+
+/// A reader holds an entry while it sees a turn, and looks for it again, while it is evicted.
+struct AHitThatSeesATurn : rl::test_suite<AHitThatSeesATurn, 2>, WithoutBarriers {
+  void before() { WithoutBarriers::before(); }
+  void after() { WithoutBarriers::after(); }
+  void thread(unsigned index) {
+    if (index == 1) return evict_ahead();
+    const bool is_found = find(slots[0]);
+    presences[0].see(registry.turn());
+    if (is_found) use(slots[0]);
+    if (vacate(slots[0]) != nullptr) end();
+    hit(slots[0]);
+  }
+};
+
+/// A parked reader hits an entry while it is evicted.
+struct AHitOfAParkedReader : rl::test_suite<AHitOfAParkedReader, 2>, WithoutBarriers {
+  void before() { WithoutBarriers::before(); }
+  void after() { WithoutBarriers::after(); }
+  void thread(unsigned index) {
+    if (index == 1) return evict_ahead();
+    hit(slots[1]);
+  }
+};
+
+/// A thread ends, and the next one with its reader hits an entry, while it is evicted.
+struct AThreadThatEnds : rl::test_suite<AThreadThatEnds, 2>, WithoutBarriers {
+  void before() { WithoutBarriers::before(); }
+  void after() { WithoutBarriers::after(); }
+  void thread(unsigned index) {
+    if (index == 1) return evict_ahead();
+    hit(slots[0]);
+    presences[0].state.exchange_seq_cst(Presence::kParked);
+    hit(slots[0]);
+  }
+};
+
+/// A dropper parks a reader, whose light barriers are nothing but for the interrupt of its heavy
+/// one, and evicts an entry that the reader hits.
+struct AHitWhileItsReaderIsParked : rl::test_suite<AHitWhileItsReaderIsParked, 2>, WithoutBarriers {
+  void before() {
+    WithoutBarriers::before();
+    light_barriers = LightBarriers::interrupted;
+    interrupt_state = &state;
+    state($).store(int{Interrupt::none}, rl::mo_relaxed);
+  }
+  void after() { WithoutBarriers::after(); }
+  void thread(unsigned index) {
+    if (index == 1) {
+      registry.separate_and_park(registry.begin_turn());
+      return evict_ahead();
+    }
+    interrupt();
+    hit(slots[0]);
+    interrupt(Interrupt::not_running);
+  }
+  rl::atomic<int> state;
 };
 
 /// The last dirty bytes of an entry are written back; the thread that then drops it frees its copy.
@@ -396,7 +492,7 @@ TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetired) {
 }
 TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetiredWithoutHeavyBarriers) {
   explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::equal>>(
-      "a hit, an eviction, a later drop, equal barriers", Search::full);
+      "a hit, an eviction, a later drop, equal barriers", Search::bounded);
 }
 TEST(LeaseModel, AHitAndAFlush) {
   explore<AHitAndAFlush<Barriers::unequal>>("a hit, a flush", Search::full);
@@ -427,6 +523,19 @@ TEST(LeaseModel, ASlotThatIsUsedAgain) {
 }
 TEST(LeaseModel, ANewReaderAndADrop) {
   explore<ANewReaderAndADrop>("two new readers, a drop", Search::bounded);
+}
+TEST(LeaseModel, AHitThatSeesATurn) {
+  explore<AHitThatSeesATurn>("a hit, a turn, an eviction without a barrier", Search::bounded);
+}
+TEST(LeaseModel, AHitOfAParkedReader) {
+  explore<AHitOfAParkedReader>("a hit of a parked reader, an eviction", Search::full);
+}
+TEST(LeaseModel, AThreadThatEnds) {
+  explore<AThreadThatEnds>("a thread that ends, an eviction without a barrier", Search::bounded);
+}
+TEST(LeaseModel, AHitWhileItsReaderIsParked) {
+  explore<AHitWhileItsReaderIsParked>("a hit while its reader is parked, an eviction",
+                                      Search::bounded);
 }
 TEST(LeaseModel, AHitAndAnInsertion) {
   explore<AHitAndAnInsertion>("a hit, an insertion", Search::full);

@@ -43,7 +43,7 @@ struct AChangerAndARefusal {
   static constexpr std::uint32_t kMadeCount = 16;
 
   std::uint32_t entry_of(const Region& region) {
-    const std::uint32_t number = pool.take(stash);
+    const std::uint32_t number = pool.take_entry(stash).number;
     pool[number].address.store_relaxed(region.address);
     pool[number].byte_count.store_relaxed(region.byte_count);
     return number;

@@ -152,6 +152,35 @@ TEST_F(Capacity, InvalidationsShareTheBarriersOfEvictions) {
   EXPECT_GT(barrier_count.load_relaxed(), before);
 }
 
+TEST_F(Capacity, EvictionsNeedNoBarrierForThreadsThatMissOrRest) {
+  constexpr std::size_t kPages = 8192;
+  constexpr std::size_t kMisses = 2048;
+  const std::vector<std::byte> source(2 * (kPages + kMisses) * page_bytes_);
+  const auto page = [&](std::size_t i) {
+    return std::span(source).subspan(i * page_bytes_, page_bytes_);
+  };
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(kPages * page_bytes_)));
+  for (std::size_t i = 0; i < kPages; ++i) static_cast<void>(stage.cache->access(page(i)));
+  Atomic<std::uint32_t> state{0};
+  std::thread resting([&] {
+    static_cast<void>(stage.cache->access(page(0)));
+    state.store_release(1);
+    state.notify_all();
+    state.wait_acquire(1);
+    static_cast<void>(stage.cache->access(page(0)));
+  });
+  state.wait_acquire(0);
+  const std::size_t before = barrier_count.load_relaxed();
+  for (std::size_t i = kPages; i < kPages + kMisses; ++i) {
+    EXPECT_TRUE(stage.cache->access(page(i)).cached());
+  }
+  EXPECT_LE(barrier_count.load_relaxed() - before, 3U);
+  state.store_release(2);
+  state.notify_all();
+  resting.join();
+  EXPECT_GE(stage.statistics().evictions, kMisses);
+}
+
 TEST_F(Capacity, NothingIsEvictedForAnAccessThatIsRefusedAnyway) {
   CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
   const Entry held = stage.cache->access(page(0));
@@ -350,12 +379,11 @@ TEST_F(Capacity, WhatWasEvictedServesTheNextOfItsLength) {
   stage.memory->break_down(false);
   EXPECT_EQ(stage.memory->live_count(), kPages) << "three wait for newcomers";
   EXPECT_TRUE(access(2 * kPages - 2, 2).cached()) << "in their room";
-  EXPECT_EQ(stage.memory->live_count(), kPages - 2);
-  EXPECT_EQ(stage.statistics().evictions, 24U);
-  for (std::size_t i = 0; i < 2; ++i) ASSERT_TRUE(access(i).cached());
-  EXPECT_EQ(stage.memory->live_count(), kPages - 1);
-  EXPECT_EQ(stage.statistics().bytes_cached, (kPages - 3) * page_bytes_) << "frees them";
-  EXPECT_EQ(stage.memory->live_count(), kPages - 4);
+  const CacheStatistics statistics = stage.statistics();
+  EXPECT_LE(statistics.evictions, 26U);
+  EXPECT_EQ(statistics.bytes_cached, (kPages + 22 - statistics.evictions + 1) * page_bytes_)
+      << "frees what waits";
+  EXPECT_EQ(stage.memory->live_count(), kPages + 22 - statistics.evictions);
 }
 
 TEST_F(Capacity, WhatAnotherThreadKeepsServesWhenNothingElseIsLeft) {

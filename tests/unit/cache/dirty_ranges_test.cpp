@@ -30,7 +30,7 @@ class ChangesOfADroppedEntry : public testing::Test {
   static constexpr Region kRegion{4096, 1024};
   Pool pool_;
   Pool::Stash stash_;
-  const std::uint32_t number_ = pool_.take(stash_);
+  const std::uint32_t number_ = pool_.take_entry(stash_).number;
   DirtyRanges changes_{pool_};
   DirtyRanges::Range range_;
 };

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench cache``: the cache beside the design that it came from."""
 
-from typing import Any
-
 from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Report
@@ -60,6 +58,17 @@ def command(rounds: int) -> _measure.Outcome:
         "full_miss_vs_miss": instructions["full_miss"] / instructions["empty_miss"],
     }
     figures = _figures(measured["series"])
+
+    def show(report: Report) -> None:
+        rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
+        rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
+        rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
+        rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in of_full.items()]
+        _measure.print_pairs(report, rows)
+        report.say(
+            f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; the two take turns."
+        )
+
     return _measure.Outcome(
         "cache",
         rounds,
@@ -70,7 +79,7 @@ def command(rounds: int) -> _measure.Outcome:
             **{f"instructions_{mode}": count for mode, count in instructions.items()},
             **of_full,
         },
-        show=lambda report: _print_report(report, figures, measured, instructions, of_full, rounds),
+        show=show,
     )
 
 
@@ -87,22 +96,3 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
         "mixed_speedup_2t": speedup("mixed_2t"),
         "miss_speedup_1t": speedup("miss_1t"),
     }
-
-
-def _print_report(
-    report: Report,
-    figures: dict[str, Figure],
-    measured: dict[str, Any],
-    instructions: dict[str, float],
-    full: dict[str, float],
-    round_count: int,
-) -> None:
-    rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
-    rows.append(["bookkeeping memory of an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
-    rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
-    rows += [[_FULL_LABELS[name], f"{value:.3f}"] for name, value in full.items()]
-    _measure.print_pairs(report, rows)
-    report.say(
-        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
-        "two take turns."
-    )
