@@ -335,7 +335,10 @@ struct AHitThatSeesATurn : rl::test_suite<AHitThatSeesATurn, 2>, WithoutBarriers
 
 /// A parked reader hits an entry while it is evicted.
 struct AHitOfAParkedReader : rl::test_suite<AHitOfAParkedReader, 2>, WithoutBarriers {
-  void before() { WithoutBarriers::before(); }
+  void before() {
+    WithoutBarriers::before();
+    presences[0].state.store_relaxed(Presence::kParked);
+  }
   void after() { WithoutBarriers::after(); }
   void thread(unsigned index) {
     if (index == 1) return evict_ahead();
@@ -355,9 +358,9 @@ struct AThreadThatEnds : rl::test_suite<AThreadThatEnds, 2>, WithoutBarriers {
   }
 };
 
-/// A dropper parks a reader, whose light barriers are nothing but for the interrupt of its heavy
-/// one, and evicts an entry that the reader hits.
-struct AHitWhileItsReaderIsParked : rl::test_suite<AHitWhileItsReaderIsParked, 2>, WithoutBarriers {
+/// A dropper parks a reader while another one evicts the entry that the reader hits. The reader's
+/// light barriers are nothing but for the interrupt of the heavy one.
+struct AHitWhileItsReaderIsParked : rl::test_suite<AHitWhileItsReaderIsParked, 3>, WithoutBarriers {
   void before() {
     WithoutBarriers::before();
     light_barriers = LightBarriers::interrupted;
@@ -366,10 +369,8 @@ struct AHitWhileItsReaderIsParked : rl::test_suite<AHitWhileItsReaderIsParked, 2
   }
   void after() { WithoutBarriers::after(); }
   void thread(unsigned index) {
-    if (index == 1) {
-      registry.separate_and_park(registry.begin_turn());
-      return evict_ahead();
-    }
+    if (index == 1) return registry.separate_and_park(registry.begin_turn());
+    if (index == 2) return evict_ahead();
     interrupt();
     hit(slots[0]);
     interrupt(Interrupt::not_running);
@@ -528,7 +529,7 @@ TEST(LeaseModel, AHitThatSeesATurn) {
   explore<AHitThatSeesATurn>("a hit, a turn, an eviction without a barrier", Search::bounded);
 }
 TEST(LeaseModel, AHitOfAParkedReader) {
-  explore<AHitOfAParkedReader>("a hit of a parked reader, an eviction", Search::full);
+  explore<AHitOfAParkedReader>("a hit of a parked reader, an eviction", Search::bounded);
 }
 TEST(LeaseModel, AThreadThatEnds) {
   explore<AThreadThatEnds>("a thread that ends, an eviction without a barrier", Search::bounded);

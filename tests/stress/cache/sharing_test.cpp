@@ -436,6 +436,7 @@ TEST(Sharing, ARefusedAccessAllocatesNothingAndCallsNoKernel) {
   test::AccessRecorder recorder;
   static_cast<void>(recorder.record([&] { static_cast<void>(cache->access(page(kPages))); }));
   EXPECT_EQ(cache->statistics().refused, 2U);
+  EXPECT_EQ(cache->statistics().evictions, 0U);
   EXPECT_EQ(recorder.system_call_count(), 0U);
   EXPECT_EQ(recorder.allocation_count(), 0U);
   // A handle that is dropped makes room at once.
