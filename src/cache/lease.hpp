@@ -102,14 +102,13 @@ struct alignas(16) Slot {
 /// for readers and a heavy one for droppers.
 enum class Barriers : std::uint8_t { equal, unequal };
 
-/// What droppers know about a reader without a barrier.
+/// What droppers know about a reader without a barrier. It is
 ///
-/// | state   | set by                                    | accesses                | a dropper | |
-/// ------- | ----------------------------------------- | ----------------------- | -------------- |
-/// | active  | reader, in its next access                | light barrier           | needs its turn
-/// | | parking | dropper, before its heavy barrier         | full barrier, -> active | needs its
-/// turn | | parked  | that dropper, after it; thread that ends; | full barrier, -> active | sees
-/// its slots | |         | constructor; always if barriers are equal |                         | |
+/// - active from its next access on, which has a light barrier: a dropper needs its turn,
+/// - parking, set by a dropper before its heavy barrier: a dropper needs its turn,
+/// - parked, set by that dropper after it, by a thread that ends, and at first: a dropper sees its
+///   slots. The next access has a full barrier, and makes the reader active if barriers are
+///   unequal.
 ///
 /// A reader that has seen a turn uses no entry that was marked before it, and its earlier slots are
 /// visible to the dropper that sees that. Threads see a turn at each miss; those that rest are
