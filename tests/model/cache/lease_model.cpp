@@ -479,13 +479,14 @@ TEST(LeaseModel, AHitAndADrop) {
   explore<AHitAndADrop<Barriers::unequal>>("a hit, a drop", Search::full);
 }
 TEST(LeaseModel, AHitAndADropWithoutHeavyBarriers) {
-  explore<AHitAndADrop<Barriers::equal>>("a hit, a drop, equal barriers", Search::full);
+  explore<AHitAndADrop<Barriers::equal>>("a hit, a drop, equal barriers", Search::long_full);
 }
 TEST(LeaseModel, AHitAndALaterDrop) {
-  explore<AHitAndALaterDrop<Barriers::unequal>>("a hit, a later drop", Search::full);
+  explore<AHitAndALaterDrop<Barriers::unequal>>("a hit, a later drop", Search::long_full);
 }
 TEST(LeaseModel, AHitAndALaterDropWithoutHeavyBarriers) {
-  explore<AHitAndALaterDrop<Barriers::equal>>("a hit, a later drop, equal barriers", Search::full);
+  explore<AHitAndALaterDrop<Barriers::equal>>("a hit, a later drop, equal barriers",
+                                              Search::long_full);
 }
 TEST(LeaseModel, AHitAndAnEvictionOfWhatIsRetired) {
   explore<AHitAndAnEvictionOfWhatIsRetired<Barriers::unequal>>("a hit, an eviction, a later drop",

@@ -61,7 +61,7 @@ constexpr auto kTellEvery = std::chrono::seconds(10);
 constexpr std::uint64_t kGrowthMax = 48U << 20U;
 
 /// For 'make test'; 'make check' has ten million.
-constexpr std::uint64_t kOperations = 30'000;
+constexpr std::uint64_t kOperations = 15'000;
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   const char* const given = std::getenv(variable);
