@@ -22,8 +22,9 @@ namespace {
 headrace::Atomic<std::size_t> barrier_count{0};
 }  // namespace
 
-/// Takes the place of the C library's, by which the library asks for barriers.
-extern "C" long syscall(long number, ...) noexcept {
+/// Takes the place of the C library's, by which the library asks for barriers. It reads six values,
+/// also where fewer are given, as the C library's does.
+extern "C" [[gnu::no_sanitize_address]] long syscall(long number, ...) noexcept {
   using Real = long (*)(long, long, long, long, long, long, long);
   static const auto kReal = reinterpret_cast<Real>(::dlsym(RTLD_NEXT, "syscall"));
   // relaxed, here and below: of this thread.
