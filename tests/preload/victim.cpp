@@ -217,10 +217,10 @@ int forks() {
 /// Runs in a child, which reports to the parent whether a copy of this length is correct.
 int forked_copy() {
   Places places;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 3; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      for (int j = 0; j < 20; ++j) check_length(places, 80'000);
+      for (int j = 0; j < 10; ++j) check_length(places, 80'000);
       std::_Exit(0);
     }
     EXPECT(wait_for(child) == 0);
