@@ -27,7 +27,7 @@ from headrace.errors import Error, HardwareAbsentError
 _QEMU = "qemu-system-x86_64"
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 nokaslr mitigations=off nowatchdog random.trust_cpu=on "
-    "numa_balancing=disable"
+    "rodata=off cryptomgr.notests numa_balancing=disable"
 )
 EXIT_TIME_LIMIT = 124
 EXIT_MACHINE = 125

@@ -120,7 +120,7 @@ run_command() {
   for path in /proc/[0-9]*; do
     case "$keep " in
       *" ${path#/proc/} "*) ;;
-      *) $bin kill -9 "${path#/proc/}" 2>/dev/null ;;
+      *) kill -9 "${path#/proc/}" 2>/dev/null ;;
     esac
   done
   wait ${keep# $$}
