@@ -385,7 +385,9 @@ def test_a_device_with_more_engines_than_there_are_is_refused(
     assert "at most 4" in err
 
 
-@pytest.mark.parametrize("name", ["ddr-to-hbm", "qdp", "priorities"])
+@pytest.mark.parametrize(
+    "name", ["ddr-to-hbm", "priorities", pytest.param("qdp", marks=pytest.mark.long)]
+)
 def test_the_same_scenario_gives_the_same_document(command: Command, name: str) -> None:
     first = command("run", name, "--json")
     assert first[0] == 0
