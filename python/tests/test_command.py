@@ -223,7 +223,7 @@ def test_a_document_has_the_agreed_figures(
     assert len(set(documents.values())) == 1
 
 
-def test_memory_stays_below_columns_cache_and_200_mb(
+def test_memory_stays_below_columns_cache_and_240_mb(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # pyarrow imports pandas, and its memory, wherever it is installed.
@@ -232,7 +232,9 @@ def test_memory_stays_below_columns_cache_and_200_mb(
     result = command(*SMALL, "--prefetch", "on", "--json", "--capacity", "4MiB")
     results = json.loads(result.stdout)["results"]
     column_bytes = sum(place["bytes"] for place in results["column_nodes"])
-    assert results["memory_bytes_peak"] < column_bytes + (4 << 20) + 200_000_000
+    # It is 178 MB if the libraries were read from a file system, up to 221 if they were just
+    # written: Linux 6.18 maps more of each then (large folios).
+    assert results["memory_bytes_peak"] < column_bytes + (4 << 20) + 240_000_000
 
 
 @pytest.mark.parametrize(
