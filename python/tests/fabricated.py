@@ -11,7 +11,7 @@ from headrace._apps.tune import door
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace.machine import Node
-from headrace_lab.commands.bench import _engine_counts, injection
+from headrace_lab.commands.bench import engine, injection
 from headrace_lab.families.facts import Facts, Queue
 from headrace_lab.families.points import Point as MoverPoint
 
@@ -198,7 +198,7 @@ def _injection() -> dict[str, Any]:
     }
 
 
-def _counts(_share: Callable[[float], None]) -> tuple[_engine_counts.Counts, dict[str, object]]:
+def _counts(_share: Callable[[float], None]) -> tuple[engine.Counts, dict[str, object]]:
     modes = (
         "channel_copy",
         "channel_batch32",
@@ -290,7 +290,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
         "headrace_lab.commands.bench.store._submissions_of_python", lambda _rounds: TIMES
     )
     monkeypatch.setattr("headrace_lab.commands.bench.store._cycle", _cycles)
-    monkeypatch.setattr(_engine_counts, "count", _counts)
+    monkeypatch.setattr(engine, "count", _counts)
     monkeypatch.setattr(door, "measure", _door)
 
 

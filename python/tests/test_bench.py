@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from headrace._apps.figures import median_interval
 from headrace._cli._output import schema_of
 from headrace_lab.commands import bench
-from headrace_lab.commands.bench import _engine_counts, _measure, copy, engine, injection
+from headrace_lab.commands.bench import _measure, copy, engine, injection
 from headrace_lab.commands.bench._measure import (
     find_program,
     measure_curves,
@@ -171,7 +171,7 @@ def test_a_goal_is_missed_by_more_than_it() -> None:
 def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_engine_counts, "_COUNT", 64)
+    monkeypatch.setattr(engine, "_COUNT", 64)
     result = here("bench", "engine", "--rounds", "1", "--json")
     assert result.code == 0, result.stderr
     document = json.loads(result.stdout)

@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench engine``: counts what operations cost, and compares the counts with goals."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
-from headrace_lab.commands.bench import _engine_counts
-from headrace_lab.commands.bench._measure import Outcome, benchmark
+from headrace_lab.commands.bench._measure import Outcome, benchmark, find_program, run_program
 
-COUNT_LABELS = {
-    "channel_copy": "a copy by a channel",
-    "channel_batch32": "... in a batch of 32",
-    "job_copy": "a copy by a job",
-    "job_batch32": "... in a batch of 32",
-    "run_copy": "64 B by run(), cpu",
-}
-_GOALS = {"channel_copy": 150.0, "channel_batch32": 40.0}
-_NAMES = {
-    "channel_copy": "submit_copy",
-    "channel_batch32": "per_op_batch32",
-    "job_copy": "submit_copy_job",
-    "job_batch32": "per_op_batch32_job",
-    "run_copy": "run_copy",
+_TRIED = "count the instructions of the engine"
+_COUNT = 640
+"""Operations of a run, each of which traps some hundred times."""
+
+
+class _Mode(NamedTuple):
+    """A mode of the program, the mode that counts its device's part, and the goal."""
+
+    label: str
+    name: str
+    device: str = ""
+    goal: float | None = None
+
+
+_MODES = {
+    "channel_copy": _Mode("a copy by a channel", "submit_copy", "device", 150.0),
+    "channel_batch32": _Mode("... in a batch of 32", "per_op_batch32", "device_batch32", 40.0),
+    "job_copy": _Mode("a copy by a job", "submit_copy_job", "device"),
+    "job_batch32": _Mode("... in a batch of 32", "per_op_batch32_job", "device_batch32"),
+    "run_copy": _Mode("64 B by run(), cpu", "run_copy"),
 }
 _KINDS = ("instructions", "allocations", "locked", "mutexes")
 
@@ -51,8 +57,8 @@ def command(rounds: int) -> Outcome:
     Example: headrace bench engine --json
     """
     with progress("counting instructions of the engine") as share:
-        counts, document = _engine_counts.count(share)
-    counted = {mode: list(_counted(counts, mode)) for mode in COUNT_LABELS}
+        counts, document = count(share)
+    counted = {mode: list(_counted(counts, mode)) for mode in _MODES}
     goals = [each for row in counted.values() for each in row if each.goal is not None]
     missed = sum(each.is_missed for each in goals)
     of_channels = ("channel_copy", "channel_batch32")
@@ -65,8 +71,7 @@ def command(rounds: int) -> Outcome:
         },
         summary={
             **{
-                f"instructions_{_NAMES[mode]}": counts["instructions"][mode]
-                for mode in COUNT_LABELS
+                f"instructions_{of.name}": counts["instructions"][key] for key, of in _MODES.items()
             },
             "allocations_per_op": max(counts["allocations"].values()),
             "locked_per_job": counts["locked"]["job_copy"],
@@ -82,11 +87,33 @@ def command(rounds: int) -> Outcome:
     )
 
 
-def _counted(counts: _engine_counts.Counts, mode: str) -> Iterable[Counted]:
-    goal = _GOALS.get(mode)
+Counts = dict[str, dict[str, float]]
+"""Cost of one engine operation, by kind and by the mode of the program."""
+
+
+def count(share: Callable[[float], None]) -> tuple[Counts, dict[str, object]]:
+    """Run the program in every mode, without a clock; also return all results."""
+    program = find_program("headrace-bench-engine", _TRIED)
+    modes = [*_MODES, *dict.fromkeys(of.device for of in _MODES.values() if of.device)]
+    runs: dict[str, dict[str, int]] = {}
+    for index, mode in enumerate(modes):
+        runs[mode] = run_program([program, mode, str(_COUNT)], _TRIED)
+        share((index + 1) / len(modes))
+    each = {mode: run["instructions"] / _COUNT for mode, run in runs.items()}
+    counts = {
+        "instructions": {mode: each[mode] - each.get(of.device, 0) for mode, of in _MODES.items()},
+        "allocations": {mode: runs[mode]["allocations"] / _COUNT for mode in _MODES},
+        "locked": {mode: runs[mode]["locked_instructions"] / _COUNT for mode in _MODES},
+        "mutexes": {mode: runs[mode]["mutexes_locked"] / _COUNT for mode in _MODES},
+    }
+    return counts, {"instructions_per_operation": each, "runs": runs}
+
+
+def _counted(counts: Counts, mode: str) -> Iterable[Counted]:
+    _, name, _, goal = _MODES[mode]
     none = None if goal is None else 0.0
     for kind, most in zip(_KINDS, (goal, 0.0, none, none), strict=True):
-        yield Counted(f"{kind}_{_NAMES[mode]}", counts[kind][mode], most)
+        yield Counted(f"{kind}_{name}", counts[kind][mode], most)
 
 
 def _print_report(
@@ -96,7 +123,7 @@ def _print_report(
         [Column("counted, for 4 KiB"), *figures(*_KINDS, "goals")],
         [
             [
-                COUNT_LABELS[mode],
+                _MODES[mode].label,
                 *(f"{each.value:.4g}{' <' * each.is_missed}" for each in row),
                 ", ".join("-" if each.goal is None else f"{each.goal:.0f}" for each in row),
             ]
