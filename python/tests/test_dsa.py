@@ -172,7 +172,7 @@ def test_a_smaller_device_sets_its_own_limits() -> None:
         configure(Wish(), facts)
     (device,) = configure(Wish(engine_count=2), facts)
     assert queues([device])[0]["size"] == 64
-    assert Limits().entry_count_max == 128
+    assert Limits().max_work_queues_size == 128
 
 
 def test_devices_have_the_names_that_the_machine_gives_them() -> None:

@@ -8,7 +8,7 @@ requires: size and mode before threshold. Nothing here touches the system: see `
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from headrace._facts import Device, Facts, Queue
@@ -30,15 +30,15 @@ _SHOWN_ONLY = ("label", "state", "clients", "occupancy", "file")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The resource limits of a device; defaults are those of DSA 1.0."""
+    """The resource limits of a device, named as its attributes; defaults are those of DSA 1.0."""
 
-    group_count_max: int = 4
-    engine_count_max: int = 4
-    queue_count_max: int = 8
-    entry_count_max: int = 128
-    batch_count_max: int = 1024
-    transfer_bytes_max: int = 2 * _GIB
-    read_buffer_count_max: int = 96
+    max_groups: int = 4
+    max_engines: int = 4
+    max_work_queues: int = 8
+    max_work_queues_size: int = 128
+    max_batch_size: int = 1024
+    max_transfer_size: int = 2 * _GIB
+    max_read_buffers: int = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,7 @@ PRESETS: Mapping[str, Wish] = {
 
 def limits_of(device: Device | None) -> Limits:
     """The limits of a device; unknown ones are those of DSA 1.0."""
-    if device is None:
-        return Limits()
-    stated = {
-        "group_count_max": device.max_groups,
-        "engine_count_max": device.max_engines,
-        "queue_count_max": device.max_work_queues,
-        "entry_count_max": device.max_work_queues_size,
-        "batch_count_max": device.max_batch_size,
-        "transfer_bytes_max": device.max_transfer_size,
-        "read_buffer_count_max": device.max_read_buffers,
-    }
+    stated = {each.name: getattr(device, each.name, None) for each in fields(Limits)}
     return replace(Limits(), **{name: value for name, value in stated.items() if value})
 
 
@@ -124,13 +114,13 @@ def check(wish: Wish, limits: Limits, name: str) -> None:
 
 def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
     powers = (
-        ("descriptors in a batch", wish.batch_count_max, limits.batch_count_max, "--batch"),
-        ("bytes in a transfer", wish.transfer_bytes_max, limits.transfer_bytes_max, "--transfer"),
+        ("descriptors in a batch", wish.batch_count_max, limits.max_batch_size, "--batch"),
+        ("bytes in a transfer", wish.transfer_bytes_max, limits.max_transfer_size, "--transfer"),
     )
     counts = (
-        ("WQs", wish.queue_count, limits.queue_count_max, "--queues"),
-        ("engines", wish.engine_count, limits.engine_count_max, "--engines"),
-        ("groups", wish.group_count, limits.group_count_max, "--groups"),
+        ("WQs", wish.queue_count, limits.max_work_queues, "--queues"),
+        ("engines", wish.engine_count, limits.max_engines, "--engines"),
+        ("groups", wish.group_count, limits.max_groups, "--groups"),
         *powers,
         *(("as priority", each, PRIORITY_MAX, "--priority") for each in wish.priorities),
     )
@@ -154,14 +144,14 @@ def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
             cause = f"{option} has {len(given)} numbers for {counted(wish.queue_count, 'WQ')}"
             yield cause, f"add --queues {len(given)}"
     sizes = [entry_count(wish, limits, number) for number in range(max(1, wish.queue_count))]
-    if min(sizes) < 1 or sum(sizes) > limits.entry_count_max:
+    if min(sizes) < 1 or sum(sizes) > limits.max_work_queues_size:
         each = " and ".join(str(size) for size in dict.fromkeys(sizes))
         cause = (
             f"{counted(wish.queue_count, 'WQ')} of {each} "
             f"{'entry' if each == '1' else 'entries'} are {sum(sizes)} and a device has "
-            f"{limits.entry_count_max}"
+            f"{limits.max_work_queues_size}"
         )
-        share = limits.entry_count_max // max(1, wish.queue_count)
+        share = limits.max_work_queues_size // max(1, wish.queue_count)
         yield cause, f"use at most {share} by --size, or fewer WQs"
     if wish.threshold is not None and not 1 <= wish.threshold <= min(sizes):
         cause = f"threshold {wish.threshold} of a WQ of {counted(min(sizes), 'entry')}"
@@ -172,7 +162,7 @@ def entry_count(wish: Wish, limits: Limits, number: int) -> int:
     """Entries of a WQ, by its number on its device."""
     if wish.entry_counts:
         return wish.entry_counts[number % len(wish.entry_counts)]
-    return limits.entry_count_max // max(1, wish.queue_count)
+    return limits.max_work_queues_size // max(1, wish.queue_count)
 
 
 def configure(wish: Wish, facts: Facts, names: Iterable[str] | None = None) -> Configuration:
@@ -195,7 +185,7 @@ def _device(wish: Wish, limits: Limits, name: str) -> dict[str, Any]:
                 "read_buffers_reserved": 0,
                 "use_read_buffer_limit": 0,
                 # All of them: fewer would limit the bandwidth of the group.
-                "read_buffers_allowed": limits.read_buffer_count_max,
+                "read_buffers_allowed": limits.max_read_buffers,
                 "grouped_workqueues": [
                     _queue(wish, limits, f"wq{index}.{queue}", queue, group)
                     for queue in range(group, wish.queue_count, wish.group_count)
