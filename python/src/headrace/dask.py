@@ -290,17 +290,14 @@ class _Input:
     prefetcher: _core.Prefetcher | None
     keys: set[Any]
 
-    def bytes_read(self) -> tuple[int, int]:
-        """Bytes read from copies, and from the source."""
+    def add_bytes_read(self, totals: dict[str, int]) -> None:
+        """Add the bytes read from copies, and from the source."""
         if self.prefetcher is None:
-            return 0, 0
+            return
         found = self.prefetcher.statistics()
         columns = [each for scan in found["scans"] for each in scan["columns"]]
-        columns.append(found["unplanned"])
-        return (
-            sum(each["bytes_from_copies"] for each in columns),
-            sum(each["bytes_from_source"] for each in columns),
-        )
+        for name in ("bytes_from_copies", "bytes_from_source"):
+            totals[name] += sum(each[name] for each in (*columns, found["unplanned"]))
 
 
 @dataclass(eq=False, slots=True)
@@ -403,9 +400,7 @@ class _Running:
         with self.lock:
             totals = dict(self.totals)
             for each in self.inputs.values():
-                copies, source = each.bytes_read()
-                totals["bytes_from_copies"] += copies
-                totals["bytes_from_source"] += source
+                each.add_bytes_read(totals)
             totals["inputs_held"] = len(self.inputs)
             if self.cache is not None:
                 cached = self.cache.statistics
@@ -488,9 +483,7 @@ class _Running:
                 if found.keys:
                     continue
                 del self.inputs[identity]
-                copies, source = found.bytes_read()
-                self.totals["bytes_from_copies"] += copies
-                self.totals["bytes_from_source"] += source
+                found.add_bytes_read(self.totals)
             if found.prefetcher is not None and self.cache is not None:
                 found.prefetcher.stop()
                 found.table.leave(self.cache)
