@@ -78,16 +78,10 @@ class Watch:
 
     def look(self) -> Look:
         found = _core.read_telemetry(self.directory)
+        processes, emulations = found["processes"], _read_emulations()
         lines = []
-        processes = []
-        for process in found["processes"]:
-            rows = process.pop("rows")
-            processes.append(process)
-            lines += [self._line(process, row) for row in rows]
-        emulations = _read_emulations()
-        for emulation in emulations:
-            rows = emulation.pop("rows")
-            lines += [self._line(emulation, row) for row in rows]
+        for process in (*processes, *emulations):
+            lines += [self._line(process, row) for row in process.pop("rows")]
         for socket, store in self.stores.items():
             known = {"process": 0, "program": "a store", "written_ns": time.time_ns()}
             lines += [self._line(known, row) for row in _rows_of_store(socket, store)]
