@@ -282,16 +282,11 @@ def check_driver(facts: Facts) -> Finding:
         return unknown("/sys/bus/dsa cannot be seen")
     if facts.platform.emulated:
         return NOT_NEEDED if devices else _no_devices(facts)
+    there = [pci for pci in facts.pci_devices or () if pci.device in DSA_PCI_DEVICES]
     bound_elsewhere = [
-        f"{pci.address} ({pci.driver})"
-        for pci in facts.pci_devices or ()
-        if pci.device in DSA_PCI_DEVICES and pci.driver not in {"idxd", "", None}
+        f"{pci.address} ({pci.driver})" for pci in there if pci.driver not in {"idxd", "", None}
     ]
-    orphans = [
-        pci.address
-        for pci in facts.pci_devices or ()
-        if pci.device in DSA_PCI_DEVICES and not pci.driver and pci.driver is not None
-    ]
+    orphans = [pci.address for pci in there if pci.driver == ""]
     if devices and not orphans:
         if bound_elsewhere:
             return note(
