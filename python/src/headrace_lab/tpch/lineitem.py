@@ -48,12 +48,8 @@ class Columns:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by their names in the file."""
-        return {
-            "l_shipdate": self.ship_date,
-            "l_discount": self.discount,
-            "l_quantity": self.quantity,
-            "l_extendedprice": self.extended_price,
-        }
+        columns = self.ship_date, self.discount, self.quantity, self.extended_price
+        return dict(zip(COLUMN_NAMES, columns, strict=True))
 
 
 _BATCH_ROWS = 1 << 17

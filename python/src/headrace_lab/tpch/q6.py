@@ -82,10 +82,7 @@ def run_q6(
     found = _lab.run_q6(
         machine.native(),
         None if cache is None else cache.native(),
-        columns.ship_date,
-        columns.discount,
-        columns.quantity,
-        columns.extended_price,
+        *columns.arrays().values(),
         prefetch=prefetch,
         chunk_bytes=chunk_bytes,
         thread_count=thread_count or 0,
