@@ -28,8 +28,8 @@ from headrace.machine import Machine
 from headrace_lab.sim import measured
 from headrace_lab.sim.advice import GAIN_MIN
 from headrace_lab.sim.validation import missed
-from headrace_lab.tpch.lineitem import Columns
-from headrace_lab.tpch.q6 import run_q6
+from headrace_lab.tpch.lineitem import BYTES_PER_ROW, Columns
+from headrace_lab.tpch.q6 import CHUNK_BYTES, run_q6
 
 ROUNDS = 7
 ERROR_WORST_MAX = 0.5
@@ -43,11 +43,9 @@ _CACHED_CALL = 8 << 10
 _UPDATE_CALL = 64 << 10
 """A loop has no calls whose length matters."""
 _CHOSEN = ("copy", "memory")
-_QUERY_BYTES_PER_ROW = 28
 _QUERY_REPEATS = 15
 _QUERY_PAUSE_S = 0.005
 """Pause before each run, after which the scheduler favours this thread."""
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +313,7 @@ def _message_questions(machine: Machine) -> Iterator[_Question]:
 
 def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
     home = measured.hosts(machine)[0]
-    rows = measured.span_of(machine, 2) // _QUERY_BYTES_PER_ROW
+    rows = measured.span_of(machine, 2) // BYTES_PER_ROW
     columns = measured.make_columns(rows)
     engine = stack.enter_context(Engine(machine, path="cpu", queues=()))
     cache = stack.enter_context(Cache(engine, 2 * 8 * rows, "local", recycle=True))
@@ -328,7 +326,7 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
                 "devices": 0,
                 "threads": threads,
                 "column": 8 * rows,
-                "chunk": min(_CHUNK_BYTES, 8 * rows),
+                "chunk": min(CHUNK_BYTES, 8 * rows),
                 "capacity": 2 * 8 * rows,
                 "scanned": 2.5,
                 "moved": 2,
@@ -353,7 +351,7 @@ def _query_ms(
             cache,
             machine=machine,
             prefetch=mode,
-            chunk_bytes=_CHUNK_BYTES,
+            chunk_bytes=CHUNK_BYTES,
             thread_count=threads,
         )
         times.append(found.time_ns)
