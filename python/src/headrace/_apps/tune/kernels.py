@@ -16,15 +16,12 @@ from dataclasses import dataclass
 
 from headrace import _core, tune
 from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
-from headrace._apps.tune.search import GAIN_MIN, LIBC, LONG_BYTES, Cell, handicap
+from headrace._apps.tune.search import ALONE, GAIN_MIN, LIBC, LONG_BYTES, handicap
 from headrace.errors import OutOfMemoryError
 
 KINDS = ("fills", "comparisons")
 """Names in the profile."""
-CELLS = {
-    cell.name: cell
-    for cell in (Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False))
-}
+CELLS = {cell.name: cell for cell in ALONE}
 ROUNDS, ROUNDS_LONG = 24, 12
 PASSES = 3
 CACHE_BYTES_MAX = 64 << 20
@@ -121,15 +118,7 @@ def _search(
     check_stop: Callable[[], None],
 ) -> tune.Result:
     def measure(kernel: str, condition: str) -> float:
-        cell = CELLS[condition]
-        (time_ns,) = meter.measure_round(
-            [kernel],
-            bytes_min=bytes_max if cell.fixed else bytes_max // 2 + 1,
-            bytes_max=bytes_max,
-            temperature=cell.temperature,
-            aligned=cell.fixed,
-            thread_count=1,
-        )
+        (time_ns,) = CELLS[condition].measure(meter, [kernel], bytes_max)
         # A broken clock may give 0.
         return max(time_ns, 1e-3) * math.exp(handicap(kernel, bytes_max))
 

@@ -116,6 +116,21 @@ class Cell:
         threads = "" if self.thread_count == 1 else f" x{self.thread_count}"
         return f"{self.temperature} {'fixed' if self.fixed else 'random'}{threads}"
 
+    def measure(self, meter: Meter, subjects: Sequence[str], bytes_max: int) -> list[float]:
+        """Measure one round in this cell, of the class that ends at `bytes_max`."""
+        return meter.measure_round(
+            subjects,
+            bytes_min=bytes_max if self.fixed else bytes_max // 2 + 1,
+            bytes_max=bytes_max,
+            temperature=self.temperature,
+            aligned=self.fixed,
+            thread_count=self.thread_count,
+        )
+
+
+ALONE = tuple(Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False))
+"""The cells of one thread that every class has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -181,14 +196,7 @@ class Bench(_trials.Trials[str, Cell]):
         self._check_stop()
         subjects = [LIBC, *chunk, LIBC]
         assert self.meter is not None  # noqa: S101 - A retired meter is not used.
-        times_ns = self.meter.measure_round(
-            subjects,
-            bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
-            bytes_max=self.bytes_max,
-            temperature=cell.temperature,
-            aligned=cell.fixed,
-            thread_count=cell.thread_count,
-        )
+        times_ns = cell.measure(self.meter, subjects, self.bytes_max)
         self.batch_count += len(subjects)
         base = math.sqrt(times_ns[0] * times_ns[-1])
         for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
@@ -239,7 +247,7 @@ def final_cells(
     Longer copies have too few different places: in the region that fits the last-level cache
     (`last_level_bytes_max`), and in each thread's part of the pools (`threads_bytes_max`).
     """
-    cells = [Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False)]
+    cells = list(ALONE)
     if bytes_max <= last_level_bytes_max:
         cells.append(Cell("last_level", False, 1, 0.5))
     if thread_count > 1 and bytes_max <= threads_bytes_max:

@@ -245,9 +245,8 @@ class Tuner:
         for index in range(rounds):
             if index >= CONFIRM_ROUNDS_MIN and time.monotonic() > deadline:
                 break
-            for temperature in ("hot", "cold"):
-                for fixed in (True, False):
-                    bench.measure(variants, search.Cell(temperature, fixed, 1, 1.0))
+            for cell in search.ALONE:
+                bench.measure(variants, cell)
         bench.meter = None
         return bench
 
