@@ -143,6 +143,11 @@ void refuse_in_call() {
                      "call access or pin there; wait, change, write back and drop elsewhere"}};
 }
 
+/// Guards a function of Python that waits.
+struct RefusedInCall {
+  RefusedInCall() { refuse_in_call(); }
+};
+
 void wait(const EntryHandle& handle) {
   // Not cached(): the cache must let go of the source also where the copy has just ended.
   if (try_wait(handle)) return;
@@ -278,7 +283,6 @@ std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<Cach
 
 std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                      const ParsedHint& hint) {
-  refuse_in_call();
   handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
@@ -292,7 +296,6 @@ std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle,
 }
 
 std::uint64_t write_back(CacheHandle& handle, const EntryHandle* entry) {
-  refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const GilReleased released;
@@ -308,7 +311,6 @@ std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
 }
 
 std::size_t flush(CacheHandle& handle, std::optional<NodeId> node) {
-  refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const GilReleased released;
@@ -316,7 +318,6 @@ std::size_t flush(CacheHandle& handle, std::optional<NodeId> node) {
 }
 
 std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
-  refuse_in_call();
   const Buffer buffer(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const GilReleased released;
@@ -436,22 +437,14 @@ void bind_cache(nb::module_& module) {
                   "into_cache"_a)
       .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
       .def("access_many", &access_many, "sources"_a, "hint"_a.none())
-      .def("change", &change, "source"_a, "hint"_a.none())
-      .def("write_back", &write_back, "entry"_a.none())
+      .def("change", &change, "source"_a, "hint"_a.none(), nb::call_guard<RefusedInCall>())
+      .def("write_back", &write_back, "entry"_a.none(), nb::call_guard<RefusedInCall>())
       .def("pin", &pin, "source"_a, "pinned"_a)
-      .def("flush", &flush, "node"_a.none())
-      .def("invalidate", &invalidate, "source"_a)
+      .def("flush", &flush, "node"_a.none(), nb::call_guard<RefusedInCall>())
+      .def("invalidate", &invalidate, "source"_a, nb::call_guard<RefusedInCall>())
       .def("forget", &CacheHandle::forget, "address"_a, "byte_count"_a)
-      .def("clear",
-           [](CacheHandle& handle) {
-             refuse_in_call();
-             return handle.clear();
-           })
-      .def("close",
-           [](CacheHandle& handle) {
-             refuse_in_call();
-             handle.close();
-           })
+      .def("clear", &CacheHandle::clear, nb::call_guard<RefusedInCall>())
+      .def("close", &CacheHandle::close, nb::call_guard<RefusedInCall>())
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"));
 }
 
