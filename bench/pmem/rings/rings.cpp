@@ -59,10 +59,10 @@ struct Subject {
 struct Arena {
   std::string directory;
   std::uint64_t capacity_bytes = 0;
-  std::vector<std::byte> source;
-  std::vector<std::byte> target;
+  std::vector<std::byte> source = {};
+  std::vector<std::byte> target = {};
   bool persistent = false;
-  std::string note;
+  std::string note = {};
   std::vector<std::string> files = {};
 
   std::string make_file() {
@@ -339,6 +339,7 @@ int main_of(const std::vector<std::string>& arguments) {
     die("usage: headrace-bench-pmem DIRECTORY ROUNDS CAPACITY_MIB [ENTRY_BYTES...]");
   }
   const std::uint64_t round_count = parse_number(arguments[2]);
+  const std::uint64_t capacity_bytes = parse_number(arguments[3]) << 20U;
   std::vector<std::size_t> lengths;
   for (std::size_t i = 4; i < arguments.size(); ++i) lengths.push_back(parse_number(arguments[i]));
   if (lengths.empty()) lengths = {64, 256, 1024, 2048, 4096, 16384};
@@ -351,10 +352,9 @@ int main_of(const std::vector<std::string>& arguments) {
     std::size_t entry_count = 0;
     for (std::uint64_t round = 0; round < round_count; round += kRoundsPerPlace) {
       Arena arena{.directory = arguments[1],
-                  .capacity_bytes = parse_number(arguments[3]) << 20U,
+                  .capacity_bytes = capacity_bytes,
                   .source = std::vector<std::byte>(entry_bytes),
-                  .target = std::vector<std::byte>(entry_bytes),
-                  .note = {}};
+                  .target = std::vector<std::byte>(entry_bytes)};
       for (std::byte& byte : arena.source) byte = static_cast<std::byte>(random());
       std::vector<Subject> subjects = subjects_for(arena, entry_bytes);
       persistent = arena.persistent;
@@ -371,12 +371,7 @@ int main_of(const std::vector<std::string>& arguments) {
     results.push_back(
         {{"entry_bytes", entry_bytes}, {"entry_count", entry_count}, {"series", series}});
   }
-  const std::uint64_t capacity_bytes = parse_number(arguments[3]) << 20U;
-  Arena arena{.directory = arguments[1],
-              .capacity_bytes = capacity_bytes,
-              .source = {},
-              .target = {},
-              .note = {}};
+  Arena arena{.directory = arguments[1], .capacity_bytes = capacity_bytes};
   print({{"persistent", persistent},
          {"note", note},
          {"capacity_bytes", capacity_bytes},
