@@ -104,8 +104,7 @@ Client::Taken Client::take(std::uint32_t d, std::uint32_t q, const dsa::Descript
   DeviceRegisters& device = registers_.devices[d];
   QueueRegisters& queue = device.queues[q];
   const PhaseWord phase = load_phase(queue.phase);
-  if (phase.phase() != static_cast<std::uint32_t>(QueuePhase::enabled) ||
-      load_phase(device.phase).phase() != static_cast<std::uint32_t>(DevicePhase::enabled)) {
+  if (phase.phase() != bits_of(QueuePhase::enabled) || phase_of(device) != DevicePhase::enabled) {
     return Taken::refused;
   }
   // Relaxed: published by the phase.

@@ -14,20 +14,6 @@ namespace {
 using std::chrono::nanoseconds;
 constexpr nanoseconds kAbortMax = std::chrono::seconds(2);
 
-std::uint32_t value(DevicePhase phase) {
-  return static_cast<std::uint32_t>(phase);
-}
-std::uint32_t value(QueuePhase phase) {
-  return static_cast<std::uint32_t>(phase);
-}
-
-DevicePhase phase_of(const DeviceRegisters& device) {
-  return static_cast<DevicePhase>(load_phase(device.phase).phase());
-}
-QueuePhase phase_of(const QueueRegisters& queue) {
-  return static_cast<QueuePhase>(load_phase(queue.phase).phase());
-}
-
 /// The driver refuses: stores its cmd_status code for sysfs and returns it in os_errno.
 Failure refuse(DeviceRegisters& device, idxd_scmd_stat status, Code code, std::string tried,
                std::string cause, std::string remedy) {
@@ -167,7 +153,7 @@ Result<void> Control::enable_device(DeviceId device) {
     return refuse(registers, IDXD_SCMD_WQ_NONE_CONFIGURED, Code::invalid_argument, tried,
                   "no WQ has entries", "give at least one WQ a size");
   }
-  change_phase(registers.phase, value(DevicePhase::enabled), true);
+  change_phase(registers.phase, bits_of(DevicePhase::enabled), true);
   tell(DeviceCommand::enable_device, device);
   return {};
 }
@@ -180,9 +166,9 @@ Result<void> Control::disable_device(DeviceId device) {
                   "disable " + device_name(device), "it is not enabled", "enable it first");
   }
   for (QueueRegisters& queue : registers.queues) {
-    change_phase(queue.phase, value(QueuePhase::disabled), true);
+    change_phase(queue.phase, bits_of(QueuePhase::disabled), true);
   }
-  change_phase(registers.phase, value(DevicePhase::disabled), true);
+  change_phase(registers.phase, bits_of(DevicePhase::disabled), true);
   tell(DeviceCommand::disable_device, device);
   ring_all(*registers_, device.value());
   static_cast<void>(await_queues(registers, kAbortMax, ~0U));
@@ -216,7 +202,7 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   // Clients that left entries while the WQ was disabled must not hold entries of the new
   // generation.
   reap_clients(*registers_);
-  change_phase(into.phase, value(QueuePhase::enabled), true);
+  change_phase(into.phase, bits_of(QueuePhase::enabled), true);
   tell(DeviceCommand::enable_queue, device, queue);
   return {};
 }
@@ -229,10 +215,10 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
     return refuse(registers, IDXD_SCMD_DEV_NOT_ENABLED, Code::invalid_argument,
                   "disable " + queue_name(device, queue), "it is not enabled", "enable it first");
   }
-  change_phase(into.phase, value(QueuePhase::draining), false);
+  change_phase(into.phase, bits_of(QueuePhase::draining), false);
   const std::uint32_t mask = 1U << queue.value();
   const bool drained = await_queues(registers, wait_max, mask);
-  change_phase(into.phase, value(QueuePhase::disabled), true);
+  change_phase(into.phase, bits_of(QueuePhase::disabled), true);
   tell(DeviceCommand::disable_queue, device, queue);
   ring_all(*registers_, device.value());
   if (!drained) static_cast<void>(await_queues(registers, kAbortMax, mask));

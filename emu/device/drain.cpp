@@ -93,9 +93,7 @@ bool Control::await_queues(DeviceRegisters& device, nanoseconds wait_max,
                            std::uint32_t queue_mask) const {
   const std::uint64_t begun = platform::now_ns();
   // A halted device completes nothing before a reset.
-  const auto halted = [&device] {
-    return load_phase(device.phase).phase() == static_cast<std::uint32_t>(DevicePhase::halted);
-  };
+  const auto halted = [&device] { return phase_of(device) == DevicePhase::halted; };
   const bool empty = await(device, wait_max, [&] {
     if (halted()) return true;
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {

@@ -9,13 +9,6 @@
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
-namespace {
-
-constexpr std::uint32_t bits_of(DevicePhase phase) {
-  return static_cast<std::uint32_t>(phase);
-}
-
-}  // namespace
 
 std::size_t registers_bytes() {
   return sizeof(Registers);
@@ -101,7 +94,7 @@ void reset_device(Registers& registers, std::uint32_t index) noexcept {
   for (QueueRegisters& queue : device.queues) {
     renew(queue.phase);
   }
-  const auto phase = static_cast<DevicePhase>(load_phase(device.phase).phase());
+  const DevicePhase phase = phase_of(device);
   change_phase(device.phase, bits_of(phase == DevicePhase::halted ? DevicePhase::enabled : phase),
                true);
   ring_all(registers, index);

@@ -181,6 +181,16 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 
 // Used by clients and the controller.
 
+template <typename Phase>
+[[nodiscard]] constexpr std::uint32_t bits_of(Phase phase) {
+  return static_cast<std::uint32_t>(phase);
+}
+[[nodiscard]] inline DevicePhase phase_of(const DeviceRegisters& device) noexcept {
+  return static_cast<DevicePhase>(load_phase(device.phase).phase());
+}
+[[nodiscard]] inline QueuePhase phase_of(const QueueRegisters& queue) noexcept {
+  return static_cast<QueuePhase>(load_phase(queue.phase).phase());
+}
 /// The time of an event: the step count if deterministic, so that traces of one seed are identical.
 [[nodiscard]] std::uint64_t trace_time(const Registers& registers,
                                        const RunOptions& run_options) noexcept;
