@@ -93,6 +93,10 @@ bool is_misaligned(Address address, Address alignment) {
   return address % alignment != 0;
 }
 
+Status refused_if(bool overlap) {
+  return overlap ? Status::buffers_overlap : Status::success;
+}
+
 Status check_delta(const Descriptor& descriptor) {
   const std::uint32_t bytes = descriptor.xfer_size;
   const Address source = descriptor.src_addr;
@@ -103,9 +107,7 @@ Status check_delta(const Descriptor& descriptor) {
     if (is_misaligned(source, kAlignment) || is_misaligned(target, kAlignment)) {
       return Status::address_misaligned;
     }
-    return rules::overlap(source, descriptor.delta_rec_size, target, bytes)
-               ? Status::buffers_overlap
-               : Status::success;
+    return refused_if(rules::overlap(source, descriptor.delta_rec_size, target, bytes));
   }
   const Address record = descriptor.delta_addr;
   const std::uint32_t record_bytes = descriptor.max_delta_size;
@@ -114,10 +116,8 @@ Status check_delta(const Descriptor& descriptor) {
       is_misaligned(record, kAlignment)) {
     return Status::address_misaligned;
   }
-  return rules::overlap(record, record_bytes, source, bytes) ||
-                 rules::overlap(record, record_bytes, target, bytes)
-             ? Status::buffers_overlap
-             : Status::success;
+  return refused_if(rules::overlap(record, record_bytes, source, bytes) ||
+                    rules::overlap(record, record_bytes, target, bytes));
 }
 
 Status check_dualcast(const Descriptor& descriptor) {
@@ -125,18 +125,14 @@ Status check_dualcast(const Descriptor& descriptor) {
   if (!rules::are_aligned_alike(descriptor.dst_addr, descriptor.dest2)) {
     return Status::dualcast_misaligned;
   }
-  return rules::overlap(descriptor.src_addr, bytes, descriptor.dst_addr, bytes) ||
-                 rules::overlap(descriptor.src_addr, bytes, descriptor.dest2, bytes) ||
-                 rules::overlap(descriptor.dst_addr, bytes, descriptor.dest2, bytes)
-             ? Status::buffers_overlap
-             : Status::success;
+  return refused_if(rules::overlap(descriptor.src_addr, bytes, descriptor.dst_addr, bytes) ||
+                    rules::overlap(descriptor.src_addr, bytes, descriptor.dest2, bytes) ||
+                    rules::overlap(descriptor.dst_addr, bytes, descriptor.dest2, bytes));
 }
 
 Status check_apart(const Descriptor& descriptor, std::uint64_t target_bytes) {
-  return rules::overlap(descriptor.src_addr, descriptor.xfer_size, descriptor.dst_addr,
-                        target_bytes)
-             ? Status::buffers_overlap
-             : Status::success;
+  return refused_if(
+      rules::overlap(descriptor.src_addr, descriptor.xfer_size, descriptor.dst_addr, target_bytes));
 }
 
 Status check_operands(const Descriptor& descriptor) {
