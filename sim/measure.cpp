@@ -84,9 +84,8 @@ Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort&
       last = std::max(last, each.end);
     }
     const double needed_ns = kPresentShare * ns_between(first, last);
-    const bool undisturbed =
-        std::all_of(presences.begin(), presences.end(),
-                    [&](const Presence& each) { return each.on_cpu_ns >= needed_ns; });
+    const bool undisturbed = std::ranges::all_of(
+        presences, [&](const Presence& each) { return each.on_cpu_ns >= needed_ns; });
     if (!undisturbed) ++samples.disturbed_count;
     for (std::size_t i = 0; i < count; ++i) {
       all[i].push_back(values[i]);

@@ -186,8 +186,7 @@ double call_rate(const CoreModel& core, double bytes, bool copies) {
   const auto rate = [&](const CallModel& call) {
     return copies ? call.copy_gb_per_s : call.fill_gb_per_s;
   };
-  const auto above = std::find_if(core.calls.begin(), core.calls.end(),
-                                  [&](const CallModel& call) { return call.bytes >= bytes; });
+  const auto above = std::ranges::lower_bound(core.calls, bytes, {}, &CallModel::bytes);
   if (above == core.calls.begin()) return rate(core.calls.front());
   if (above == core.calls.end()) return rate(core.calls.back());
   const CallModel& below = *std::prev(above);

@@ -315,14 +315,12 @@ double Model::ddr_node_count(std::uint32_t socket) const {
 }
 
 const NodeModel* Model::node(std::uint32_t number) const {
-  const auto found = std::find_if(nodes.begin(), nodes.end(),
-                                  [&](const NodeModel& node) { return node.node == number; });
+  const auto found = std::ranges::find(nodes, number, &NodeModel::node);
   return found == nodes.end() ? nullptr : &*found;
 }
 
 const SocketModel& Model::socket(std::uint32_t number) const {
-  return *std::find_if(sockets.begin(), sockets.end(),
-                       [&](const SocketModel& socket) { return socket.socket == number; });
+  return *std::ranges::find(sockets, number, &SocketModel::socket);
 }
 
 /// Parses the text again and keeps the way to the current value.

@@ -17,8 +17,7 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
                                                   std::uint32_t target, std::size_t bytes,
                                                   std::uint64_t turn) {
   const auto known = engine::movers::named();
-  const auto found = std::find_if(known.begin(), known.end(),
-                                  [&](const auto& each) { return each.name == policy; });
+  const auto found = std::ranges::find(known, policy, &engine::movers::Named::name);
   if (found == known.end()) {
     return fail(Code::not_found, fmt::format("choose devices by '{}'", policy),
                 "the library has no such policy", "use all, smart_copy or push_pull");

@@ -97,8 +97,7 @@ double Point::size(std::string_view name) const {
 }
 
 double Outcome::figure(std::string_view name) const {
-  const auto found = std::find_if(figures.begin(), figures.end(),
-                                  [&](const auto& each) { return each.first == name; });
+  const auto found = std::ranges::find(figures, name, &std::pair<std::string, double>::first);
   HEADRACE_CHECK(found != figures.end(), "the figure is one of the scenario");
   return found->second;
 }
@@ -117,8 +116,7 @@ std::span<const Scenario> scenarios() {
 
 Result<Outcome> run_scenario(const Model& model, std::string_view name,
                              const std::map<std::string, std::string, std::less<>>& values) {
-  const auto found = std::find_if(scenarios().begin(), scenarios().end(),
-                                  [&](const Scenario& each) { return each.name == name; });
+  const auto found = std::ranges::find(scenarios(), name, &Scenario::name);
   if (found == scenarios().end()) {
     return fail(Code::not_found, fmt::format("run the scenario '{}'", name), "there is none",
                 "'headrace sim list' names all");

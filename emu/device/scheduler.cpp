@@ -66,8 +66,7 @@ void Scheduler::push(std::uint32_t queue, std::uint32_t entry, const Slot& slot)
 }
 
 bool Scheduler::has_queued() const noexcept {
-  return std::any_of(rings_.begin(), rings_.end(),
-                     [](const EntryRing<kEntryMax>& ring) { return ring.has_queued(); });
+  return std::ranges::any_of(rings_, &EntryRing<kEntryMax>::has_queued);
 }
 
 std::uint32_t Scheduler::takeable(const Batch& batch) const {
@@ -241,8 +240,7 @@ Task Scheduler::start(const Candidate& chosen, std::uint32_t engine) {
     task.kind = TaskKind::list;
     ++active_counts_[task.queue];
     ++active_count_;
-    task.batch = &*std::find_if(batches_.begin(), batches_.end(),
-                                [](const Batch& batch) { return !batch.active; });
+    task.batch = &*std::ranges::find(batches_, false, &Batch::active);
     Batch& batch = *task.batch;
     batch = Batch(batch.descriptors);
     batch.active = true;

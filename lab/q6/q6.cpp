@@ -86,8 +86,7 @@ class Timeline {
   }
   [[nodiscard]] std::vector<Q6Event> take() {
     std::erase_if(events_, [](const Q6Event& event) { return event.worker_index == kNobody; });
-    std::stable_sort(events_.begin(), events_.end(),
-                     [](const Q6Event& a, const Q6Event& b) { return a.begin < b.begin; });
+    std::ranges::stable_sort(events_, {}, &Q6Event::begin);
     return std::move(events_);
   }
 

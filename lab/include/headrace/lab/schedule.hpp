@@ -202,8 +202,7 @@ std::size_t Schedule<Held>::held_count() {
 
 template <typename Held>
 auto Schedule<Held>::find(typename Slot::State state) -> Slot* {
-  const auto found = std::find_if(slots_.begin(), slots_.end(),
-                                  [&](const Slot& slot) { return slot.state == state; });
+  const auto found = std::ranges::find(slots_, state, &Slot::state);
   return found == slots_.end() ? nullptr : &*found;
 }
 
