@@ -30,16 +30,17 @@ class HEADRACE_TSA(capability("mutex")) Mutex {
 };
 
 /// Holds a Mutex for a scope.
+template <typename M = Mutex>
 class HEADRACE_TSA(scoped_lockable) Lock {
  public:
-  explicit Lock(Mutex& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
+  explicit Lock(M& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
     mutex_.lock();
   }
   ~Lock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
   Lock& operator=(Lock&&) = delete;
 
  private:
-  Mutex& mutex_;
+  M& mutex_;
 };
 
 /// A condition variable for Mutex.
