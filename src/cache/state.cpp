@@ -247,7 +247,8 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
   Attempt attempt = reserve(miss, shard, evicting, memory, slot);
   if (attempt != Attempt::reserved) return attempt;
   if (shards_per_node_ > 1 && &shard == &wide_shard_of(node_of(shard))) [[unlikely]] {
-    EntryList gone;  // What it replaces may be in another shard.
+    // What it replaces may be in another shard.
+    EntryList gone;
     const Region first{miss.region.address, 1};
     slot = shard_of(node_of(shard), first)
                .make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
@@ -335,7 +336,8 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
   if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
   if (!std::exchange(has_made_way, true)) {
     if (room.has_spares()) core_->free_spares(room);  // They have another length.
-    EntryList gone;                                   // Then drop what the entry will replace.
+    // Then drop what the entry will replace.
+    EntryList gone;
     slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
     end(gone, EventKind::dropped);
     return true;
