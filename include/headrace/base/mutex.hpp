@@ -33,9 +33,7 @@ class HEADRACE_TSA(capability("mutex")) Mutex {
 template <typename M = Mutex>
 class HEADRACE_TSA(scoped_lockable) Lock {
  public:
-  explicit Lock(M& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
-    mutex_.lock();
-  }
+  explicit Lock(M& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
   ~Lock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
   Lock& operator=(Lock&&) = delete;
 
