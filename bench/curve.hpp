@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The curves of `headrace bench ... --threads LIST`: the same work by 1, 2, ... threads at once,
 // each on a processor of its own, and what one operation executes, counted by single steps.
-// Rates are wall-clock; a speed-up is the median of the ratios to one thread within a round.
+// Rates are wall-clock; a speed-up is the median of the ratios to one thread within a round, and of
+// those in which the first two processors were cores that were near: see measure_line_ns().
 #pragma once
 
 #include <fmt/format.h>
@@ -58,6 +59,7 @@ struct CurveSettings {
 struct CurvePoint {
   std::vector<double> per_s;         ///< Operations of all threads, by round.
   std::vector<double> kernel_share;  ///< Of the processor time.
+  std::vector<double> line_ns;       ///< Before and after averaged; 0 with one thread.
 };
 
 inline void measure_point(const Curve& curve, std::size_t threads, std::chrono::milliseconds each,
@@ -73,6 +75,7 @@ inline void measure_point(const Curve& curve, std::size_t threads, std::chrono::
   const Curve::Turn turn = curve.make(threads);
   std::vector<double> rates(threads);
   std::pair<double, double> before;
+  const double line_ns = threads == 1 ? 0 : measure_line_ns();
   const auto work = [&](std::size_t thread, const std::function<void()>& wait_for_start) {
     turn(thread);  // State of the thread that is made by its first call.
     if (thread == 0) before = kernel_and_all();
@@ -89,6 +92,7 @@ inline void measure_point(const Curve& curve, std::size_t threads, std::chrono::
   };
   run_together(threads, work);
   const std::pair<double, double> after = kernel_and_all();
+  point.line_ns.push_back(threads == 1 ? 0 : (line_ns + measure_line_ns()) / 2);
   double per_s = 0;
   for (const double rate : rates) per_s += rate;
   point.per_s.push_back(per_s);
@@ -97,16 +101,12 @@ inline void measure_point(const Curve& curve, std::size_t threads, std::chrono::
 
 /// What the machine allows: threads that only compute, in registers.
 inline Curve curve_of_processors() {
-  const auto compute = [](std::size_t) {
-    constexpr std::size_t kCount = 256;
-    std::uint64_t value = 1;
-    for (std::size_t i = 0; i < kCount; ++i) {
-      value *= 6364136223846793005U;
-      asm volatile("" : "+r"(value));
-    }
-    return kCount;
-  };
-  return {"processors", [=](std::size_t) -> Curve::Turn { return compute; }};
+  return {"processors", [](std::size_t) -> Curve::Turn {
+            return [](std::size_t) {
+              multiply(256);
+              return 256;
+            };
+          }};
 }
 
 /// Measures the curves in turns, after that of the processors, and prints one JSON document.
@@ -124,6 +124,10 @@ inline int print_curves(const CurveSettings& settings, std::span<const Curve> gi
       }
     }
   }
+  double least_ns = 1e9;  // Less than infinity.
+  for (const auto& curve : points) {
+    least_ns = std::min(least_ns, std::ranges::min(curve.back().line_ns));
+  }
   Json measured = Json::object();
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const Curve::Turn turn = curves[i].make(1);
@@ -136,12 +140,16 @@ inline int print_curves(const CurveSettings& settings, std::span<const Curve> gi
     for (std::size_t k = 0; k < threads.size(); ++k) {
       const CurvePoint& point = points[i][k];
       std::vector<double> ratios;
+      std::vector<double> near_ratios;
       for (std::size_t round = 0; round < settings.round_count; ++round) {
         ratios.push_back(point.per_s[round] / points[i].front().per_s[round]);
+        if (point.line_ns[round] <= 2 * least_ns) near_ratios.push_back(ratios.back());
       }
       list.push_back({{"threads", threads[k]},
                       {"operations_per_s", median(point.per_s)},
                       {"speedup", median(ratios)},
+                      {"speedup_near", near_ratios.empty() ? Json() : Json(median(near_ratios))},
+                      {"line_ns", point.line_ns},
                       {"kernel_share", median(point.kernel_share)}});
     }
     measured[curves[i].name] = {{"instructions", of_each(steps.instructions)},

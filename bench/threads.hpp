@@ -6,9 +6,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -63,6 +66,40 @@ inline std::chrono::nanoseconds run_together(
   go.store_relaxed(true);
   for (std::thread& thread : threads) thread.join();
   return *std::max_element(ends.begin(), ends.end()) - begin;
+}
+
+/// Independent multiplications, so that one thread keeps the multiplier of a core busy.
+inline void multiply(std::size_t count) {
+  std::array<std::uint64_t, 8> values{1, 2, 3, 4, 5, 6, 7, 8};
+  for (std::size_t i = 0; i < count; i += values.size()) {
+    for (std::uint64_t& value : values) asm volatile("imul %0, %0" : "+r"(value));
+  }
+}
+
+/// Nanoseconds that a cache line takes between the first two processors; infinity if they share a
+/// core. A host can move virtual processors at any time.
+[[nodiscard]] inline double measure_line_ns() {
+  constexpr std::size_t kCount = 1U << 15U;
+  const auto multiply_together = [](std::size_t threads) {
+    return run_together(threads, [](std::size_t, const std::function<void()>& wait_for_start) {
+      wait_for_start();
+      multiply(1U << 22U);
+    });
+  };
+  if (2 * multiply_together(2) > 3 * multiply_together(1)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  alignas(128) Atomic<std::size_t> line{0};  // relaxed: only its own value matters.
+  const std::chrono::duration<double, std::nano> took =
+      run_together(2, [&](std::size_t index, const std::function<void()>& wait_for_start) {
+        wait_for_start();
+        for (std::size_t i = index; i < kCount; i += 2) {
+          while (line.load_relaxed() != i) {
+          }
+          line.store_relaxed(i + 1);
+        }
+      });
+  return took.count() / kCount;
 }
 
 }  // namespace headrace::bench

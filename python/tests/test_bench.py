@@ -122,6 +122,10 @@ def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
         assert one["speedup"] == 1
         ratio = two["operations_per_s"] / one["operations_per_s"]
         assert two["speedup"] == pytest.approx(ratio, rel=0.01, abs=0.001)  # Three digits.
+        # Null: the two processors shared a core, or were far from each other, in the only round.
+        assert two["speedup_near"] in (two["speedup"], None)
+        assert one["line_ns"] == [0]
+        assert all(ns is None or ns > 1 for ns in two["line_ns"])
         assert 0 <= two["kernel_share"] <= 1
         assert curve["instructions"] > curve["locked"]
 

@@ -8,11 +8,10 @@
 //   headrace-bench-cache count MODE COUNT
 //
 // `curve`: Cache only (curve.hpp), with the options that a program gets: memory of the system, here
-// full of 64 MiB, and sources that are checked. `count`: the
-// instructions, locked instructions, system calls and process-wide barriers of COUNT operations, by
-// single steps. MODE: hit, miss (a new region each), miss_many (by access_many of 32); with
-// the cache's own memory and regions of 64 KiB, empty_miss (there is room, in pages that were used
-// before) and full_miss (every miss evicts).
+// full of 64 MiB, and sources that are checked. `count`: the instructions, locked instructions,
+// system calls and process-wide barriers of COUNT operations, by single steps. MODE: hit, miss (a
+// new region each), miss_many (by access_many of 32); with the cache's own memory and regions of
+// 64 KiB, empty_miss (there is room, in pages that were used before) and full_miss (each evicts).
 //
 // Method. A round runs each of the two once per scenario over the same operations, in an order that
 // alternates. Time is divided by the operations of all threads: with two threads it is wall time
