@@ -62,6 +62,12 @@ data_dir_option = _options.option(
     type=_options.FilePath("DIR"),
     help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
 )
+path_option = _options.option(
+    "--path",
+    type=_options.Choice("auto", "dsa", "cpu"),
+    default="auto",
+    help="What moves the bytes; auto: a DSA if present and the chunk is large enough.",
+)
 
 
 @click.command("query", cls=Command)
@@ -90,12 +96,7 @@ data_dir_option = _options.option(
     help="Record of 'headrace topo --measure --record FILE', whose bandwidths auto uses where "
     "the firmware states none.",
 )
-@_options.option(
-    "--path",
-    type=_options.Choice("auto", "dsa", "cpu"),
-    default="auto",
-    help="What moves the bytes; auto: a DSA if present and the chunk is large enough.",
-)
+@path_option
 @_options.option(
     "--chunk-bytes",
     type=_options.Size(CHUNK_BYTES_MIN),

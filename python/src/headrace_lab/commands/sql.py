@@ -20,13 +20,11 @@ from headrace.engine import MoverPath
 from headrace.machine import topo
 from headrace.table import Table
 from headrace_lab.commands import _sql_report
-from headrace_lab.commands.query import check_path, data_dir_option
+from headrace_lab.commands.query import check_path, data_dir_option, path_option
 from headrace_lab.sql.prediction import Simulated, simulated_on
 from headrace_lab.sql.study import Settings, Study, make_plans, run_study
 from headrace_lab.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
 from headrace_lab.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_directory
-
-ROUNDS_MAX = 1000
 
 
 class _Queries(_options.Value[tuple[int, ...]]):
@@ -68,16 +66,9 @@ class _Queries(_options.Value[tuple[int, ...]]):
     default="auto",
     help="The mode that the report is about; all are measured.",
 )
-@_options.option(
-    "--path",
-    type=_options.Choice("auto", "dsa", "cpu"),
-    default="auto",
-    help="What moves the bytes.",
-)
+@path_option
 @_options.threads_option("Threads of DuckDB")
-@_options.option(
-    "--rounds", type=_options.Count(1, ROUNDS_MAX), default="5", help="Measured rounds."
-)
+@_options.rounds_option(5)
 @_options.option(
     "--capacity",
     type=_options.Size(1),

@@ -64,6 +64,10 @@ class _Numbers(_options.Value[tuple[int, ...]]):
         return tuple(int(each) for each in text.split(","))
 
 
+def _count(name: str, field: str, text: str) -> _options.Decorator:
+    return _options.option(name, field, type=_options.Count(0, _NUMBER_MAX), help=text)
+
+
 @click.command("configure", cls=Command)
 @_options.option(
     "--preset",
@@ -75,21 +79,9 @@ class _Numbers(_options.Value[tuple[int, ...]]):
     type=_Devices(),
     help="How many devices, or their names: dsa0,dsa2; all if not given.",
 )
-@_options.option(
-    "--groups",
-    "group_count",
-    type=_options.Count(0, _NUMBER_MAX),
-    help="Groups per device; WQs and engines are distributed among them.",
-)
-@_options.option(
-    "--engines",
-    "engine_count",
-    type=_options.Count(0, _NUMBER_MAX),
-    help="Engines per device to use.",
-)
-@_options.option(
-    "--queues", "queue_count", type=_options.Count(0, _NUMBER_MAX), help="WQs per device."
-)
+@_count("--groups", "group_count", "Groups per device; WQs and engines are distributed among them.")
+@_count("--engines", "engine_count", "Engines per device to use.")
+@_count("--queues", "queue_count", "WQs per device.")
 @_options.option("--mode", type=_options.Choice(*MODES), help="Mode of the WQs; both: in turn.")
 @_options.option(
     "--size",
@@ -97,10 +89,10 @@ class _Numbers(_options.Value[tuple[int, ...]]):
     type=_Numbers(),
     help="Entries per WQ, or of each in turn: 16,64; if not given, all in equal parts.",
 )
-@_options.option(
+@_count(
     "--threshold",
-    type=_options.Count(0, _NUMBER_MAX),
-    help="Entries of a shared WQ that programs may fill; all if not given.",
+    "threshold",
+    "Entries of a shared WQ that programs may fill; all if not given.",
 )
 @_options.option(
     "--priority",
@@ -113,12 +105,7 @@ class _Numbers(_options.Value[tuple[int, ...]]):
     type=_options.Choice("on", "off"),
     help="Whether an engine waits at a page fault.",
 )
-@_options.option(
-    "--batch",
-    "batch_count_max",
-    type=_options.Count(0, _NUMBER_MAX),
-    help="Descriptors of the largest batch, a power of two.",
-)
+@_count("--batch", "batch_count_max", "Descriptors of the largest batch, a power of two.")
 @_options.option(
     "--transfer",
     "transfer_bytes_max",
