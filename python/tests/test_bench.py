@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from headrace._apps.figures import median_interval
 from headrace._cli._output import schema_of
+from headrace._cli._report import Report
 from headrace_lab.commands import bench
 from headrace_lab.commands.bench import _measure, copy, engine, injection
 from headrace_lab.commands.bench._measure import (
@@ -128,6 +129,22 @@ def test_a_curve_is_the_throughput_by_that_of_one_thread(name: str) -> None:
         assert all(ns is None or ns > 1 for ns in two["line_ns"])
         assert 0 <= two["kernel_share"] <= 1
         assert curve["instructions"] > curve["locked"]
+
+
+def test_a_curve_says_where_the_processors_were(capsys: pytest.CaptureFixture[str]) -> None:
+    def point(threads: int, near: float | None, *line_ns: float | None) -> dict[str, object]:
+        of_all = {"operations_per_s": 2e6, "speedup": 1.5, "kernel_share": 0}
+        return {"threads": threads, "speedup_near": near, "line_ns": line_ns, **of_all}
+
+    counts = {"instructions": 9, "locked": 0}
+    for points, expected in (
+        ([point(1, 1, 0, 0), point(2, 1.9, 50, None)], ("50 to 50 ns", "1 of 2", "(1.50, 1.90)")),
+        ([point(1, 1, 0), point(2, None, None)], ("none was measured", "1 of 1", "(1.50, -)")),
+        ([point(1, 1, 0)], ("none was measured", "0 of 1", "(1.50, 1.00)")),
+    ):
+        _measure.print_curves(Report(width=400), {"hit": {"curve": points, **counts}})
+        printed = capsys.readouterr().out
+        assert all(each in printed for each in expected)
 
 
 def test_a_device_that_fails_follows_its_script_and_the_caller_copies_nothing() -> None:

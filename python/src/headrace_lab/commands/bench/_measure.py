@@ -2,7 +2,6 @@
 """Common parts of the benchmarks: series of times, ratios, options, pictures."""
 
 import json
-import math
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,28 +115,28 @@ def measure_curves(name: str, threads: Sequence[int], rounds: int) -> dict[str, 
     return run_program([program, "curve", counts, str(rounds), str(_CURVE_MS)], tried)
 
 
-def _print_curves(report: Report, curves: Mapping[str, Any]) -> None:
+def print_curves(report: Report, curves: Mapping[str, Any]) -> None:
     threads = [point["threads"] for point in next(iter(curves.values()))["curve"]]
     rows = []
     for name, each in curves.items():
-        points = [
-            f"{point['operations_per_s'] / 1e6:.2f} ({point['speedup']:.2f}, "
-            f"{point['speedup_near'] or math.nan:.2f})"
-            for point in each["curve"]
-        ]
+        points = []
+        for point in each["curve"]:
+            near = "-" if point["speedup_near"] is None else f"{point['speedup_near']:.2f}"
+            million = point["operations_per_s"] / 1e6
+            points.append(f"{million:.2f} ({point['speedup']:.2f}, {near})")
         kernel = "{:.2f}, {:.2f}".format(*(each["curve"][at]["kernel_share"] for at in (0, -1)))
         counts = [f"{each['instructions']:.0f}", f"{each['locked']:.2f}", kernel]
         rows.append([name, *counts, *points])
     titles = [f"{count} thread{'s' * (count > 1)}" for count in threads]
     most = [ns for each in curves.values() for ns in each["curve"][-1]["line_ns"]]
-    lines = [ns for ns in most if ns is not None]
+    lines = [ns for ns in most if ns]
     range_of_lines = f"{min(lines):.0f} to {max(lines):.0f} ns" if lines else "none was measured"
     report.say()
     report.say(
         "Million operations a second, and throughput relative to one thread, of all rounds and of "
         "those in which the first two processors were cores and a cache line took at most twice "
         f"the least time between them ({range_of_lines}; they shared a core in "
-        f"{len(most) - len(lines)} of {len(most)} measurements); in the system: part of the time "
+        f"{most.count(None)} of {len(most)} measurements); in the system: part of the time "
         "with one thread, and with most",
         "bold",
     )
@@ -226,7 +225,7 @@ def _publish(
     report = Report()
     outcome.show(report)
     if curves is not None:
-        _print_curves(report, curves["curves"])
+        print_curves(report, curves["curves"])
     if plot is not None:
         report.say(f"The picture is in {plot.path}.")
     return outcome.exit_code
