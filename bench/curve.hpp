@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The curves of `headrace bench ... --threads LIST`: the same work by 1, 2, ... threads at once,
 // each on a processor of its own, and what one operation executes, counted by single steps.
-// Rates are wall-clock; a speed-up is the median of the ratios to one thread within a round, and of
-// those in which the first two processors were cores that were near: see measure_line_ns().
+// Rates are wall-clock; a speed-up is the median of the ratios to one thread within a round: of all
+// rounds, and of those in which measure_line_ns() found the first two processors near each other.
 #pragma once
 
 #include <fmt/format.h>

@@ -133,11 +133,11 @@ def print_curves(report: Report, curves: Mapping[str, Any]) -> None:
     range_of_lines = f"{min(lines):.0f} to {max(lines):.0f} ns" if lines else "none was measured"
     report.say()
     report.say(
-        "Million operations a second, and throughput relative to one thread, of all rounds and of "
-        "those in which the first two processors were cores and a cache line took at most twice "
-        f"the least time between them ({range_of_lines}; they shared a core in "
-        f"{most.count(None)} of {len(most)} measurements); in the system: part of the time "
-        "with one thread, and with most",
+        "Million operations a second. In brackets, throughput relative to one thread: of all "
+        "rounds, and of those in which the first two processors were different cores and a cache "
+        f"line took at most twice the least time between them ({range_of_lines}; they shared a "
+        f"core in {most.count(None)} of {len(most)} measurements). In the system: part of the time "
+        "with one thread, and with most threads.",
         "bold",
     )
     report.table([Column(""), *figures("instructions", "locked", "in the system", *titles)], rows)
